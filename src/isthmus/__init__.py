@@ -1,0 +1,48 @@
+"""Personalized federated learning over connected modes."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from isthmus.client import Client, Point
+    from isthmus.cohort import Clients
+    from isthmus.data.federation import Federation
+    from isthmus.errors import IsthmusError
+    from isthmus.experiment import Experiment
+    from isthmus.rounds import Run, federate
+    from isthmus.method import Method
+    from isthmus.task import Task
+
+# Where the public names live; they are imported when first used, so that the command line's help
+# and the report do not wait for torch.
+_HOMES = {
+    "Client": "isthmus.client",
+    "Clients": "isthmus.cohort",
+    "Experiment": "isthmus.experiment",
+    "Federation": "isthmus.data.federation",
+    "IsthmusError": "isthmus.errors",
+    "Method": "isthmus.method",
+    "Point": "isthmus.client",
+    "Run": "isthmus.rounds",
+    "Task": "isthmus.task",
+    "federate": "isthmus.rounds",
+}
+
+__all__ = [
+    "Client",
+    "Clients",
+    "Experiment",
+    "Federation",
+    "IsthmusError",
+    "Method",
+    "Point",
+    "Run",
+    "Task",
+    "federate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'isthmus' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

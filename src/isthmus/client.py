@@ -1,0 +1,216 @@
+"""One client, as a client function sees it.
+
+A client function is written for one client. An engine runs it for one client after another, or for
+a block of clients at once under `torch.func.vmap`; then the client's data are padded to a common
+size, and the masks below hide that from the author.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, one_hot
+
+from isthmus import tree
+from isthmus.errors import IsthmusError
+from isthmus.metrics.score import Tally, tally
+from isthmus.models.flat import Flat
+from isthmus.task import Task
+
+if TYPE_CHECKING:
+    from isthmus.method import Method
+
+Vectors = Any  # one vector [P], or a tuple of vectors
+
+
+class Point(NamedTuple):
+    """A model and its place on the method's path; or a path: many of both, stacked."""
+
+    at: Tensor  # [D], or [L, D]: lambda, or coordinates in a simplex
+    w: Tensor  # [P], or [L, P]
+
+
+class Examples(NamedTuple):
+    """One part of a client's data; `weight` is 1 for real rows, 0 for padding, None if all real."""
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor | None = None
+
+
+class Batch(NamedTuple):
+    """One mini-batch and the uniform random numbers that belong to its step."""
+
+    x: Tensor
+    y: Tensor
+    u: Tensor  # [method.noise(task)], uniform on [0, 1)
+    weight: Tensor | None = None  # as in Examples
+    real: Tensor | None = None  # False where a block's other clients go on and this one has ended
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Averages values [B, ...] over the real examples."""
+        if self.weight is None:
+            return values.mean(0)
+        return torch.einsum("b,b...->...", self.weight, values) / self.weight.sum().clamp(min=1)
+
+    def cross_entropy(self, logits: Tensor) -> Tensor:
+        """Averages the cross-entropy of logits [B, C] over the real examples."""
+        if self.weight is None:
+            return cross_entropy(logits, self.y)
+        return self.mean(cross_entropy(logits, self.y, reduction="none"))
+
+
+class Steps(NamedTuple):
+    """All steps that one call may take, drawn before it runs: rows of the training part."""
+
+    rows: list[Tensor]  # per step, [B]; the last of a pass may be shorter
+    u: Tensor  # [steps, D]
+    per_pass: int
+    weight: Tensor | None = None  # [steps, B]; None if nothing is padded
+
+
+class Client:
+    """What a client function may ask of the client that runs it."""
+
+    def __init__(
+        self,
+        method: "Method",
+        task: Task,
+        t: int,
+        *,
+        train: Examples,
+        validation: Examples,
+        test: Examples,
+        n: Tensor,
+        steps: Tensor,
+        plan: Steps,
+        own: Any,
+        gradient: Callable[[Callable[[Vectors], Tensor], Vectors], Vectors],
+        choice: int | None = None,
+        kind: int = 0,
+    ):
+        self.task = task
+        self.model: Flat = task.model
+        self.t = t
+        self.rounds = task.rounds
+        self.lr = task.lr_at(t)
+        self.n = n  # training examples, a tensor without axes
+        self.steps = steps  # steps of task.epochs passes, a tensor without axes
+        self.own = own  # what the client held when the call began
+        self.kind = kind
+        self._method = method
+        self._train, self._validation, self._test = train, validation, test
+        self._plan = plan
+        self._gradient = gradient
+        self._choice = choice
+        self._taken = 0
+
+    def scan(self, step: Callable[[Any, Batch], Any], carry: Any, passes: int | None = None) -> Any:
+        """Folds `step(carry, batch) -> carry` over the batches of some passes over the data."""
+        for batch in self._batches(self.task.epochs if passes is None else passes):
+            new = step(carry, batch)
+            if batch.real is not None:
+                new = tree.map(_keep_if(batch.real), new, carry)
+            carry = new
+        return carry
+
+    def descend(
+        self,
+        start: Vectors,
+        *,
+        at: Callable[[Any, Tensor], Tensor] | None = None,
+        loss: Callable[[Tensor, Batch], Tensor] | None = None,
+        penalty: Callable[[Any], Tensor] | None = None,
+        epochs: int | None = None,
+        lr: float | None = None,
+    ) -> Any:
+        """Runs SGD on loss(at(w, u), batch) + penalty(w) from `start`, a vector or several.
+
+        Momentum starts at zero; weight decay is coupled: g <- grad + wd * w; v <- momentum * v + g;
+        w <- w - lr * v. It acts on every vector in `start` and on nothing else.
+        """
+        evaluate = self.loss if loss is None else loss
+        eta = self.lr if lr is None else lr
+        momentum, decay = self.task.momentum, self.task.weight_decay
+
+        def step(carry: Any, batch: Batch) -> Any:
+            w, v = carry
+
+            def objective(w: Any) -> Tensor:
+                value = evaluate(w if at is None else at(w, batch.u), batch)
+                return value if penalty is None else value + penalty(w)
+
+            g = self._gradient(objective, w)
+            v = tree.map(lambda v, g, w: g.add(w, alpha=decay).add_(v, alpha=momentum), v, g, w)
+            return tree.map(lambda w, v: w.sub(v, alpha=eta), w, v), v
+
+        return self.scan(step, (start, tree.map(torch.zeros_like, start)), epochs)[0]
+
+    def loss(self, z: Tensor, batch: Batch) -> Tensor:
+        """Gives the mean cross-entropy of the network with parameters z on a batch."""
+        return batch.cross_entropy(self._method.logits(self, z, batch.x))
+
+    def best(self, path: Point) -> Point:
+        """Picks the point of a path that the experiment's selection rule asks for.
+
+        By default the one of least loss on the client's own validation part; never by test data,
+        unless the experiment names an oracle.
+        """
+        if self._choice is not None:  # one for all clients, found beforehand
+            return tree.row(path, self._choice)
+        if self.task.selection == "fixed":
+            return tree.row(path, len(path.w) // 2)
+        if self.task.selection == "oracle":
+            index = self.tally(path.w, "test").top1.argmax()
+        else:
+            index = self.tally(path.w, "validation").loss.argmin()
+        return tree.map(lambda rows: rows.index_select(0, index[None])[0], path)
+
+    def validation_loss(self, w: Tensor) -> Tensor:
+        """Gives the mean cross-entropy on the client's own validation part."""
+        sums = self.tally(w, "validation")
+        return (sums.loss / sums.n).to(w.dtype)
+
+    def label_counts(self) -> Tensor:
+        """Counts the training examples of each class, [C]."""
+        counts = one_hot(self._train.y, self.task.classes)
+        if self._train.weight is not None:
+            counts = counts * self._train.weight[:, None].to(counts.dtype)
+        return counts.sum(0)
+
+    def tally(self, w: Tensor, split: str) -> Tally:
+        """Sums up how a model [P], or each of several [L, P], does on a part of the data."""
+        x, y, weight = self._validation if split == "validation" else self._test
+        if not len(y):
+            raise IsthmusError(
+                f"{type(self._method).__name__} chooses on validation data, and a client has none; "
+                "expected validation > 0; set validation=0.1, or selection=fixed"
+            )
+        if w.dim() == 1:
+            return tally(self._method.logits(self, w, x), y, weight)
+        # One after another: the point at lambda 0 then predicts as the shared model does, exactly.
+        rows = [tally(self._method.logits(self, row, x), y, weight) for row in w.unbind(0)]
+        return tree.stack(rows)
+
+    def _batches(self, passes: int) -> Iterator[Batch]:
+        x, y, _ = self._train
+        first = self._taken
+        self._taken += passes * self._plan.per_pass
+        if self._taken > len(self._plan.rows):
+            allowed = len(self._plan.rows) // max(1, self._plan.per_pass)
+            raise RuntimeError(
+                f"{type(self._method).__name__} made more than the {allowed} passes over the data "
+                "that its passes() announces; raise what passes() returns"
+            )
+        for s in range(first, self._taken):
+            rows, u = self._plan.rows[s], self._plan.u[s]
+            if self._plan.weight is None:
+                yield Batch(x[rows], y[rows], u)
+            else:
+                weight = self._plan.weight[s]
+                yield Batch(x[rows], y[rows], u, weight, weight.sum() > 0)
+
+
+def _keep_if(real: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda new, old: torch.where(real, new, old)

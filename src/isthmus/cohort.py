@@ -1,0 +1,241 @@
+"""The cohort of a round, as the server's side of a method sees it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from isthmus import tree
+from isthmus.client import Client, Point
+from isthmus.data.federation import Federation
+from isthmus.errors import IsthmusError
+from isthmus.method import Method, State
+from isthmus.metrics.score import Figures, Tally, figures, tally
+from isthmus.task import Task
+
+ClientFunction = Callable[..., Any]  # f(client, own, *received)
+
+
+class NobodyAnswered(Exception):  # noqa: N818 - it is no error
+    """Ends a round in which every reply was lost: the server keeps its state."""
+
+
+class Call(NamedTuple):
+    """One client function, to be run for some clients."""
+
+    function: ClientFunction
+    shared: tuple[State, ...]  # what every client receives
+    t: int
+    purpose: str  # names the random streams: "train" or "evaluate"
+    turn: int  # how many calls came before it in the same round
+    choice: int | None = None  # the point that all clients take, where there is one for all
+
+
+class Request(NamedTuple):
+    """What one client brings to a call: who it is, what it holds, what it alone receives."""
+
+    i: int
+    own: State
+    each: tuple[State, ...]  # empty, or one message
+
+
+class Engine(Protocol):
+    """Runs a client function for clients, anywhere; not every one need answer."""
+
+    def run(
+        self, setting: "Setting", call: Call, requests: Iterator[Request]
+    ) -> Iterator[tuple[int, Any]]:
+        """Yields (client, what the function returned) for those that answer."""
+        ...
+
+
+class Setting(NamedTuple):
+    """All that stays the same during a run."""
+
+    method: Method
+    task: Task
+    federation: Federation
+    engine: Engine
+
+
+class Score(NamedTuple):
+    """How the models of one kind did on one part of every client's data."""
+
+    model: str  # "personal", "shared" or "path"
+    split: str  # "validation" or "test"
+    at: NDArray[np.float64]  # [N, D], or [N, L, D] for a path: where the model lies; D may be 0
+    figures: Figures  # each [N], or [N, L] for a path
+
+
+class Evaluation(NamedTuple):
+    """All scores after a round, for all clients; and the shared model on the server's test set."""
+
+    scores: tuple[Score, ...]
+    server: Figures | None
+
+    def __call__(self, model: str, split: str = "test") -> Score:
+        """Finds the score of one kind of model on one split."""
+        for score in self.scores:
+            if (score.model, score.split) == (model, split):
+                return score
+        raise KeyError((model, split))
+
+
+@dataclass
+class Round:
+    """One round in progress: what it reads, what it changed, what it cost."""
+
+    setting: Setting
+    t: int
+    stored: Mapping[int, State]
+    changed: dict[int, State] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
+    answered: set[int] = field(default_factory=set)
+    down: int = 0  # bytes
+    up: int = 0
+    turn: int = 0
+
+    def own(self, i: int) -> State:
+        """Finds what client i holds; a client that never took part costs nothing until now."""
+        for states in (self.changed, self.stored):
+            if i in states:
+                return states[i]
+        return self.setting.method.own(self.setting.task, i)
+
+
+class Clients:
+    """A handle on some clients: their server's only way to reach them."""
+
+    def __init__(self, ids: Sequence[int], round: Round):
+        self.ids = list(ids)
+        self.t = round.t
+        self.total = round.setting.task.clients  # N
+        self._round = round
+
+    @property
+    def all(self) -> "Clients":
+        """All N clients."""
+        return Clients(range(self.total), self._round)
+
+    def only(self, ids: Sequence[int]) -> "Clients":
+        """These clients."""
+        return Clients(ids, self._round)
+
+    def map(self, f: ClientFunction, *shared: State, each: State = None) -> tuple[Tensor, Any]:
+        """Runs f(client, own, *shared) -> (own, reply) for every client of the cohort.
+
+        Gives the ids of the clients that answered, [K], and their replies, stacked. `each` has a
+        leading axis as long as the cohort: one more message for every client.
+        """
+        round = self._round
+        call = Call(f, shared, self.t, "train", round.turn)
+        round.turn += 1
+        round.asked.update(self.ids)
+        round.down += len(self.ids) * tree.nbytes(shared)
+        round.down += 0 if each is None else tree.nbytes(each)
+        replies = {}
+        for i, (own, reply) in round.setting.engine.run(round.setting, call, self._requests(each)):
+            self._check(i, f, own, reply)
+            if own != ():
+                round.changed[i] = own
+            round.up += tree.nbytes(reply)
+            replies[i] = reply
+        round.answered.update(replies)
+        if not replies:
+            raise NobodyAnswered(f"none of {len(self.ids)} clients answered in round {self.t + 1}")
+        ids = sorted(replies)  # an order that does not depend on who came first
+        return torch.tensor(ids), tree.stack([replies[i] for i in ids])
+
+    def score(self, common: Tensor | None, *shared: State, each: State = None) -> Evaluation:
+        """Scores, on every client's data, what it would deploy, the shared model, and the path."""
+        method, task, federation, _ = self._round.setting
+        everyone = self.all
+        splits = ("validation", "test") if federation.sizes(0)[1] else ("test",)
+        scores: list[Score] = []
+        choice = None
+
+        def add(model: str, points: list[Any]) -> None:
+            at, sums = tree.stack(points)
+            for split, part in zip(splits, sums, strict=True):
+                scores.append(Score(model, split, at.double().numpy(), figures(part)))
+
+        def measure(client: Client, model: Tensor | Point) -> Any:
+            at, w = model if isinstance(model, Point) else (model.new_zeros(0), model)
+            return at, tuple(client.tally(w, split) for split in splits)
+
+        if type(method).path is not Method.path:
+
+            def along(client: Client, own: State, *received: State) -> Any:
+                points = method.path(client, own, *received)
+                assert points is not None
+                return measure(client, points)
+
+            add("path", everyone._visit(along, shared, each, None))
+            choice = _one_for_all(task.selection, scores)
+
+        def deployed(client: Client, own: State, *received: State) -> Any:
+            return measure(client, method.personal(client, own, *received))
+
+        add("personal", everyone._visit(deployed, shared, each, choice))
+        if common is not None:
+
+            def same(client: Client, own: State, w: Tensor) -> Any:
+                return measure(client, w)
+
+            add("shared", everyone._visit(same, (common,), None, None))
+        return Evaluation(tuple(scores), self._on_server(common))
+
+    def _visit(
+        self, f: ClientFunction, shared: tuple[State, ...], each: State, choice: int | None
+    ) -> list[Any]:
+        round = self._round
+        call = Call(f, shared, self.t, "evaluate", 0, choice)
+        found = dict(round.setting.engine.run(round.setting, call, self._requests(each)))
+        return [found[i] for i in self.ids]
+
+    def _requests(self, each: State) -> Iterator[Request]:
+        for k, i in enumerate(self.ids):
+            message = () if each is None else (tree.row(each, k),)
+            yield Request(i, self._round.own(i), message)
+
+    def _check(self, i: int, f: ClientFunction, own: State, reply: State) -> None:
+        if not tree.finite((own, reply)):
+            task = self._round.setting.task
+            raise IsthmusError(
+                f"client {i} diverged in round {self.t + 1}: {_name(f)} ended with numbers that "
+                f"are not finite (lr={task.lr_at(self.t):.3g}); expected a loss that falls; "
+                "lower lr, or raise batch_size"
+            )
+
+    def _on_server(self, common: Tensor | None) -> Figures | None:
+        model, test = self._round.setting.task.model, self._round.setting.federation.server_test()
+        if common is None or not len(test.y):
+            return None
+        sums: Tally | None = None
+        for x, y in zip(torch.split(test.x, 1000), torch.split(test.y, 1000), strict=True):
+            part = tally(model.logits(common, x), y)
+            sums = part if sums is None else tree.map(torch.add, sums, part)
+        assert sums is not None
+        return figures(sums)
+
+
+def _one_for_all(selection: str, scores: list[Score]) -> int | None:
+    path = {score.split: score.figures for score in scores}
+    if selection == "common":
+        if "validation" not in path:
+            raise IsthmusError(
+                "selection=common chooses on validation data, and the clients have none; "
+                "expected validation > 0; set validation=0.1, or selection=fixed"
+            )
+        return int(path["validation"].loss.mean(0).argmin())
+    if selection == "oracle-common":
+        return int(path["test"].top1.mean(0).argmax())
+    return None
+
+
+def _name(f: ClientFunction) -> str:
+    return getattr(f, "__qualname__", repr(f))

@@ -1,0 +1,153 @@
+"""A federation: one data set, divided among clients, each with three parts of its own."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from isthmus.data.sources.arrays import Arrays
+from isthmus.errors import IsthmusError
+from isthmus.streams import stream
+
+Indices = NDArray[np.int64]
+
+
+class Part(NamedTuple):
+    """Examples ready for a network: inputs as floating-point numbers, labels as class numbers."""
+
+    x: Tensor
+    y: Tensor
+
+
+class Parts(NamedTuple):
+    """One client's indices: what it trains on, what it chooses on, what it is tested on."""
+
+    train: Indices
+    validation: Indices
+    test: Indices
+
+
+class Federation:
+    """The clients' data: compact arrays, and per client the rows of its three parts.
+
+    >>> x, y = np.zeros((40, 3), np.float32), np.arange(40) % 2
+    >>> federation = Federation.of(x, y, clients=np.repeat([0, 1], 20), seed=1)
+    >>> len(federation), federation.sizes(0)
+    (2, (15, 1, 4))
+    """
+
+    def __init__(self, arrays: Arrays, parts: Sequence[Parts]):
+        self.arrays = arrays
+        self.parts = parts
+        self.classes = arrays.classes
+        self.shape: tuple[int, ...] = arrays.x.shape[1:]
+
+    @classmethod
+    def of(
+        cls,
+        x: NDArray[Any],
+        y: NDArray[Any],
+        clients: NDArray[Any],
+        *,
+        test: float = 0.2,
+        validation: float = 0.1,
+        seed: int = 0,
+        server_test: tuple[NDArray[Any], NDArray[Any]] | None = None,
+    ) -> "Federation":
+        """Makes a federation of own arrays: inputs, labels 0..C-1, and whose each example is.
+
+        `clients` may hold anything that sorts: numbers or names; client 0 is the first of them.
+        """
+        x, y, clients = np.asarray(x), np.asarray(y), np.asarray(clients)
+        if not len(x) == len(y) == len(clients):
+            raise IsthmusError(
+                f"{len(x)} inputs, {len(y)} labels and {len(clients)} client ids; expected as many "
+                "of each; one row per example"
+            )
+        if not len(x):
+            raise IsthmusError("no examples; expected at least one; give rows of inputs")
+        if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or y.min() < 0:
+            raise IsthmusError(
+                f"labels have type {y.dtype} and shape {y.shape}; expected whole numbers 0, 1, ... "
+                "one per example; number the classes with np.unique(labels, return_inverse=True)"
+            )
+        if not (np.issubdtype(x.dtype, np.integer) or np.issubdtype(x.dtype, np.floating)):
+            raise IsthmusError(f"inputs have type {x.dtype}; expected numbers; convert them")
+        if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
+            raise IsthmusError("inputs hold nan or infinity; expected numbers; fill or drop them")
+        held_x, held_y = server_test if server_test is not None else (x[:0], y[:0])
+        classes = int(max(y.max(), held_y.max(initial=0))) + 1
+        arrays = Arrays(x, y.astype(np.int64), held_x, held_y.astype(np.int64), classes)
+        _, owner = np.unique(clients, return_inverse=True)
+        shares = [np.flatnonzero(owner == i) for i in range(owner.max() + 1)]
+        return cls(arrays, divide(shares, test, validation, seed))
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def part(self, i: int, name: str) -> Part:
+        """Gives one part (train, validation or test) of client i."""
+        rows = getattr(self.parts[i], name)
+        return self._ready(self.arrays.x[rows], self.arrays.y[rows])
+
+    def server_test(self) -> Part:
+        """Gives the server's own test set."""
+        return self._ready(self.arrays.test_x, self.arrays.test_y)
+
+    def sizes(self, i: int) -> tuple[int, int, int]:
+        """Counts client i's training, validation and test examples."""
+        train, validation, test = self.parts[i]
+        return len(train), len(validation), len(test)
+
+    def label_counts(self, i: int) -> NDArray[np.int64]:
+        """Counts client i's examples of each class, over all three parts."""
+        return np.bincount(self.arrays.y[np.concatenate(self.parts[i])], minlength=self.classes)
+
+    def digest(self) -> str:
+        """Names the data and its division: equal names, equal federations."""
+        sha = hashlib.sha256()
+        for array in self.arrays[:4]:
+            sha.update(f"{array.dtype}{array.shape}".encode())
+            sha.update(np.ascontiguousarray(array).data)
+        for parts in self.parts:
+            for rows in parts:
+                sha.update(f"{len(rows)}:".encode())
+                sha.update(np.ascontiguousarray(rows, dtype="<i8").data)
+        return sha.hexdigest()[:16]
+
+    def _ready(self, x: NDArray[Any], y: NDArray[np.int64]) -> Part:
+        inputs = torch.as_tensor(np.array(x)).to(torch.get_default_dtype())
+        if np.issubdtype(x.dtype, np.integer):
+            inputs = inputs / self.arrays.scale
+        return Part(inputs, torch.as_tensor(np.array(y)))
+
+
+def divide(shares: list[Indices], test: float, validation: float, seed: int) -> list[Parts]:
+    """Cuts each client's share at random into training, validation and test parts.
+
+    The test part has floor(test * n) examples; of the rest, a share `validation` (at least one
+    example where it is not 0) is kept for choosing.
+    """
+    return [_parts(share, test, validation, seed, i) for i, share in enumerate(shares)]
+
+
+def _parts(share: Indices, test: float, validation: float, seed: int, i: int) -> Parts:
+    rows = stream(seed, "parts", i).permutation(share)
+    tested = int(test * len(rows))
+    kept = max(1, int(validation * (len(rows) - tested))) if validation else 0
+    if tested + kept >= len(rows) or (test and not tested):
+        raise IsthmusError(
+            f"client {i} has {len(rows)} examples, too few for test={test:g} and "
+            f"validation={validation:g}; expected at least one in each part; lower clients, or "
+            "change the shares"
+        )
+    # Ascending order inside a part: what follows draws its own batches anyway.
+    return Parts(
+        np.sort(rows[tested + kept :]),
+        np.sort(rows[tested : tested + kept]),
+        np.sort(rows[:tested]),
+    )

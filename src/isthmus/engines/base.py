@@ -1,0 +1,67 @@
+"""What engines share: steps drawn before a function runs, one thread, errors that say where."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from isthmus import streams
+from isthmus.cohort import Call, Setting
+from isthmus.errors import IsthmusError
+
+
+class ClientError(RuntimeError):
+    """Names the client, the round and the function in which an exception was raised."""
+
+
+class Drawn(NamedTuple):
+    """The random part of one call for one client."""
+
+    orders: NDArray[np.int64]  # [passes, n]: the order of the examples in each pass
+    u: NDArray[np.float64]  # [passes * steps per pass, noise]
+
+
+def draw(setting: Setting, call: Call, i: int, n: int) -> Drawn:
+    """Draws a client's shuffles and uniforms from the streams that bear its name."""
+    method, task = setting.method, setting.task
+    passes, steps = method.passes(task), steps_per_pass(n, task.batch_size)
+    place = (call.t, call.turn, i)
+    shuffle = streams.stream(task.seed, f"{call.purpose} batches", *place)
+    uniform = streams.stream(task.seed, f"{call.purpose} uniforms", *place)
+    return Drawn(
+        np.stack([shuffle.permutation(n) for _ in range(passes)]),
+        uniform.random((passes * steps, method.noise(task))),
+    )
+
+
+def steps_per_pass(n: int, batch_size: int) -> int:
+    """Counts a pass's mini-batches; the last may be short."""
+    return -(-n // batch_size)
+
+
+@contextmanager
+def naming(call: Call, who: str) -> Iterator[None]:
+    """Wraps what a client function raises so that it says whose it was."""
+    try:
+        yield
+    except IsthmusError:
+        raise
+    except Exception as error:
+        function = getattr(call.function, "__qualname__", repr(call.function))
+        raise ClientError(
+            f"{who}, round {call.t + 1}, {function}: {type(error).__name__}: {error}"
+        ) from error
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Computes on one thread: with more, sums would depend on how many there are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,136 @@
+"""Blocks of clients as one tensor program: `torch.func.vmap` over the rows of a cohort.
+
+Clients of a block are padded to the largest of them: in examples, in batches per pass, in the last
+batch. Padded examples weigh 0; a client whose pass has ended waits with weights and momentum
+frozen. Which clients share a block is fixed by the experiment (its cohorts and its `block`), so a
+run repeats to the bit.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+from torch.nn.functional import pad
+
+from isthmus import tree
+from isthmus.client import Client, Examples, Steps
+from isthmus.cohort import Call, Request, Setting
+from isthmus.engines.base import Drawn, draw, naming, one_thread, steps_per_pass
+
+
+class Block(NamedTuple):
+    """The padded data of a block of K clients."""
+
+    train: Examples  # [K, n, ...]
+    validation: Examples
+    test: Examples
+    n: Tensor  # [K]
+    steps: Tensor  # [K]
+    rows: Tensor  # [K, steps, B]
+    u: Tensor  # [K, steps, D]
+    weight: Tensor  # [K, steps, B]
+
+
+class Stacked:
+    """Runs `block` clients at a time."""
+
+    def __init__(self, block: int):
+        self.block = block
+
+    def run(
+        self, setting: Setting, call: Call, requests: Iterator[Request]
+    ) -> Iterator[tuple[int, Any]]:
+        """Yields (client, what the function returned)."""
+        while members := list(islice(requests, self.block)):
+            # Clients of another kind hold states of another shape, which cannot be stacked.
+            for kind in dict.fromkeys(setting.method.kind(member.i) for member in members):
+                alike = [member for member in members if setting.method.kind(member.i) == kind]
+                yield from self._together(setting, call, kind, alike)
+
+    def _together(
+        self, setting: Setting, call: Call, kind: int, members: Sequence[Request]
+    ) -> Iterator[tuple[int, Any]]:
+        method, task, _, _ = setting
+        per_pass = max(
+            steps_per_pass(setting.federation.sizes(member.i)[0], task.batch_size)
+            for member in members
+        )
+
+        def one(block: Block, own: Any, each: tuple[Any, ...]) -> Any:
+            client = Client(
+                method,
+                task,
+                call.t,
+                train=block.train,
+                validation=block.validation,
+                test=block.test,
+                n=block.n,
+                steps=block.steps,
+                plan=Steps(list(block.rows.unbind(0)), block.u, per_pass, block.weight),
+                own=own,
+                gradient=lambda objective, w: grad(objective)(w),
+                choice=call.choice,
+                kind=kind,
+            )
+            return call.function(client, own, *call.shared, *each)
+
+        ids = [member.i for member in members]
+        with one_thread(), naming(call, f"clients {ids}"), torch.no_grad():
+            results = vmap(one, randomness="error")(
+                stack(setting, call, ids, per_pass),
+                tree.stack([member.own for member in members]),
+                tree.stack([member.each for member in members]),
+            )
+        for k, i in enumerate(ids):
+            yield i, tree.row(results, k)
+
+
+def stack(setting: Setting, call: Call, ids: Sequence[int], per_pass: int) -> Block:
+    """Pads and stacks the data and the steps of a block's clients."""
+    task, federation = setting.task, setting.federation
+    sizes = [federation.sizes(i)[0] for i in ids]
+    drawn = [draw(setting, call, i, n) for i, n in zip(ids, sizes, strict=True)]
+    plans = [_plan(one, n, task.batch_size, per_pass) for one, n in zip(drawn, sizes, strict=True)]
+    rows, u, weight = (torch.stack(parts) for parts in zip(*plans, strict=True))
+    dtype = task.w0.dtype
+    return Block(
+        train=_examples(setting, ids, "train"),
+        validation=_examples(setting, ids, "validation"),
+        test=_examples(setting, ids, "test"),
+        n=torch.tensor(sizes, dtype=dtype),
+        steps=torch.tensor(
+            [task.epochs * steps_per_pass(n, task.batch_size) for n in sizes], dtype=dtype
+        ),
+        rows=rows,
+        u=u.to(dtype),
+        weight=weight.to(dtype),
+    )
+
+
+def _plan(drawn: Drawn, n: int, size: int, per_pass: int) -> tuple[Tensor, Tensor, Tensor]:
+    passes = len(drawn.orders)
+    steps = steps_per_pass(n, size)
+    slots = per_pass * size - n  # empty places at the end of each pass
+    rows = pad(torch.as_tensor(drawn.orders), (0, slots)).view(passes * per_pass, size)
+    weight = pad(torch.ones(passes, n), (0, slots)).view(passes * per_pass, size)
+    u = torch.as_tensor(drawn.u).view(passes, steps, -1)
+    u = pad(u, (0, 0, 0, per_pass - steps)).view(passes * per_pass, u.shape[2])
+    return rows, u, weight
+
+
+def _examples(setting: Setting, ids: Sequence[int], name: str) -> Examples:
+    parts = [setting.federation.part(i, name) for i in ids]
+    largest = max(len(part.y) for part in parts)
+    return Examples(
+        torch.stack([_rows(part.x, largest) for part in parts]),
+        torch.stack([_rows(part.y, largest) for part in parts]),
+        torch.stack([_rows(torch.ones(len(part.y)), largest) for part in parts]),
+    )
+
+
+def _rows(rows: Tensor, count: int) -> Tensor:
+    filler = rows.new_zeros(count - len(rows), *rows.shape[1:])
+    return torch.cat([rows, filler])

@@ -1,0 +1,1 @@
+"""What models are worth, how it is spread over clients, what it cost."""

@@ -1,0 +1,141 @@
+"""A network as a function of one vector.
+
+All parameters of an `nn.Module` lie in one flat tensor `[P]`, in the order in which the module
+defines them: body first, head last. The module stays as it was written; it is called through
+`torch.func.functional_call` on views of the vector, so a mixture of two networks is arithmetic on
+two vectors, whatever the network.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from isthmus.errors import IsthmusError
+
+Head = Literal["last", "classifier"]
+
+
+class Flat:
+    """A network as a function of its flat parameter vector.
+
+    >>> net = Flat(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
+    >>> net.size, net.layers, net.head
+    (67, 2, slice(40, 67, None))
+    >>> net.logits(net.fresh(seed=1), torch.zeros(5, 4)).shape
+    torch.Size([5, 3])
+
+    `head="last"` makes the last weight-owning module the head; `head="classifier"` the submodule of
+    that name, which the bundled networks have.
+    """
+
+    def __init__(self, build: Callable[[], nn.Module], head: Head = "last"):
+        self._build = build
+        with torch.random.fork_rng(devices=[]):
+            self._module = _checked(build)
+        named = dict(self._module.named_parameters())
+        self._names = list(named)
+        self._shapes = [parameter.shape for parameter in named.values()]
+        self._sizes = [parameter.numel() for parameter in named.values()]
+        self.size = sum(self._sizes)
+        owners = [name.rpartition(".")[0] for name in self._names]
+        order = list(dict.fromkeys(owners))
+        self.layers = len(order)  # weight-owning modules
+        self.layer = torch.repeat_interleave(  # [P]: which of them owns each coordinate
+            torch.tensor([order.index(owner) for owner in owners]), torch.tensor(self._sizes)
+        )
+        self._head = _head(self._module, order, head)
+        inside = [owner == self._head or owner.startswith(f"{self._head}.") for owner in owners]
+        cut = sum(size for size, is_head in zip(self._sizes, inside, strict=True) if not is_head)
+        if inside != sorted(inside):
+            raise IsthmusError(
+                f"the head {self._head!r} of {type(self._module).__name__} is not its last part; "
+                "define the head's module last"
+            )
+        self.body, self.head = slice(0, cut), slice(cut, self.size)
+
+    def tensors(self, w: Tensor) -> list[Tensor]:
+        """Cuts a vector into views, one per parameter tensor of the module."""
+        parts = torch.split(w, self._sizes)
+        return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+    def logits(self, w: Tensor, x: Tensor) -> Tensor:
+        """Evaluates the network with parameters w [P] on inputs x [B, ...], to [B, C]."""
+        named = dict(zip(self._names, self.tensors(w), strict=True))
+        result: Tensor = functional_call(self._module, named, (x,))
+        return result
+
+    def features(self, w: Tensor, x: Tensor) -> Tensor:
+        """Gives what enters the head, [B, D]."""
+        seen: list[Tensor] = []
+        module = self._module.get_submodule(self._head)
+        hook = module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        try:
+            self.logits(w, x)
+        finally:
+            hook.remove()
+        return seen[0].flatten(1)
+
+    def fresh(self, seed: int) -> Tensor:
+        """Draws new parameters [P] as the module's constructor does, all from one stream."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = self._build()
+        return self.flatten(module)
+
+    def flatten(self, module: nn.Module) -> Tensor:
+        """Copies a module's parameters into one vector."""
+        with torch.no_grad():
+            return torch.cat([parameter.flatten() for parameter in module.parameters()])
+
+    def load(self, w: Tensor) -> nn.Module:
+        """Builds a plain module with the parameters w."""
+        with torch.random.fork_rng(devices=[]):
+            module = self._build()
+        with torch.no_grad():
+            for parameter, value in zip(module.parameters(), self.tensors(w), strict=True):
+                parameter.copy_(value)
+        return module
+
+
+def _checked(build: Callable[[], nn.Module]) -> nn.Module:
+    if isinstance(build, nn.Module) or not callable(build):
+        given = type(build).__name__
+        raise IsthmusError(
+            f"model is a finished {given}; expected something that builds one, so that every "
+            f"client can draw its own start; pass the class, or lambda: {given}(...)"
+        )
+    module = build()
+    if not isinstance(module, nn.Module):
+        raise IsthmusError(
+            f"model() gave {type(module).__name__}; expected a torch.nn.Module; return the network"
+        )
+    name = type(module).__name__
+    buffers = [key for key, _ in module.named_buffers()]
+    if buffers:
+        raise IsthmusError(
+            f"{name} keeps the buffer {buffers[0]!r}; expected parameters only, since a buffer "
+            "belongs to no single point of a path; use GroupNorm, or track_running_stats=False"
+        )
+    for key, part in module.named_modules():
+        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
+            raise IsthmusError(
+                f"{name}.{key} is dropout with p={part.p}; expected a network without random "
+                "numbers of its own, so that every engine computes the same; remove it"
+            )
+    if not any(True for _ in module.parameters()):
+        raise IsthmusError(f"{name} has no parameters; expected at least one; nothing to train")
+    return module
+
+
+def _head(module: nn.Module, owners: list[str], head: Head) -> str:
+    if head == "last":
+        return owners[-1]
+    if not hasattr(module, "classifier"):
+        raise IsthmusError(
+            f"head='classifier' asks for a submodule of that name, which "
+            f"{type(module).__name__} has not; name its last block 'classifier', or set head='last'"
+        )
+    return "classifier"

@@ -1,0 +1,111 @@
+"""Plain networks. "|" marks where the classifier block begins: body | head.
+
+The ones that end in `_superfed` are those of the SuPerFed authors' code: without biases, drawn
+Xavier-normal. The others are the networks that their names mean in the literature.
+"""
+
+from collections import OrderedDict
+from math import prod
+
+from torch import nn
+
+
+def network(body: nn.Module, classifier: nn.Module) -> nn.Module:
+    """Joins a body that makes features and a classifier that makes logits of them."""
+    return nn.Sequential(OrderedDict(body=body, classifier=classifier))
+
+
+def xavier(module: nn.Module) -> nn.Module:
+    """Draws all weights Xavier-normal."""
+    for parameter in module.parameters():
+        nn.init.xavier_normal_(parameter)
+    return module
+
+
+def mlp(shape: tuple[int, ...], classes: int, *, hidden: int = 64) -> nn.Module:
+    """One hidden layer: inputs-hidden | hidden-classes, ReLU, biases."""
+    return network(
+        nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), hidden), nn.ReLU()),
+        nn.Linear(hidden, classes),
+    )
+
+
+def twonn(shape: tuple[int, ...], classes: int, *, hidden: int = 200) -> nn.Module:
+    """McMahan's 2NN: inputs-200-200 | 200-classes, ReLU, biases; 199,210 parameters on MNIST."""
+    return network(
+        nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(prod(shape), hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(),
+        ),
+        nn.Linear(hidden, classes),
+    )
+
+
+def twonn_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The SuPerFed code's TwoNN: inputs-200-200 | 200-200-classes; 238,800 parameters on MNIST."""
+    return xavier(
+        network(
+            nn.Sequential(
+                nn.Flatten(),
+                nn.Linear(prod(shape), 200, bias=False),
+                nn.ReLU(),
+                nn.Linear(200, 200, bias=False),
+                nn.ReLU(),
+            ),
+            nn.Sequential(
+                nn.Linear(200, 200, bias=False), nn.ReLU(), nn.Linear(200, classes, bias=False)
+            ),
+        )
+    )
+
+
+def twocnn(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """McMahan's CNN: conv5x5-32, pool, conv5x5-64, pool, 512 | classes; ReLU, biases, padding 2."""
+    channels, height, width = shape
+    return network(
+        nn.Sequential(
+            nn.Conv2d(channels, 32, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(64 * (height // 4) * (width // 4), 512),
+            nn.ReLU(),
+        ),
+        nn.Linear(512, classes),
+    )
+
+
+def twocnn_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The SuPerFed code's TwoCNN: two 5x5 convolutions | 200-200-classes; 722,800 on 3x28x28."""
+    channels, height, width = shape
+
+    def halved(size: int) -> int:
+        return (size - 2) // 2 + 1  # 5x5 with padding 1, then pooling by 2 with padding 1
+
+    features = 64 * halved(halved(height)) * halved(halved(width))
+    return xavier(
+        network(
+            nn.Sequential(
+                nn.Conv2d(channels, 32, 5, padding=1, bias=False),
+                nn.ReLU(),
+                nn.MaxPool2d(2, padding=1),
+                nn.Conv2d(32, 64, 5, padding=1, bias=False),
+                nn.ReLU(),
+                nn.MaxPool2d(2, padding=1),
+                nn.Flatten(),
+            ),
+            nn.Sequential(
+                nn.Linear(features, 200, bias=False),
+                nn.ReLU(),
+                nn.Linear(200, 200, bias=False),
+                nn.ReLU(),
+                nn.Linear(200, classes, bias=False),
+            ),
+        )
+    )

@@ -1,0 +1,247 @@
+"""The round loop: sample, round, evaluate, commit."""
+
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from isthmus import streams, tree
+from isthmus.cohort import Clients, Engine, Evaluation, NobodyAnswered, Round, Setting
+from isthmus.data.federation import Federation, divide
+from isthmus.engines import Loop, Stacked
+from isthmus.engines.base import one_thread
+from isthmus.errors import IsthmusError
+from isthmus.experiment import OWN, Experiment
+from isthmus.method import State
+from isthmus.models.flat import Flat
+from isthmus.store import Store
+from isthmus.task import Task
+
+
+class Progress(NamedTuple):
+    """A run between two rounds: all that the next round depends on."""
+
+    t: int  # rounds done
+    server: State
+    own: Mapping[int, State]  # of the clients that took part
+
+
+class Cost(NamedTuple):
+    """What one round cost."""
+
+    round: int  # counted from 1
+    lr: float
+    asked: int
+    answered: int
+    down_bytes: int
+    up_bytes: int
+    train_seconds: float
+    evaluate_seconds: float
+
+
+class Done(NamedTuple):
+    """What `federate` tells after each round."""
+
+    cost: Cost
+    evaluation: Evaluation | None
+
+
+class Run(NamedTuple):
+    """A finished run."""
+
+    experiment: Experiment
+    setting: Setting
+    progress: Progress
+    rounds: tuple[Done, ...]
+    digest: str
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The evaluation after the last round."""
+        last = self.rounds[-1].evaluation
+        assert last is not None
+        return last
+
+
+def federate(
+    experiment: Experiment,
+    *,
+    data: Federation | None = None,
+    model: Callable[[], nn.Module] | None = None,
+    data_root: Path | str = "data",
+    out: Path | str | None = None,
+    watch: Callable[[Done], None] = lambda done: None,
+) -> Run:
+    """Runs an experiment; with own `data` and an own `model` if they are given.
+
+    >>> from isthmus import Experiment, federate
+    >>> run = federate(Experiment(method="fedavg", data="synthetic", rounds=1, epochs=1))
+    >>> run.evaluation("shared").figures.top1.shape
+    (20,)
+
+    `out` is a directory for the records; `watch` is called after every round.
+    """
+    with one_thread():
+        experiment, setting = prepare(experiment, data, model, Path(data_root))
+        federation = setting.federation
+        store = None if out is None else Store(Path(out), experiment.toml(), federation)
+        progress, rounds, status = begin(setting), [], "stopped"
+        try:
+            while progress.t < experiment.rounds:
+                progress, done = advance(setting, progress, due(experiment, progress.t))
+                rounds.append(done)
+                if store:
+                    store.round(done.cost, done.cost.round, done.evaluation)
+                watch(done)
+            status = "finished"
+        finally:
+            digest = digest_of(progress)
+            if store:
+                store.close(
+                    {
+                        "status": status,
+                        "rounds": progress.t,
+                        "digest": digest,
+                        "federation": federation.digest(),
+                        "isthmus": version("isthmus"),
+                        "torch": torch.__version__,
+                        "seconds": round(sum(sum(done.cost[-2:]) for done in rounds), 3),
+                    }
+                )
+        return Run(experiment, setting, progress, tuple(rounds), digest)
+
+
+def prepare(
+    experiment: Experiment,
+    data: Federation | None,
+    model: Callable[[], nn.Module] | None,
+    data_root: Path,
+) -> tuple[Experiment, Setting]:
+    """Builds all that stays the same during a run; own parts get their names in the experiment."""
+    given: dict[str, Any] = {name: getattr(experiment, name) for name in Experiment.model_fields}
+    if data is not None:
+        given |= {"data": {"name": OWN, "digest": data.digest()}, "partition": OWN}
+        given |= {"clients": len(data)}
+    elif experiment.data["name"] == OWN:
+        raise IsthmusError(
+            "the experiment's data are somebody's own; expected them as an argument; call "
+            "federate(experiment, data=...) from Python"
+        )
+    if model is not None:
+        given |= {"model": {"name": OWN, "class": getattr(model, "__qualname__", str(model))}}
+    elif experiment.model["name"] == OWN:
+        raise IsthmusError(
+            "the experiment's model is somebody's own; expected it as an argument; call "
+            "federate(experiment, model=...) from Python"
+        )
+    experiment = Experiment(**given)
+    federation = federation_of(experiment, data_root) if data is None else data
+    build = model or experiment.build_model(federation.shape, federation.classes)
+    return experiment, assemble(experiment, federation, build)
+
+
+def federation_of(experiment: Experiment, data_root: Path) -> Federation:
+    """Reads and divides the experiment's data."""
+    seed = experiment.seed
+    arrays = experiment.build_source().load(data_root, seed)
+    shares = experiment.build_partition().cut(
+        arrays.y, experiment.clients, streams.stream(seed, "partition")
+    )
+    return Federation(arrays, divide(shares, experiment.test, experiment.validation, seed))
+
+
+def assemble(
+    experiment: Experiment, federation: Federation, build: Callable[[], nn.Module]
+) -> Setting:
+    """Puts method, task, data and engine together."""
+    e = experiment
+    network = Flat(build, e.head)
+    task = Task(
+        model=network,
+        w0=network.fresh(streams.seed_of(e.seed, "start")),
+        classes=federation.classes,
+        clients=len(federation),
+        rounds=e.rounds,
+        epochs=e.epochs,
+        batch_size=e.batch_size,
+        lr=e.lr,
+        lr_decay=e.lr_decay,
+        momentum=e.momentum,
+        weight_decay=e.weight_decay,
+        seed=e.seed,
+        clients_per_round=e.clients_per_round,
+        selection=e.selection,
+    )
+    _fits(network, task.w0, federation)
+    engine: Engine = Stacked(e.block) if e.engine == "stacked" else Loop()
+    return Setting(e.build_method(), task, federation, engine)
+
+
+def _fits(network: Flat, w: torch.Tensor, federation: Federation) -> None:
+    one = federation.part(0, "train").x[:1]
+    expected = (1, federation.classes)
+    try:
+        with torch.no_grad():
+            given = tuple(network.logits(w, one).shape)
+    except (RuntimeError, ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise IsthmusError(
+            f"the model does not take inputs of shape {tuple(one.shape[1:])} ({reason}); expected "
+            "a model for these data; choose another model"
+        ) from error
+    if given != expected:
+        raise IsthmusError(
+            f"the model gives logits of shape {given} for one example; expected {expected}; make "
+            f"its last layer {federation.classes} wide"
+        )
+
+
+def begin(setting: Setting) -> Progress:
+    """Gives the state before the first round."""
+    return Progress(0, setting.method.init(setting.task), {})
+
+
+def due(experiment: Experiment, t: int) -> bool:
+    """Tells whether round t is followed by an evaluation."""
+    every = experiment.eval_every
+    return t + 1 == experiment.rounds or (every > 0 and (t + 1) % every == 0)
+
+
+def advance(setting: Setting, progress: Progress, evaluate: bool) -> tuple[Progress, Done]:
+    """Runs one round and, where it is due, evaluates all clients after it."""
+    method, task = setting.method, setting.task
+    t = progress.t
+    began = time.perf_counter()
+    round = Round(setting, t, progress.own)
+    ids = streams.cohort(task.seed, t, task.clients, task.clients_per_round)
+    try:
+        server = method.round(progress.server, Clients(ids, round))
+    except NobodyAnswered:
+        server = progress.server
+    own = {**progress.own, **round.changed}
+    trained = time.perf_counter()
+    evaluation = None
+    if evaluate:
+        after = Round(setting, t, own)
+        evaluation = method.evaluate(server, Clients(range(task.clients), after))
+    cost = Cost(
+        round=t + 1,
+        lr=task.lr_at(t),
+        asked=len(round.asked),
+        answered=len(round.answered),
+        down_bytes=round.down,
+        up_bytes=round.up,
+        train_seconds=trained - began,
+        evaluate_seconds=time.perf_counter() - trained if evaluate else 0.0,
+    )
+    return Progress(t + 1, server, own), Done(cost, evaluation)
+
+
+def digest_of(progress: Progress) -> str:
+    """Names the state of a run: equal names, equal bits."""
+    own = [(torch.tensor(i), progress.own[i]) for i in sorted(progress.own)]
+    return tree.digest([progress.server, *own])

@@ -1,0 +1,39 @@
+"""What is to be learned, as a method sees it before any client is asked."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from isthmus import streams
+from isthmus.models.flat import Flat
+
+Selection = Literal["validation", "common", "fixed", "oracle", "oracle-common"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """The network, its start, and the settings of local training that all clients share."""
+
+    model: Flat
+    w0: Tensor  # [P]: the common start
+    classes: int
+    clients: int  # N
+    rounds: int  # R
+    epochs: int  # E: passes over a client's data at each participation
+    batch_size: int  # B
+    lr: float
+    lr_decay: float  # per round
+    momentum: float
+    weight_decay: float
+    seed: int
+    clients_per_round: int  # K
+    selection: Selection = "validation"
+
+    def seed_of(self, *place: int | str) -> int:
+        """Derives a seed for something the method draws by itself, for example a client's start."""
+        return streams.seed_of(self.seed, ":".join(["method", *(str(part) for part in place)]))
+
+    def lr_at(self, t: int) -> float:
+        """Gives round t's learning rate: lr * lr_decay^(t + 1), constant within a round."""
+        return self.lr * self.lr_decay ** (t + 1)

@@ -1,0 +1,38 @@
+"""The papers' vocabulary on flat vectors."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def mean(rows: Tensor, weights: Tensor) -> Tensor:
+    """Averages rows [K, P] with weights [K], normalised over the rows that are there.
+
+    >>> mean(torch.tensor([[0.0], [3.0]]), torch.tensor([2.0, 1.0]))
+    tensor([1.])
+    """
+    share = weights / weights.sum()
+    return share @ rows
+
+
+def squared_distance(a: Tensor, b: Tensor) -> Tensor:
+    """Gives |a - b|^2."""
+    return (a - b).square().sum()
+
+
+def sum_of_norms(parts: Sequence[Tensor]) -> Tensor:
+    """Adds up the Euclidean norms of several tensors; its gradient is 0 where one of them is 0."""
+    return torch.stack([torch.linalg.vector_norm(part) for part in parts]).sum()
+
+
+def squared_cosine(a: Tensor, b: Tensor, offset: float = 0.0) -> Tensor:
+    """Gives cos^2 of the angle between two vectors, 0 where one of them is 0.
+
+    `offset` is added to each of the P products in <a, b>, as the released SuPerFed does with 1e-6.
+
+    >>> squared_cosine(torch.tensor([1.0, 0.0]), torch.tensor([1.0, 1.0]))
+    tensor(0.5000)
+    """
+    product = a @ b + offset * a.numel() if offset else a @ b
+    return product.square() / (a @ a * (b @ b)).clamp(min=1e-12)
