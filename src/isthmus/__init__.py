@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from isthmus.data.federation import Federation
     from isthmus.errors import IsthmusError
     from isthmus.experiment import Experiment
-    from isthmus.rounds import Run, federate
     from isthmus.method import Method
+    from isthmus.rounds import Run, federate
     from isthmus.task import Task
 
 # Where the public names live; they are imported when first used, so that the command line's help

@@ -9,15 +9,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from isthmus import streams, tree
+from isthmus import parts, streams, tree
 from isthmus.cohort import Clients, Engine, Evaluation, NobodyAnswered, Round, Setting
 from isthmus.data.federation import Federation, divide
 from isthmus.engines import Loop, Stacked
 from isthmus.engines.base import one_thread
 from isthmus.errors import IsthmusError
-from isthmus.experiment import OWN, Experiment
+from isthmus.experiment import Experiment
 from isthmus.method import State
 from isthmus.models.flat import Flat
+from isthmus.parts import OWN
 from isthmus.store import Store
 from isthmus.task import Task
 
@@ -140,15 +141,16 @@ def prepare(
         )
     experiment = Experiment(**given)
     federation = federation_of(experiment, data_root) if data is None else data
-    build = model or experiment.build_model(federation.shape, federation.classes)
+    shape, classes = federation.shape, federation.classes
+    build = model or (lambda: parts.build("model", experiment.model, shape, classes))
     return experiment, assemble(experiment, federation, build)
 
 
 def federation_of(experiment: Experiment, data_root: Path) -> Federation:
     """Reads and divides the experiment's data."""
     seed = experiment.seed
-    arrays = experiment.build_source().load(data_root, seed)
-    shares = experiment.build_partition().cut(
+    arrays = parts.build("data", experiment.data).load(data_root, seed)
+    shares = parts.build("partition", experiment.partition).cut(
         arrays.y, experiment.clients, streams.stream(seed, "partition")
     )
     return Federation(arrays, divide(shares, experiment.test, experiment.validation, seed))
@@ -178,7 +180,7 @@ def assemble(
     )
     _fits(network, task.w0, federation)
     engine: Engine = Stacked(e.block) if e.engine == "stacked" else Loop()
-    return Setting(e.build_method(), task, federation, engine)
+    return Setting(parts.build("method", e.method), task, federation, engine)
 
 
 def _fits(network: Flat, w: torch.Tensor, federation: Federation) -> None:

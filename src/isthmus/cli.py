@@ -1,0 +1,267 @@
+"""The command line. Nothing heavy is imported before a command needs it."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isthmus.errors import IsthmusError
+
+if TYPE_CHECKING:
+    from isthmus.experiment import Experiment
+    from isthmus.rounds import Done
+
+app = typer.Typer(
+    name="isthmus",
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Personalized federated learning over connected modes.\n\n"
+    "Start with `isthmus demo`. Then `isthmus run --method superfed-mm --data digits --rounds 40`.",
+)
+
+UsageError: Any = typer.BadParameter.__base__  # click's own, or the one that typer brings
+
+DEMO = ("local", "fedavg", "fedavg-lu", "superfed-mm", "superfed-lm")
+DEMO_SETTINGS = {
+    "data": "digits",
+    "partition": {"name": "pathological", "shards": 2},
+    "rounds": 50,
+    "epochs": 5,
+    "lr": 0.05,
+    "eval_every": 5,
+}
+
+DataRoot = Annotated[
+    Path,
+    typer.Option(
+        "--data-root",
+        envvar="ISTHMUS_DATA_ROOT",
+        metavar="DIR",
+        help="Where data sets lie that do not come with isthmus.",
+    ),
+]
+
+
+@app.command()
+def demo(
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the page and the records go.")
+    ] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Another seed, another division of the digits.")] = 11,
+) -> None:
+    """Trains five methods on bundled digits, prints a table, writes a page to look at.
+
+    Twenty clients hold two kinds of handwritten digits each. Every one of them ends with a model
+    of its own; the page shows what sharing did for it, and what lies between the two models.
+
+    Example: `isthmus demo --out demo`
+    """
+    from isthmus.experiment import Experiment
+
+    folder = _unused(out)
+    runs = []
+    for method in DEMO:
+        experiment = Experiment(method=method, seed=seed, **DEMO_SETTINGS)
+        runs.append(folder / method)
+        _train(experiment, runs[-1], Path("data"))
+    _report(runs, folder / "report.html")
+
+
+@app.command()
+def run(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[EXPERIMENT.toml]", help="An experiment file.")
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="See `isthmus list methods`.")] = None,
+    data: Annotated[str | None, typer.Option(help="See `isthmus list data`.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides every random draw.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="clean, paper or release: whose defaults to take.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; may be repeated."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where the records go; runs/DATA-METHOD-SEED if left out."
+        ),
+    ] = None,
+    data_root: DataRoot = Path("data"),
+) -> None:
+    """Runs one experiment, shows its figures, keeps its records.
+
+    Examples, one per line:
+
+    `isthmus run --method superfed-mm --data digits --rounds 40 --seed 11 --out first`
+
+    `isthmus run --method fedprox --data digits --set mu=0.1 --set partition=iid`
+
+    `isthmus run --method superfed-lm --data mnist --data-root ~/data --set lr_decay=0.999`
+
+    `isthmus run first/experiment.toml` runs the same again, to the same digest.
+    """
+    from isthmus.experiment import Experiment, assign
+    from isthmus.parts import merged
+
+    named = {"method": method, "data": data, "rounds": rounds, "seed": seed, "preset": preset}
+    changes: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
+    for text in settings or []:
+        changes = merged(changes, assign(text))
+    experiment = Experiment.load(file, changes) if file else Experiment(**changes)
+    name = f"{experiment.data['name']}-{experiment.method['name']}-{experiment.seed}"
+    where = out or _unused(Path("runs") / name)
+    digest = _train(experiment, where, data_root)
+    _table([where])
+    print(f"records: {where}")
+    print(f"digest: {digest}")
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Directories of runs.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")] = Path(
+        "report.html"
+    ),
+) -> None:
+    """Prints a table of runs and writes one page that shows them.
+
+    Example: `isthmus report demo/fedavg demo/superfed-mm --out report.html`
+    """
+    _report(runs, out)
+
+
+@app.command(name="list")
+def list_(
+    what: Annotated[str, typer.Argument(help="methods, data, partitions or models.")] = "methods",
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Lists what can be named: methods, data, partitions, models, with their options.
+
+    Example: `isthmus list methods --json`
+    """
+    from isthmus.errors import nearest
+    from isthmus.parts import catalogue
+
+    kinds = {"methods": "method", "data": "data", "partitions": "partition", "models": "model"}
+    if what not in kinds:
+        raise IsthmusError(f"nothing to list is called {what!r}; {nearest(what, list(kinds))}")
+    entries = catalogue(kinds[what])
+    if as_json:
+        print(json.dumps(entries, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("name", "what it is", "options", box=None, header_style="bold", pad_edge=False)
+    for entry in entries:
+        options = ", ".join(f"{key}={value}" for key, value in entry["options"].items())
+        table.add_row(entry["name"], entry["summary"], options)
+    Console().print(table)
+
+
+def main() -> None:
+    """Runs the program; a user's mistake is one line and exit code 2."""
+    try:
+        app(sys.argv[1:] or ["--help"], standalone_mode=False)
+    except IsthmusError as error:
+        _fail(str(error))
+    except UsageError as error:
+        _fail(" ".join(error.format_message().split()) + " See --help.")
+    except (KeyboardInterrupt, typer.Abort):
+        print("isthmus: stopped; the records hold the rounds that were done", file=sys.stderr)
+        sys.exit(130)
+
+
+def _fail(message: str) -> None:
+    print(f"isthmus: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _unused(path: Path) -> Path:
+    """Finds a directory that is not taken: path, path-2, path-3, ..."""
+    candidate, number = path, 1
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate
+
+
+def _train(experiment: "Experiment", out: Path, data_root: Path) -> str:
+    from isthmus.rounds import federate
+
+    with _progress(experiment) as watch:
+        return federate(experiment, out=out, data_root=data_root, watch=watch).digest
+
+
+@contextmanager
+def _progress(experiment: "Experiment") -> Iterator[Any]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    method, console = experiment.method["name"], Console(stderr=True)
+    if not console.is_terminal:
+        print(f"{method}: {experiment.rounds} rounds", file=sys.stderr, flush=True)
+
+        def tell(done: "Done") -> None:
+            if done.evaluation is not None:
+                text = f"{method}: round {done.cost.round}: {_figures(done)}"
+                print(text, file=sys.stderr, flush=True)
+
+        yield tell
+        return
+    columns = (
+        TextColumn("{task.description:<12}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("{task.fields[figures]}"),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(method, total=experiment.rounds, figures="")
+
+        def show(done: "Done") -> None:
+            bar.advance(task)
+            if done.evaluation is not None:
+                bar.update(task, figures=_figures(done))
+
+        yield show
+
+
+def _figures(done: "Done") -> str:
+    assert done.evaluation is not None
+    means = {
+        score.model: score.figures.top1.mean()
+        for score in done.evaluation.scores
+        if score.split == "test" and score.model != "path"
+    }
+    return ", ".join(f"{model} {mean:.1%}" for model, mean in means.items()) + " (test, top-1)"
+
+
+def _table(runs: list[Path]) -> None:
+    from rich.console import Console
+
+    from isthmus.report import records, tables
+
+    Console().print(tables.terminal(tables.summary([records.read(path) for path in runs])))
+
+
+def _report(runs: list[Path], out: Path) -> None:
+    from isthmus.report import page, records
+
+    _table(runs)
+    written = page.write([records.read(path) for path in runs], out)
+    print(f"page: {written.resolve().as_uri()}")

@@ -1,0 +1,159 @@
+"""The four parts of an experiment that have names: method, data, partition and model.
+
+A part is written as a name, or as a table of a name and options; it is kept as the complete table.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from isthmus.data.partition import PARTITIONS
+from isthmus.data.sources import SOURCES
+from isthmus.errors import IsthmusError, nearest
+from isthmus.methods import METHODS
+from isthmus.models import MODELS
+
+Table = Mapping[str, Any]
+
+PARTS: dict[str, Mapping[str, Any]] = {
+    "method": METHODS,
+    "data": SOURCES,
+    "partition": PARTITIONS,
+    "model": MODELS,
+}
+
+OWN = "own"  # what data, partition and model are called when they came from Python
+
+
+class Option(NamedTuple):
+    """One option of a part."""
+
+    type: Any
+    default: Any
+
+
+@cache
+def options(part: str) -> dict[str, dict[str, Option]]:
+    """Lists what a part may be called, and the options of each."""
+    return {name: _options(owner) for name, owner in PARTS[part].items()}
+
+
+def _options(owner: Any) -> dict[str, Option]:
+    if inspect.isfunction(owner):
+        hints = get_type_hints(owner, include_extras=True)
+        arguments = inspect.signature(owner).parameters.values()
+        return {
+            argument.name: Option(hints[argument.name], argument.default)
+            for argument in arguments
+            if argument.kind is argument.KEYWORD_ONLY
+        }
+    kind: Any = owner if inspect.isclass(owner) else type(owner)
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        field.name: Option(hints[field.name], getattr(owner, field.name))
+        for field in dataclasses.fields(kind)
+    }
+
+
+def catalogue(part: str) -> list[dict[str, Any]]:
+    """Describes all that a part may be called: name, one line, options with their defaults.
+
+    >>> [entry["name"] for entry in catalogue("partition")]
+    ['iid', 'pathological']
+    """
+    return [
+        {
+            "name": name,
+            "summary": (inspect.getdoc(owner) or "").split("\n")[0],
+            "options": {option: default for option, (_, default) in options(part)[name].items()},
+        }
+        for name, owner in PARTS[part].items()
+    ]
+
+
+def build(part: str, table: Table, *arguments: Any) -> Any:
+    """Makes what a complete part describes."""
+    owner = PARTS[part][table["name"]]
+    chosen = {key: value for key, value in table.items() if key != "name"}
+    if inspect.isclass(owner) or inspect.isfunction(owner):
+        return owner(*arguments, **chosen)
+    return dataclasses.replace(owner, **chosen)
+
+
+def complete(part: str, given: Table) -> dict[str, Any]:
+    """Checks a part's name and options, and fills in the options that were left out."""
+    name, known = given.get("name"), options(part)
+    if name == OWN and part != "method":
+        return dict(given)
+    if not isinstance(name, str) or name not in known:
+        raise IsthmusError(f"no {part} is called {name!r}; {nearest(str(name), list(known))}")
+    for option in given:
+        if option != "name" and option not in known[name]:
+            hint = nearest(option, list(known[name])) if known[name] else "it has none"
+            raise IsthmusError(f"{part} {name} has no option {option!r}; {hint}")
+    result = {"name": name}
+    for option, (kind, default) in known[name].items():
+        try:
+            result[option] = TypeAdapter(kind).validate_python(given.get(option, default))
+        except ValidationError as error:
+            raise IsthmusError(one_line(error, f"{part}.{option}", default)) from None
+    return result
+
+
+def merged(first: Table, second: Table) -> dict[str, Any]:
+    """Joins two tables of settings; where both set a key, the second wins.
+
+    A part that changes its name loses the options it had: they were another's.
+
+    >>> merged({"method": {"name": "fedprox", "mu": 1}}, {"method": "fedavg"})
+    {'method': {'name': 'fedavg'}}
+    """
+    result = {key: _table(value) if key in PARTS else value for key, value in first.items()}
+    for key, value in second.items():
+        if key in PARTS:
+            old, new = result.get(key, {}), _table(value)
+            renamed = "name" in old and new.get("name", old["name"]) != old["name"]
+            result[key] = dict(new) if renamed else {**old, **new}
+        else:
+            result[key] = value
+    return result
+
+
+def fitting(preset: Table, wanted: Table) -> dict[str, Any]:
+    """Leaves out of a preset the options that the chosen parts do not have."""
+    result = dict(preset)
+    for part in PARTS:
+        known = options(part).get(wanted[part].get("name"), {})
+        result[part] = {k: v for k, v in preset.get(part, {}).items() if k in known}
+    return result
+
+
+def owner_of(option: str, settings: list[str]) -> str:
+    """Finds the part of an option that was named without it: `mu` is `method.mu`."""
+    every = {(part, name) for part in PARTS for known in options(part).values() for name in known}
+    owners = sorted(part for part, name in every if name == option)
+    if len(owners) == 1:
+        return owners[0]
+    if owners:
+        raise IsthmusError(
+            f"{option!r} is an option of {' and of '.join(owners)}; expected one of them; write "
+            f"{owners[0]}.{option}"
+        )
+    known = [*settings, *sorted({name for _, name in every})]
+    raise IsthmusError(f"no setting is called {option!r}; {nearest(option, known)}")
+
+
+def one_line(error: ValidationError, name: str, default: Any) -> str:
+    """Says of the first thing that is wrong what was given, what was expected, what would do."""
+    first = error.errors()[0]
+    expected = first["msg"].removeprefix("Input should be ").split(", unable")[0]
+    expected = f"{expected[0].lower()}{expected[1:]}"
+    return f"{name}={first['input']!r}; expected {expected}; for example {name}={default}"
+
+
+def _table(part: Any) -> Table:
+    return part if isinstance(part, Mapping) else {"name": part}

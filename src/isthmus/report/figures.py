@@ -1,0 +1,513 @@
+"""The figures of a report: each takes runs, and returns a plotly figure in the light theme.
+
+A figure with several views (accuracy, loss, ...) holds the traces of all of them, the first one
+visible: `trace.meta["view"]` names the view of a trace, `layout.meta["views"]` what each changes.
+"""
+
+import html
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import plotly.graph_objects as go
+
+from isthmus.errors import IsthmusError
+from isthmus.report.records import Along, Federation, Floats, Run, labels, trained_alone
+from isthmus.report.tables import DAGGER, nbytes
+
+# Light and dark tones of one hue each, told apart by every common kind of colour vision; each has
+# a contrast of at least 3 with its background.
+SERIES = (
+    ("#2f74e8", "#4a8ad6"),
+    ("#c07d12", "#ea9a2a"),
+    ("#1f8a4c", "#74dcab"),
+    ("#781a68", "#ffb5f2"),
+    ("#201fa0", "#9a5cff"),
+    ("#3d3822", "#a87c50"),
+)
+ALONE = ("#878f99", "#858d97")  # training alone is the grey that the others are held against
+INK = ("#1d2733", "#e6edf3")
+MUTED = ("#5b6673", "#9aa7b4")
+GRID = ("#e6e2d9", "#2a3845")
+ZERO = ("#9d978a", "#64748a")
+SURFACE = ("#ffffff", "#15202b")
+FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "pentagon", "cross")
+
+LINES_AT_MOST = 60  # clients drawn one by one along the path; more become a band
+NAMED_AT_MOST = 6000  # bars whose hover text lists the client's classes
+SHOWN_AT_MOST = 120  # clients in the picture of who holds what
+
+
+class View(NamedTuple):
+    """One metric as a figure shows it."""
+
+    metric: str
+    label: str
+    axis: str
+    factor: float
+    unit: str
+
+
+ACCURACY = View("top1", "Accuracy", "top-1 accuracy, %", 100, " %")
+LOSS = View("loss", "Loss", "cross-entropy loss, nats", 1, "")
+CALIBRATION = View("ece", "Calibration error", "expected calibration error, %", 100, " %")
+
+
+def dark_tones() -> dict[str, str]:
+    """Maps every colour of the light theme to its tone in the dark one."""
+    pairs = (*SERIES, ALONE, INK, MUTED, GRID, ZERO, SURFACE)
+    tones = dict(pairs)
+    return tones | {_veil(light): _veil(dark) for light, dark in pairs}
+
+
+def colours(runs: Sequence[Run]) -> list[str]:
+    """Gives each run its colour, the same in all figures; runs that differ in seed share one."""
+    given: dict[str, str] = {}
+    for run in runs:
+        key = _but_for_seed(run)
+        if key not in given and run.method == "local" and ALONE[0] not in given.values():
+            given[key] = ALONE[0]
+        elif key not in given:
+            used = sum(colour != ALONE[0] for colour in given.values())
+            given[key] = SERIES[used % len(SERIES)][0]
+    return [given[_but_for_seed(run)] for run in runs]
+
+
+def rounds(runs: Sequence[Run]) -> go.Figure:
+    """Draws the mean over clients against rounds: personal models solid, the shared one dashed."""
+    views = (ACCURACY, LOSS, CALIBRATION)
+    figure = go.Figure(layout=_layout(views))
+    drawn = zip(runs, labels(runs), colours(runs), strict=True)
+    for place, (run, label, colour) in enumerate(drawn):
+        symbol = SYMBOLS[place % len(SYMBOLS)]
+        for view in views:
+            for model, dash in (("shared", "dash"), ("personal", "solid")):
+                curve = run.curve(view.metric, model)
+                if curve.round.size == 0:
+                    continue
+                name = plain(label) + (DAGGER if model == "personal" and run.chosen_on_test else "")
+                figure.add_scatter(
+                    x=curve.round.tolist(),
+                    y=numbers(view.factor * curve.mean),
+                    mode="lines+markers",
+                    name=f"{name}, {model}",
+                    line={"color": colour, "dash": dash, "width": 2.5 if dash == "solid" else 1.8},
+                    marker={"symbol": symbol, "size": 7 if dash == "solid" else 5},
+                    meta={"view": view.metric, "run": place},
+                    visible=view is views[0],
+                    hovertemplate=f"<b>{name}</b>, {model} model<br>after round %{{x}}: "
+                    f"<b>%{{y:.4~g}}{view.unit}</b><br>mean over clients, own test parts"
+                    "<extra></extra>",
+                )
+    figure.update_xaxes(title_text="communication rounds", rangemode="tozero")
+    return figure
+
+
+class Gains(NamedTuple):
+    """What each client gains over training alone, in percentage points, lowest first."""
+
+    client: np.ndarray[Any, np.dtype[np.int64]]
+    points: Floats
+
+    @property
+    def gain(self) -> int:
+        """Counts the clients above zero."""
+        return int(np.sum(self.points > 0))
+
+    @property
+    def equal(self) -> int:
+        """Counts the clients at zero."""
+        return int(np.sum(self.points == 0))
+
+    @property
+    def lose(self) -> int:
+        """Counts the clients below zero."""
+        return int(np.sum(self.points < 0))
+
+
+def gains(run: Run, alone: Run) -> Gains:
+    """Subtracts each client's top-1 when training alone from its top-1 in a run."""
+    points = 100 * (run.values("top1") - alone.values("top1"))
+    known = np.flatnonzero(~np.isnan(points))
+    order = known[np.argsort(points[known], kind="stable")]
+    return Gains(run.federation.client[order], points[order].round(9))
+
+
+def gain(run: Run, runs: Sequence[Run], detailed: bool = True) -> go.Figure:
+    """Draws what each client gains over training alone, from the one that loses most upwards."""
+    alone = trained_alone(run, runs)
+    if alone is None:
+        raise IsthmusError(
+            f"{run.path} has no run of local on its federation among the runs; add one"
+        )
+    found = gains(run, alone)
+    colour = dict(zip((r.path for r in runs), colours(runs), strict=True))[run.path]
+    place = np.searchsorted(run.federation.client, found.client)
+    held = [_in_lines(classes(run.federation, i)) if detailed else "" for i in place.tolist()]
+    mark = DAGGER if run.chosen_on_test else ""
+    figure = go.Figure(layout=_layout())
+    figure.add_bar(
+        x=list(range(1, len(place) + 1)),
+        y=numbers(found.points),
+        customdata=[
+            [int(client), int(run.federation.train[i]), text]
+            for client, i, text in zip(found.client, place, held, strict=True)
+        ],
+        marker={
+            "color": colour,
+            # Hatched where the client loses: told apart without colour too.
+            "pattern": {
+                "shape": ["/" if points < 0 else "" for points in found.points.tolist()],
+                "size": 5,
+                "solidity": 0.35,
+                "fillmode": "replace",
+            },
+            "line": {"width": 1 if len(place) <= SHOWN_AT_MOST else 0, "color": colour},
+        },
+        unselected={"marker": {"opacity": 0.3}},
+        hovertemplate=f"<b>client %{{customdata[0]}}</b>: <b>%{{y:+.3~g}}{mark}</b> points"
+        "<br>%{customdata[1]} training examples%{customdata[2]}<extra></extra>",
+    )
+    figure.update_layout(bargap=0.2 if len(place) <= SHOWN_AT_MOST else 0)
+    figure.update_xaxes(
+        title_text="clients, ordered by gain", showticklabels=False, showgrid=False, zeroline=False
+    )
+    figure.update_yaxes(title_text="gain, percentage points", zeroline=True)
+    return figure
+
+
+def path(run: Run, runs: Sequence[Run]) -> go.Figure:
+    """Draws accuracy and loss from the shared model to the clients' own, and the places chosen."""
+    views = (ACCURACY, LOSS)
+    figure = go.Figure(layout=_layout(views))
+    colour = dict(zip((r.path for r in runs), colours(runs), strict=True))[run.path]
+    mark = DAGGER if run.chosen_on_test else ""
+    for view in views:
+        along = _drawn(run, view)
+        shown = {"meta": {"view": view.metric}, "visible": view is views[0]}
+        if len(along.client) <= LINES_AT_MOST:
+            figure.add_scatter(**_clients_lines(along, view, colour), **shown)
+        else:
+            figure.add_scatter(**_band(along, view, colour), **shown)
+        for reference in references(run, runs):
+            level = view.factor * reference.mean(view.metric)
+            figure.add_scatter(
+                x=[0, 1],
+                y=numbers([level, level]),
+                mode="lines",
+                line={"color": reference.colour, "width": 1.6, "dash": reference.dash},
+                name=reference.name,
+                hovertemplate=f"<b>{reference.name}</b>: <b>%{{y:.4~g}}{view.unit}</b><br>"
+                "mean over the same clients, own test parts<extra></extra>",
+                **shown,
+            )
+        figure.add_scatter(
+            x=numbers(along.lam),
+            y=numbers(view.factor * np.mean(along.values, axis=0)),
+            mode="lines+markers",
+            line={"color": colour, "width": 3.5},
+            marker={"size": 7},
+            name="mean over clients",
+            hovertemplate="λ = %{x:.2~g}: <b>%{y:.4~g}" + view.unit + "</b><br>mean over "
+            f"{len(along.client)} clients, own test parts<extra></extra>",
+            **shown,
+        )
+    chosen = _drawn(run, views[0]).chosen
+    lam, counts = np.unique(chosen[~np.isnan(chosen)].round(6), return_counts=True)
+    figure.add_bar(
+        x=numbers(lam),
+        y=counts.tolist(),
+        width=0.05,
+        yaxis="y2",
+        marker={"color": colour, "opacity": 0.75, "line": {"width": 0}},
+        name="clients choosing this place",
+        hovertemplate=f"λ = %{{x:.2~g}}{mark}: chosen by <b>%{{y}}</b> clients<extra></extra>",
+    )
+    figure.update_xaxes(
+        title_text="place on the path, λ",
+        tickvals=[0, 0.25, 0.5, 0.75, 1],
+        ticktext=["0<br>shared", "¼", "½", "¾", "1<br>own"],
+        range=[-0.04, 1.04],
+        anchor="y2",
+        showgrid=True,
+    )
+    figure.update_layout(
+        yaxis={"domain": [0.3, 1]},
+        yaxis2={
+            "domain": [0, 0.17],
+            "title": {"text": "clients"},
+            "rangemode": "tozero",
+            "nticks": 3,
+            "tickformat": "d",
+            "gridcolor": GRID[0],
+            "zeroline": False,
+            "automargin": True,
+        },
+    )
+    return figure
+
+
+class Reference(NamedTuple):
+    """A model that a path is held against: a horizontal line."""
+
+    name: str
+    colour: str
+    dash: str
+    run: Run
+    model: str
+    places: np.ndarray[Any, np.dtype[np.int64]]
+
+    def mean(self, metric: str) -> float:
+        """Returns the mean over the clients that have a value, nan if none has."""
+        values = self.run.values(metric, self.model)[self.places]
+        known = values[~np.isnan(values)]
+        return float(known.mean()) if known.size else np.nan
+
+
+def references(run: Run, runs: Sequence[Run]) -> list[Reference]:
+    """Finds FedAvg's shared model and training alone, on the clients that the path is drawn for."""
+    along = run.along("top1")
+    if along is None or run.split_digest is None:
+        return []
+    places = np.searchsorted(run.federation.client, along.client)
+    tones = colours(runs)
+    found = []
+    for method, model, dash in (("fedavg", "shared", "dash"), ("local", "personal", "dot")):
+        same = [
+            i
+            for i, other in enumerate(runs)
+            if other.method == method and other.split_digest == run.split_digest
+        ]
+        same.sort(key=lambda i: runs[i].seed != run.seed)
+        for i in same[:1]:
+            name = "local, training alone" if method == "local" else "fedavg, shared model"
+            reference = Reference(name, tones[i], dash, runs[i], model, places)
+            if not np.isnan(runs[i].values("top1", model)[places]).all():
+                found.append(reference)
+    return found
+
+
+def align(paths: Sequence[go.Figure]) -> None:
+    """Gives figures of paths the same vertical range in each view, so that they compare."""
+    for place, view in enumerate(paths[0].layout.meta["views"]):
+        values = [
+            value
+            for figure in paths
+            for trace in figure.data
+            if trace.meta and trace.meta["view"] == view["name"]
+            for value in trace.y
+            if value is not None
+        ]
+        if not values:
+            continue
+        margin = 0.05 * (max(values) - min(values)) or 1.0
+        limits = numbers([min(values) - margin, max(values) + margin])
+        for figure in paths:
+            views = [dict(each) for each in figure.layout.meta["views"]]
+            views[place]["range"] = limits
+            figure.layout.meta = {"views": views}
+            if place == 0:
+                figure.layout.yaxis.range = limits
+
+
+def traffic(runs: Sequence[Run]) -> go.Figure:
+    """Draws the bytes that went down to clients and up to the server."""
+    parts = (("down_bytes", "down to clients", ""), ("up_bytes", "up to the server", "/"))
+    most = max(run.spent("down_bytes") + run.spent("up_bytes") for run in runs)
+    unit, size = ("GB", 1e9) if most >= 1e9 else ("MB", 1e6)
+    figure = _costs(runs, parts, size, nbytes)
+    figure.update_xaxes(title_text=f"traffic, {unit}")
+    return figure
+
+
+def time(runs: Sequence[Run]) -> go.Figure:
+    """Draws the seconds spent on training and on evaluation."""
+    parts = (("train_seconds", "training", ""), ("evaluate_seconds", "evaluation", "/"))
+    figure = _costs(runs, parts, 1, lambda spent: f"{spent:,.1f} s")
+    figure.update_xaxes(title_text="time, seconds")
+    return figure
+
+
+def holdings(federation: Federation) -> go.Figure:
+    """Draws which share of each client's examples belongs to which class."""
+    counts = federation.labels[:SHOWN_AT_MOST]  # [N, C]
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    figure = go.Figure(layout=_layout())
+    figure.add_heatmap(
+        z=[numbers(100 * row, digits=3) for row in shares.T],
+        x=federation.client[:SHOWN_AT_MOST].tolist(),
+        y=list(range(counts.shape[1])),
+        customdata=counts.T.tolist(),
+        colorscale=[[0, GRID[0]], [0.001, _veil(SERIES[0][0])], [1, SERIES[0][0]]],
+        zmin=0,
+        zmax=100,
+        xgap=1,
+        ygap=1,
+        colorbar={
+            "title": {"text": "share, %", "font": {"size": 12}},
+            "thickness": 10,
+            "outlinewidth": 0,
+            "len": 0.9,
+        },
+        hovertemplate="<b>client %{x}</b>: %{customdata} examples of class %{y}<br>"
+        "%{z:.3~g} % of what it holds<extra></extra>",
+    )
+    figure.update_xaxes(title_text="client", showgrid=False, zeroline=False)
+    figure.update_yaxes(title_text="class", showgrid=False, zeroline=False, autorange="reversed")
+    if counts.shape[1] <= 20:
+        figure.update_yaxes(dtick=1)
+    return figure
+
+
+def classes(federation: Federation, place: int, most: int = 6) -> str:
+    """Lists the classes of a client with their counts, the most frequent first."""
+    counts = federation.labels[place]
+    order = [c for c in np.argsort(-counts, kind="stable").tolist() if counts[c] > 0]
+    named = ", ".join(f"class {c}: {counts[c]}" for c in order[:most])
+    return named + (f", {len(order) - most} more" if len(order) > most else "")
+
+
+def plain(text: str) -> str:
+    """Makes text from a file inert in plotly, whose texts know tags and templates."""
+    return html.escape(text, quote=False).replace("%{", "%&#123;")
+
+
+def numbers(values: Iterable[float] | Floats, digits: int = 5) -> list[float | None]:
+    """Rounds to significant digits, so that a page stays small; what is not finite becomes None."""
+    return [
+        float(f"{value:.{digits}g}") if np.isfinite(value) else None
+        for value in np.asarray(values, dtype=np.float64).tolist()
+    ]
+
+
+def _layout(views: Sequence[View] = ()) -> go.Layout:
+    axis = {
+        "gridcolor": GRID[0],
+        "zerolinecolor": ZERO[0],
+        "zeroline": False,
+        "linecolor": GRID[0],
+        "automargin": True,
+        "fixedrange": True,
+        "title": {"standoff": 10},
+    }
+    layout = go.Layout(
+        template="none",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": FONT, "size": 13},
+        margin={"l": 8, "r": 12, "t": 12, "b": 8},
+        hovermode="closest",
+        hoverlabel={
+            "bgcolor": SURFACE[0],
+            "bordercolor": ZERO[0],
+            "align": "left",
+            "font": {"color": INK[0], "family": FONT, "size": 13},
+        },
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": MUTED[0], "activecolor": INK[0]},
+        dragmode=False,
+        showlegend=False,
+        xaxis=axis,
+        yaxis=axis,
+    )
+    layout.font.color = MUTED[0]
+    if views:
+        layout.yaxis.title.text = views[0].axis
+        layout.meta = {
+            "views": [
+                {"name": view.metric, "label": view.label, "axis": view.axis} for view in views
+            ]
+        }
+    return layout
+
+
+def _drawn(run: Run, view: View) -> Along:
+    along = run.along(view.metric)
+    if along is None or along.client.size == 0:
+        raise IsthmusError(
+            f"{run.path} has no client with an own end yet; draw its path after a later evaluation"
+        )
+    return along
+
+
+def _clients_lines(along: Along, view: View, colour: str) -> dict[str, Any]:
+    # One trace for all clients: a gap after each keeps their lines apart.
+    gap = np.full((len(along.client), 1), np.nan)
+    places = np.hstack([np.tile(along.lam, (len(along.client), 1)), gap])
+    values = np.hstack([view.factor * along.values, gap])
+    return {
+        "x": numbers(places.ravel()),
+        "y": numbers(values.ravel(), digits=4),
+        "customdata": np.repeat(along.client, len(along.lam) + 1).tolist(),
+        "mode": "lines",
+        "line": {"color": colour, "width": 1},
+        "opacity": 0.28,
+        "name": "each client",
+        "hovertemplate": "client %{customdata}, λ = %{x:.2~g}: %{y:.4~g}" + view.unit + "<br>"
+        "its own test part<extra></extra>",
+    }
+
+
+def _band(along: Along, view: View, colour: str) -> dict[str, Any]:
+    known = along.values[~np.isnan(along.values).any(axis=1)]
+    low, high = (
+        view.factor * np.quantile(known, [0.1, 0.9], axis=0)
+        if len(known)
+        else np.full((2, len(along.lam)), np.nan)
+    )
+    return {
+        "x": numbers(np.concatenate([along.lam, along.lam[::-1]])),
+        "y": numbers(np.concatenate([high, low[::-1]])),
+        "mode": "lines",
+        "line": {"width": 0},
+        "fill": "toself",
+        "fillcolor": _veil(colour),
+        "hoverinfo": "skip",
+        "name": "from the 10th to the 90th hundredth of the clients",
+    }
+
+
+def _costs(
+    runs: Sequence[Run],
+    parts: Sequence[tuple[str, str, str]],
+    size: float,
+    printed: Callable[[float], str],
+) -> go.Figure:
+    figure = go.Figure(layout=_layout())
+    names = [plain(label) for label in labels(runs)]
+    for column, name, pattern in parts:
+        spent = [run.spent(column) for run in runs]
+        figure.add_bar(
+            y=names,
+            x=numbers([amount / size for amount in spent]),
+            orientation="h",
+            name=name,
+            customdata=[printed(amount) for amount in spent],
+            marker={
+                "color": colours(runs),
+                "pattern": {"shape": pattern, "size": 5, "solidity": 0.35, "fillmode": "replace"},
+                "line": {"width": 1, "color": colours(runs)},
+            },
+            hovertemplate=f"<b>%{{y}}</b>: <b>%{{customdata}}</b> {name}<extra></extra>",
+        )
+    figure.update_layout(barmode="stack", bargap=0.35)
+    figure.update_yaxes(autorange="reversed", showgrid=False)
+    figure.update_xaxes(rangemode="tozero")
+    return figure
+
+
+def _in_lines(listed: str, most: int = 3) -> str:
+    # A hover text does not break its lines by itself, and a phone is narrow.
+    parts = listed.split(", ")
+    lines = [", ".join(parts[i : i + most]) for i in range(0, len(parts), most)]
+    return "".join(f"<br>{line}" for line in lines)
+
+
+def _but_for_seed(run: Run) -> str:
+    settings: Mapping[str, Any] = run.settings
+    return repr(sorted((key, repr(value)) for key, value in settings.items() if key != "seed"))
+
+
+def _veil(colour: str) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.18)"

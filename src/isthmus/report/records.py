@@ -1,0 +1,412 @@
+"""A run's directory, read back as immutable columns.
+
+Sizes: N clients, C classes, L points on a path.
+"""
+
+import csv
+import json
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.errors import IsthmusError
+from isthmus.metrics import spread
+
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
+Texts: TypeAlias = NDArray[np.str_]
+Value = TypeVar("Value")
+Column = TypeVar("Column", bound=NDArray[Any])
+
+SERVER = -1  # the client number of rows about the server's own test set
+
+
+class Federation(NamedTuple):
+    """How many examples each client holds, and of which classes."""
+
+    client: Integers  # [N], ascending
+    train: Integers  # [N]
+    validation: Integers  # [N]
+    test: Integers  # [N]
+    labels: Integers  # [N, C]
+
+
+class Rounds(NamedTuple):
+    """What each finished round cost."""
+
+    round: Integers
+    lr: Floats
+    asked: Integers
+    answered: Integers
+    down_bytes: Integers
+    up_bytes: Integers
+    train_seconds: Floats
+    evaluate_seconds: Floats
+
+
+class Clients(NamedTuple):
+    """Every measured number: one row per round, client, model, place and split."""
+
+    round: Integers
+    client: Integers
+    model: Texts
+    lam: Floats  # nan where the place on the path is not one number
+    split: Texts
+    n: Integers
+    top1: Floats
+    top5: Floats
+    loss: Floats
+    ece: Floats
+    mce: Floats
+
+
+class Curve(NamedTuple):
+    """A mean over clients at each evaluated round."""
+
+    round: Integers
+    mean: Floats
+
+
+class Along(NamedTuple):
+    """A metric along the path, for the M clients that have an end of their own."""
+
+    client: Integers  # [M]
+    lam: Floats  # [L]
+    values: Floats  # [M, L]
+    chosen: Floats  # [M]
+
+
+class Run(NamedTuple):
+    """One run: its settings and everything it recorded."""
+
+    path: Path
+    settings: Mapping[str, Any]  # flat, tables joined by a dot: "method.name"
+    federation: Federation
+    rounds: Rounds
+    clients: Clients
+    evaluated: Integers  # rounds that were evaluated on every client
+    summary: Mapping[str, Any]  # empty while the run is going, or after it was killed
+
+    @property
+    def method(self) -> str:
+        """Names the method."""
+        return str(self.settings["method.name"])
+
+    @property
+    def seed(self) -> int | None:
+        """Returns the seed, if the settings have one."""
+        seed = self.settings.get("seed")
+        return None if seed is None else int(seed)
+
+    @property
+    def status(self) -> str:
+        """Says whether the run finished, was stopped, or is unfinished."""
+        return str(self.summary.get("status", "unfinished"))
+
+    @property
+    def split_digest(self) -> str | None:
+        """Returns the digest of the federation, known once the run has ended."""
+        digest = self.summary.get("federation")
+        return None if digest is None else str(digest)
+
+    @property
+    def last(self) -> int:
+        """Returns the last round that was evaluated on every client."""
+        return int(self.evaluated[-1])
+
+    @property
+    def selection(self) -> str | None:
+        """Names the rule that chose the personal models, where there was a choice."""
+        chosen = (self.clients.model == "personal") & ~np.isnan(self.clients.lam)
+        drawn = self.clients.model == "path"
+        if not (chosen.any() or drawn.any()):
+            return None
+        return str(self.settings.get("selection", "validation"))
+
+    @property
+    def chosen_on_test(self) -> bool:
+        """Tells whether the personal models were chosen on test data."""
+        return (self.selection or "").startswith("oracle")
+
+    def values(self, metric: str, model: str = "personal", split: str = "test") -> Floats:
+        """Returns a metric per client at the last evaluated round, nan where there is none."""
+        rows = self._rows(model, split) & (self.clients.round == self.last)
+        values = np.full(len(self.federation.client), np.nan)
+        values[self._places(rows)] = getattr(self.clients, metric)[rows]
+        return values
+
+    def over_clients(self, metric: str, model: str = "personal") -> Floats:
+        """Returns the values of the clients that have one, on their own test parts."""
+        values = self.values(metric, model)
+        return values[~np.isnan(values)]
+
+    def on_server(self, metric: str) -> float | None:
+        """Returns the shared model's metric on the server's own test set."""
+        at_server = (self.clients.client == SERVER) & (self.clients.round == self.last)
+        rows = at_server & (self.clients.model == "shared") & (self.clients.split == "test")
+        found = getattr(self.clients, metric)[rows]
+        return None if found.size == 0 or np.isnan(found[-1]) else float(found[-1])
+
+    def curve(self, metric: str, model: str = "personal") -> Curve:
+        """Returns the mean over clients, on their own test parts, at each evaluated round."""
+        column = getattr(self.clients, metric)
+        rows = self._rows(model, "test") & ~np.isnan(column)
+        rows &= np.isin(self.clients.round, self.evaluated)
+        rounds, where = np.unique(self.clients.round[rows], return_inverse=True)
+        means = np.bincount(where, weights=column[rows]) / np.maximum(np.bincount(where), 1)
+        return Curve(rounds, means)
+
+    def along(self, metric: str) -> Along | None:
+        """Returns a metric on the clients' test parts along their paths, where there are paths."""
+        rows = self._rows("path", "test") & (self.clients.round == self.last)
+        rows &= ~np.isnan(self.clients.lam)
+        if not rows.any():
+            return None
+        lam, point = np.unique(self.clients.lam[rows].round(6), return_inverse=True)
+        values = np.full((len(self.federation.client), len(lam)), np.nan)
+        places = self._places(rows)
+        values[places, point] = getattr(self.clients, metric)[rows]
+        # A client without an own end has the shared model at every point: all its rows say 0.
+        owner = np.zeros(len(values), dtype=bool)
+        owner[places[self.clients.lam[rows] > 0]] = True
+        chosen = self.values("lam")[owner]
+        return Along(self.federation.client[owner], lam, values[owner], chosen)
+
+    def spent(self, column: str) -> float:
+        """Returns the sum of a column of `rounds` up to the last evaluated round."""
+        return float(getattr(self.rounds, column)[self.rounds.round <= self.last].sum())
+
+    def _rows(self, model: str, split: str) -> NDArray[np.bool_]:
+        rows: NDArray[np.bool_] = (self.clients.client != SERVER) & (self.clients.n > 0)
+        rows &= (self.clients.model == model) & (self.clients.split == split)
+        return rows
+
+    def _places(self, rows: NDArray[np.bool_]) -> Integers:
+        return np.searchsorted(self.federation.client, self.clients.client[rows])
+
+
+def read(path: str | Path) -> Run:
+    """Reads a run's directory; a run that is still going, or was killed, is read as far as it got.
+
+    An incomplete last line of a file, and a last evaluation that misses clients, are left out.
+    """
+    directory = Path(path)
+    if not directory.is_dir():
+        raise IsthmusError(f"{directory} is no directory; give the directory that a run wrote")
+    for name in ("experiment.toml", "federation.csv", "rounds.csv", "clients.csv"):
+        if not (directory / name).is_file():
+            raise IsthmusError(
+                f"{directory} has no {name}; give the directory that a run wrote, "
+                "and wait for its first evaluation if it has just begun"
+            )
+    federation = _federation(directory / "federation.csv")
+    clients = _clients(directory / "clients.csv")
+    unknown = np.setdiff1d(clients.client, np.append(federation.client, SERVER))
+    if unknown.size:
+        raise IsthmusError(
+            f"{directory / 'clients.csv'} names client {unknown[0]}, which federation.csv lacks; "
+            "keep the files of one run together, or run it again"
+        )
+    evaluated = _evaluated(federation, clients)
+    if evaluated.size == 0:
+        raise IsthmusError(
+            f"{directory} has no evaluated round yet; "
+            "wait for the first evaluation, or lower eval_every"
+        )
+    return Run(
+        path=directory,
+        settings=_settings(directory / "experiment.toml"),
+        federation=federation,
+        rounds=_rounds(directory / "rounds.csv"),
+        clients=clients,
+        evaluated=evaluated,
+        summary=_summary(directory / "summary.json"),
+    )
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """Names the runs apart: by method, then seed, then the name of their directory."""
+    methods = [run.method for run in runs]
+    seeded = [
+        f"{run.method} · seed {run.seed}" if methods.count(run.method) > 1 else run.method
+        for run in runs
+    ]
+    placed = [
+        f"{label} · {run.path.name}" if seeded.count(label) > 1 else label
+        for label, run in zip(seeded, runs, strict=True)
+    ]
+    return [
+        f"{label} · run {number}" if placed.count(label) > 1 else label
+        for number, label in enumerate(placed, start=1)
+    ]
+
+
+def trained_alone(run: Run, runs: Sequence[Run]) -> Run | None:
+    """Finds the run of `local` on the same federation, with the same seed if there are several."""
+    if run.split_digest is None:
+        return None
+    same = [r for r in runs if r.method == "local" and r.split_digest == run.split_digest]
+    return next((r for r in same if r.seed == run.seed), same[0] if same else None)
+
+
+def mean_or_none(values: Floats) -> float | None:
+    """Returns the mean over clients, or None where no client has a value."""
+    return spread.mean(values) if values.size else None
+
+
+def _settings(path: Path) -> Mapping[str, Any]:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise IsthmusError(f"{path} is not TOML ({error}); restore it, or run again") from None
+    flat: dict[str, Any] = {}
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{option}": choice for option, choice in value.items()}
+        else:
+            flat[key] = value
+    if "method.name" not in flat:
+        raise IsthmusError(f"{path} names no method; expected a table [method] with a name")
+    return MappingProxyType(flat)
+
+
+def _summary(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        return MappingProxyType({})
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        # Written once, at the end: half of one means that the run was killed there.
+        return MappingProxyType({})
+    if not isinstance(summary, dict):
+        raise IsthmusError(f"{path} holds {summary!r}; expected a JSON object, as runs write it")
+    return MappingProxyType(summary)
+
+
+def _federation(path: Path) -> Federation:
+    table = _columns(path, Federation._fields)
+    counts = _checked(path, table, "labels", lambda text: [int(count) for count in text.split()])
+    if len({len(row) for row in counts}) > 1:
+        raise IsthmusError(
+            f"{path} has label counts of different lengths; expected one count per class, "
+            "so run it again"
+        )
+    order = np.argsort(_checked(path, table, "client", int), kind="stable")
+    columns = {
+        name: _frozen(_integers(path, table, name)[order])
+        for name in ("client", "train", "validation", "test")
+    }
+    shape = (len(counts), len(counts[0]) if counts else 0)
+    labels = np.asarray(counts, dtype=np.int64).reshape(shape)[order]
+    return Federation(**columns, labels=_frozen(labels))
+
+
+def _rounds(path: Path) -> Rounds:
+    table = _columns(path, Rounds._fields)
+    return Rounds(
+        round=_integers(path, table, "round"),
+        lr=_floats(path, table, "lr"),
+        asked=_integers(path, table, "asked"),
+        answered=_integers(path, table, "answered"),
+        down_bytes=_integers(path, table, "down_bytes"),
+        up_bytes=_integers(path, table, "up_bytes"),
+        train_seconds=_floats(path, table, "train_seconds"),
+        evaluate_seconds=_floats(path, table, "evaluate_seconds"),
+    )
+
+
+def _clients(path: Path) -> Clients:
+    table = _columns(path, tuple("at" if name == "lam" else name for name in Clients._fields))
+    return Clients(
+        round=_integers(path, table, "round"),
+        client=_integers(path, table, "client", _client),
+        model=_frozen(np.asarray(table["model"], dtype=np.str_)),
+        lam=_floats(path, table, "at", _lam),
+        split=_frozen(np.asarray(table["split"], dtype=np.str_)),
+        n=_integers(path, table, "n"),
+        top1=_floats(path, table, "top1"),
+        top5=_floats(path, table, "top5"),
+        loss=_floats(path, table, "loss"),
+        ece=_floats(path, table, "ece"),
+        mce=_floats(path, table, "mce"),
+    )
+
+
+def _evaluated(federation: Federation, clients: Clients) -> Integers:
+    measured = (clients.model == "personal") & (clients.split == "test") & (clients.n > 0)
+    measured &= clients.client != SERVER
+    pairs = np.unique(np.stack([clients.round[measured], clients.client[measured]]), axis=1)
+    rounds, counts = np.unique(pairs[0], return_counts=True)
+    return _frozen(rounds[counts >= np.sum(federation.test > 0)])
+
+
+def _columns(path: Path, expected: Iterable[str]) -> dict[str, list[str]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise IsthmusError(f"{path} is not text ({error}); restore it, or run again") from None
+    # A killed process leaves a last line without its end: what it says may be half a number.
+    complete = text[: text.rfind("\n") + 1].splitlines()
+    start = next((i for i, line in enumerate(complete) if not line.startswith("#")), len(complete))
+    rows = csv.reader(complete[start:])
+    header = next(rows, [])
+    missing = [name for name in expected if name not in header]
+    if missing:
+        raise IsthmusError(
+            f"{path} has no column {missing[0]!r}; expected {','.join(expected)}, so run it again"
+        )
+    lines = list(rows)
+    for number, line in enumerate(lines, start=start + 2):
+        if len(line) != len(header):
+            raise IsthmusError(
+                f"{path} line {number} has {len(line)} fields; expected {len(header)}, "
+                "so restore the file, or run it again"
+            )
+    columns = zip(*lines, strict=True) if lines else ([] for _ in header)
+    return {name: list(column) for name, column in zip(header, columns, strict=True)}
+
+
+def _checked(
+    path: Path, table: Mapping[str, list[str]], name: str, parse: Callable[[str], Value]
+) -> list[Value]:
+    try:
+        return [parse(text) for text in table[name]]
+    except ValueError as error:
+        raise IsthmusError(
+            f"{path} column {name!r} holds something else than a number ({error}); "
+            "restore the file, or run it again"
+        ) from None
+
+
+def _number(text: str) -> float:
+    return float(text) if text else np.nan
+
+
+def _client(text: str) -> int:
+    return SERVER if text == "server" else int(text)
+
+
+def _lam(text: str) -> float:
+    return np.nan if " " in text else _number(text)
+
+
+def _integers(
+    path: Path, table: Mapping[str, list[str]], name: str, parse: Callable[[str], int] = int
+) -> Integers:
+    return _frozen(np.asarray(_checked(path, table, name, parse), dtype=np.int64))
+
+
+def _floats(
+    path: Path, table: Mapping[str, list[str]], name: str, parse: Callable[[str], float] = _number
+) -> Floats:
+    return _frozen(np.asarray(_checked(path, table, name, parse), dtype=np.float64))
+
+
+def _frozen(array: Column) -> Column:
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,245 @@
+"""The page: one file, no requests, nothing in it that a record could run."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plotly.offline import get_plotlyjs
+
+from isthmus.errors import IsthmusError
+from isthmus.report import figures, page
+from isthmus.report.records import Run, read
+
+Write = Callable[..., Path]
+
+
+def without_plotly(text: str) -> str:
+    return text.replace(get_plotlyjs(), "")
+
+
+def drawn(text: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', text)
+    assert found is not None
+    return dict(json.loads(found[1])["figures"])
+
+
+@pytest.fixture(scope="module")
+def text(five: list[Run]) -> str:
+    return without_plotly(page.render(five))
+
+
+class Tags(HTMLParser):
+    """Collects start tags, and checks that what is opened is closed in order."""
+
+    VOID = frozenset({"meta", "br", "input", "rect", "circle", "path"})
+
+    def __init__(self) -> None:
+        HTMLParser.__init__(self)
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def parsed(text: str) -> Tags:
+    tags = Tags()
+    tags.feed(text)
+    tags.close()
+    assert tags.open == []
+    return tags
+
+
+def test_reports_need_no_torch() -> None:
+    code = "import sys, isthmus.report.page; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_page_is_one_file_of_moderate_size(five: list[Run], tmp_path: Path) -> None:
+    place = page.write(five, tmp_path)
+    assert place == tmp_path / "report.html"
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    assert place.stat().st_size < 6_000_000
+    assert get_plotlyjs() in place.read_text(encoding="utf-8")
+
+
+def test_a_named_file_is_written_where_asked(five: list[Run], tmp_path: Path) -> None:
+    place = page.write(five[:1], tmp_path / "deep" / "page.html", title="Mine")
+    assert place == tmp_path / "deep" / "page.html"
+    assert "<title>Mine</title>" in place.read_text(encoding="utf-8")
+
+
+def test_the_page_asks_the_network_for_nothing(text: str) -> None:
+    assert "http://" not in text
+    assert "https://" not in text
+    assert not re.search(r"url\(|@import|\bimport\(|fetch\(|XMLHttpRequest", text)
+    for tag, attributes in parsed(text).seen:
+        assert tag not in {"link", "img", "iframe", "object", "embed", "base"}
+        assert "src" not in attributes
+        assert (attributes.get("href") or "#").startswith("#")
+    assert "default-src 'none'" in text
+
+
+def test_the_tags_are_balanced_and_the_tables_have_scopes(text: str) -> None:
+    seen = parsed(text).seen
+    assert all("scope" in attributes for tag, attributes in seen if tag == "th")
+    names = [attributes["id"] for _, attributes in seen if "id" in attributes]
+    assert len(names) == len(set(names))
+    targets = {(attributes["href"] or "")[1:] for tag, attributes in seen if tag == "a"}
+    assert targets <= set(names)
+    assert sum(tag == "h1" for tag, _ in seen) == 1
+
+
+def test_every_figure_has_its_place(text: str) -> None:
+    names = {attributes.get("id") for _, attributes in parsed(text).seen}
+    assert set(drawn(text)) <= names
+    assert {"figure-rounds", "figure-gain-1", "figure-path-3", "figure-time"} <= set(drawn(text))
+
+
+def test_the_page_holds_the_recorded_values(five: list[Run], text: str) -> None:
+    curve = five[3].curve("top1")
+    traces = drawn(text)["figure-rounds"]["data"]
+    mine = next(
+        trace
+        for trace in traces
+        if trace["meta"] == {"view": "top1", "run": 3} and trace["line"]["dash"] == "solid"
+    )
+    assert mine["x"] == curve.round.tolist()
+    # Five significant digits are kept.
+    assert mine["y"] == pytest.approx((100 * curve.mean).tolist(), rel=5e-5)
+    assert f"{100 * curve.mean[-1]:.2f}" in text
+
+
+def test_gains_are_counted_in_words(tiny: Write) -> None:
+    """(0.5, 0.6, 0.7, 1.0) less (0.4, 0.6, 0.8, 1.0): one gains, two stay, one loses."""
+    alone = read(tiny("local", [0.4, 0.6, 0.8, 1.0]))
+    together = read(tiny("fedavg", [0.5, 0.6, 0.7, 1.0]))
+    text = without_plotly(page.render([alone, together]))
+    said = re.sub(r"<.*?>", "", text)
+    assert "1 of 4 clients gain, 2 stay equal, 1 lose; median 0.00 points" in said
+    bars = drawn(text)["figure-gain-1"]["data"][0]
+    assert bars["y"] == [-10.0, 0.0, 0.0, 10.0]
+    assert bars["customdata"][0] == [2, 8, "<br>class 0: 12, class 1: 8"]
+
+
+def test_gains_across_federations_are_refused(tiny: Write) -> None:
+    alone = read(tiny("local", [0.5] * 4))
+    other = read(tiny("fedavg", [0.5] * 4, federation="cafe"))
+    text = without_plotly(page.render([alone, other]))
+    assert not any(name.startswith("figure-gain") for name in drawn(text))
+    assert "fedavg cannot be compared: it was trained on another federation" in text
+
+
+def test_a_run_on_another_federation_is_left_out_of_the_gains(tiny: Write) -> None:
+    runs = [
+        read(tiny("local", [0.5] * 4)),
+        read(tiny("fedavg", [0.5] * 4)),
+        read(tiny("ditto", [0.5] * 4, federation="cafe")),
+    ]
+    text = without_plotly(page.render(runs))
+    assert "figure-gain-1" in drawn(text)
+    assert "figure-gain-2" not in drawn(text)
+    assert "Left out: ditto" in text
+
+
+def test_without_local_the_page_says_what_is_missing(five: list[Run]) -> None:
+    text = without_plotly(page.render(five[1:2]))
+    assert "There is no run of <code>local</code> among these" in text
+    assert "figure-path" not in text
+
+
+def test_the_path_says_how_many_clients_have_an_own_end(text: str) -> None:
+    assert "18 of 20 clients have an own end" in text
+    traces = drawn(text)["figure-path-3"]["data"]
+    names = {trace["name"] for trace in traces}
+    assert {"fedavg, shared model", "local, training alone", "mean over clients"} <= names
+
+
+def test_a_path_nobody_has_begun_is_not_drawn(write: Write) -> None:
+    run = read(write("superfed-mm", evaluations=(10,)))
+    text = without_plotly(page.render([run]))
+    assert "no client has trained an own end yet" in text
+    assert not any(name.startswith("figure-path") for name in drawn(text))
+
+
+def test_many_clients_become_a_band(write: Write) -> None:
+    run = read(write("superfed-mm", clients=80, evaluations=(50,)))
+    names = [trace.name for trace in figures.path(run, [run]).data]
+    assert "each client" not in names
+    assert "from the 10th to the 90th hundredth of the clients" in names
+
+
+def test_numbers_chosen_on_test_data_carry_a_dagger_on_the_page(write: Write) -> None:
+    runs = [read(write("local")), read(write("superfed-mm", selection="oracle"))]
+    text = without_plotly(page.render(runs))
+    assert text.count("† The point on the path was chosen") >= 4
+    solid = [t for t in drawn(text)["figure-rounds"]["data"] if t["line"]["dash"] == "solid"]
+    assert solid[-1]["name"] == "superfed-mm†, personal"
+    assert solid[0]["name"] == "local, personal"
+
+
+def test_a_name_cannot_inject_markup(tiny: Write) -> None:
+    evil = "</script><img src=x onerror=alert(1)>%{x}'\""
+    runs = [
+        read(tiny("local", [0.5] * 4)),
+        read(tiny(evil, [0.4, 0.6, 0.5, 0.5], name="evil", at="0.5", selection=evil)),
+    ]
+    text = without_plotly(page.render(runs, title=evil))
+    assert "<img" not in text
+    assert not any(
+        name.startswith("on") for _, attributes in parsed(text).seen for name in attributes
+    )
+    assert text.count("<script") == text.count("</script>") == 3
+    trace = drawn(text)["figure-rounds"]["data"][-1]
+    assert "<img" not in trace["hovertemplate"]
+    assert "%{x}'" not in trace["hovertemplate"]
+
+
+def test_seeds_of_one_method_share_a_colour(write: Write) -> None:
+    runs = [
+        read(write("fedavg", "a", seed=1)),
+        read(write("fedavg", "b", seed=2)),
+        read(write("local")),
+    ]
+    first, second, alone = figures.colours(runs)
+    assert first == second != alone == figures.ALONE[0]
+
+
+@pytest.mark.parametrize("theme", [0, 1])
+def test_every_colour_stands_out_from_its_background(theme: int) -> None:
+    """Contrast of at least 3, as WCAG 2 asks of graphics: (L1 + 0.05) / (L2 + 0.05)."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    background = luminance(figures.SURFACE[theme])
+    for tones in (*figures.SERIES, figures.ALONE, figures.MUTED, figures.INK):
+        low, high = sorted([luminance(tones[theme]), background])
+        assert (high + 0.05) / (low + 0.05) >= 3
+
+
+def test_an_unfinished_run_alone_makes_a_page(write: Write) -> None:
+    directory = write("superfed-mm")
+    (directory / "summary.json").unlink()
+    text = without_plotly(page.render([read(directory)]))
+    assert "unfinished" in text
+    parsed(text)
+
+
+def test_no_runs_is_one_clear_line() -> None:
+    with pytest.raises(IsthmusError, match="no runs were given; give at least one"):
+        page.render([])

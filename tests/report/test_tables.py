@@ -1,0 +1,115 @@
+"""The summary against numbers worked by hand, and the promises its printed forms make."""
+
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from isthmus.report import tables
+from isthmus.report.records import Run, read
+
+Write = Callable[..., Path]
+
+
+def printed(rows: list[tables.Row]) -> str:
+    screen = StringIO()
+    Console(width=100, file=screen).print(tables.terminal(rows))
+    return screen.getvalue()
+
+
+@pytest.fixture
+def pair(tiny: Write) -> list[Run]:
+    alone = tiny("local", [0.4, 0.6, 0.8, 1.0])
+    together = tiny("superfed-mm", [0.5, 0.6, 0.7, 1.0], at="0.3")
+    return [read(alone), read(together)]
+
+
+def test_a_row_is_the_mean_over_clients_of_the_last_round(pair: list[Run]) -> None:
+    """Of (0.5, 0.6, 0.7, 1.0): mean 2.8 / 4 = 0.7; squares 0.04 + 0.01 + 0 + 0.09 = 0.14, over 4,
+    root 0.1870829; worst ceil(0.05 * 4) = 1 client: 0.5; loss 1 - top1, so 0.3; against local
+    (0.4, 0.6, 0.8, 1.0) only the third is lower; 2 rounds of 1000 down, 500 up; 1.5 + 1.5 + 0.5 s.
+    """
+    row = tables.summary(pair)[1]
+    assert row.top1 == pytest.approx(0.7)
+    assert row.deviation == pytest.approx(0.1870829, abs=1e-7)
+    assert row.worst == 0.5
+    assert row.loss == pytest.approx(0.3)
+    assert row.ece == pytest.approx(0.1)
+    assert row.mce == pytest.approx(0.2)
+    assert row.shared == 0.5
+    assert row.server == 0.55
+    assert row.harmed == 1
+    assert (row.down_bytes, row.up_bytes, row.seconds) == (2000, 1000, 3.5)
+    assert row.round == 2
+
+
+def test_what_a_method_lacks_is_missing_and_not_zero(pair: list[Run]) -> None:
+    row = tables.summary(pair)[0]
+    assert (row.shared, row.server, row.harmed) == (None, None, None)
+    line = next(line for line in tables.markdown([row]).splitlines() if line.startswith("| local"))
+    assert line.count("–") == 3
+
+
+def test_harm_is_not_counted_across_federations(tiny: Write) -> None:
+    alone = read(tiny("local", [1.0] * 4))
+    other = read(tiny("fedavg", [0.5] * 4, federation="cafe"))
+    assert tables.summary([alone, other])[1].harmed is None
+
+
+def test_the_terminal_table_keeps_to_a_hundred_columns(five: list[Run]) -> None:
+    text = printed(tables.summary(five))
+    assert max(map(len, text.splitlines())) <= 100
+    assert "…" not in text
+    for run in five:
+        assert run.method in text
+
+
+def test_percentages_have_two_decimals(pair: list[Run]) -> None:
+    rows = tables.summary(pair)
+    assert "70.00 ± 18.71" in printed(rows)
+    assert "| 70.00 ± 18.71 | 50.00 | 0.300 | 10.00 | 20.00 | 50.00 | 55.00 | 1 / 4 |" in (
+        tables.markdown(rows)
+    )
+
+
+def test_every_table_says_which_number_it_is(pair: list[Run]) -> None:
+    rows = tables.summary(pair)
+    for text in (" ".join(printed(rows).split()), tables.markdown(rows)):
+        assert "the model each client deploys, on its own test part" in text
+        assert "over all 4 clients, after round 2" in text
+        assert "superfed-mm: each client's point chosen on its own validation part" in text
+
+
+def test_runs_that_ended_at_different_rounds_say_so(five: list[Run], write: Write) -> None:
+    short = read(write("fedavg", "short", evaluations=(10, 20)))
+    said = tables.caption(tables.summary([five[0], short]))
+    assert "at each run's last evaluated round (local: 50, fedavg: 20)" in said
+
+
+def test_an_unfinished_run_is_named(write: Write) -> None:
+    directory = write("fedavg")
+    (directory / "summary.json").unlink()
+    said = tables.caption(tables.summary([read(directory)]))
+    assert "Not run to the end: fedavg (unfinished)" in said
+
+
+@pytest.mark.parametrize("rule", ["oracle", "oracle-common"])
+def test_numbers_chosen_on_test_data_carry_a_dagger(tiny: Write, rule: str) -> None:
+    rows = tables.summary([read(tiny("superfed-mm", [0.5] * 4, at="0.3", selection=rule))])
+    for text in (printed(rows), tables.markdown(rows)):
+        assert "50.00 ± 0.00†" in text
+        assert "† The point on the path was chosen with the very test data" in " ".join(
+            text.split()
+        )
+
+
+def test_honest_numbers_carry_none(pair: list[Run]) -> None:
+    assert "†" not in tables.markdown(tables.summary(pair))
+
+
+def test_markup_in_a_name_is_inert(tiny: Write) -> None:
+    rows = tables.summary([read(tiny("[red]a|<b>", [0.5] * 4, name="odd"))])
+    assert "[red]a|<b>" in printed(rows)
+    assert "| [red]a\\|&lt;b> |" in tables.markdown(rows)
