@@ -153,41 +153,35 @@ class Clients:
     def score(self, common: Tensor | None, *shared: State, each: State = None) -> Evaluation:
         """Scores, on every client's data, what it would deploy, the shared model, and the path."""
         method, task, federation, _ = self._round.setting
-        everyone = self.all
         splits = ("validation", "test") if federation.sizes(0)[1] else ("test",)
-        scores: list[Score] = []
-        choice = None
+        has_path = type(method).path is not Method.path
 
-        def add(model: str, points: list[Any]) -> None:
-            at, sums = tree.stack(points)
-            for split, part in zip(splits, sums, strict=True):
-                scores.append(Score(model, split, at.double().numpy(), figures(part)))
-
-        def measure(client: Client, model: Tensor | Point) -> Any:
+        def measure(client: Client, model: Tensor | Point | None) -> Any:
+            assert model is not None
             at, w = model if isinstance(model, Point) else (model.new_zeros(0), model)
             return at, tuple(client.tally(w, split) for split in splits)
 
-        if type(method).path is not Method.path:
+        def along(client: Client, own: State, *received: State) -> Any:
+            return (measure(client, method.path(client, own, *received)),)
 
-            def along(client: Client, own: State, *received: State) -> Any:
-                points = method.path(client, own, *received)
-                assert points is not None
-                return measure(client, points)
+        def everything(client: Client, own: State, *received: State) -> Any:
+            models = () if common is None else (measure(client, common),)
+            models = (measure(client, method.personal(client, own, *received)), *models)
+            return (*models, *along(client, own, *received)) if has_path else models
 
-            add("path", everyone._visit(along, shared, each, None))
-            choice = _one_for_all(task.selection, scores)
+        def scores(names: Sequence[str], measured: list[Any]) -> Iterator[Score]:
+            for model, (at, sums) in zip(names, tree.stack(measured), strict=True):
+                for split, part in zip(splits, sums, strict=True):
+                    yield Score(model, split, at.double().numpy(), figures(part))
 
-        def deployed(client: Client, own: State, *received: State) -> Any:
-            return measure(client, method.personal(client, own, *received))
-
-        add("personal", everyone._visit(deployed, shared, each, choice))
-        if common is not None:
-
-            def same(client: Client, own: State, w: Tensor) -> Any:
-                return measure(client, w)
-
-            add("shared", everyone._visit(same, (common,), None, None))
-        return Evaluation(tuple(scores), self._on_server(common))
+        choice = None
+        if has_path and task.selection in ("common", "oracle-common"):
+            path = list(scores(["path"], self.all._visit(along, shared, each, None)))
+            choice = _one_for_all(task.selection, path)
+        names = ["personal", *(["shared"] if common is not None else [])]
+        names += ["path"] if has_path else []
+        found = scores(names, self.all._visit(everything, shared, each, choice))
+        return Evaluation(tuple(found), self._on_server(common))
 
     def _visit(
         self, f: ClientFunction, shared: tuple[State, ...], each: State, choice: int | None
@@ -223,7 +217,7 @@ class Clients:
         return figures(sums)
 
 
-def _one_for_all(selection: str, scores: list[Score]) -> int | None:
+def _one_for_all(selection: str, scores: list[Score]) -> int:
     path = {score.split: score.figures for score in scores}
     if selection == "common":
         if "validation" not in path:
@@ -232,9 +226,7 @@ def _one_for_all(selection: str, scores: list[Score]) -> int | None:
                 "expected validation > 0; set validation=0.1, or selection=fixed"
             )
         return int(path["validation"].loss.mean(0).argmin())
-    if selection == "oracle-common":
-        return int(path["test"].top1.mean(0).argmax())
-    return None
+    return int(path["test"].top1.mean(0).argmax())
 
 
 def _name(f: ClientFunction) -> str:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from isthmus.experiment import Experiment
 from isthmus.method import State
 from isthmus.models.flat import Flat
 from isthmus.parts import OWN
-from isthmus.store import Store
+from isthmus.store import Cost, Store
 from isthmus.task import Task
 
 
@@ -29,19 +28,6 @@ class Progress(NamedTuple):
     t: int  # rounds done
     server: State
     own: Mapping[int, State]  # of the clients that took part
-
-
-class Cost(NamedTuple):
-    """What one round cost."""
-
-    round: int  # counted from 1
-    lr: float
-    asked: int
-    answered: int
-    down_bytes: int
-    up_bytes: int
-    train_seconds: float
-    evaluate_seconds: float
 
 
 class Done(NamedTuple):
@@ -64,8 +50,21 @@ class Run(NamedTuple):
     def evaluation(self) -> Evaluation:
         """The evaluation after the last round."""
         last = self.rounds[-1].evaluation
-        assert last is not None
+        assert last is not None  # the last round is always followed by one
         return last
+
+    def __repr__(self) -> str:
+        scores = self.evaluation.scores
+        means = [
+            f"{score.model} {score.figures.top1.mean():.2%}"
+            for score in scores
+            if score.split == "test" and score.model != "path"
+        ]
+        return (
+            f"<{self.experiment.method['name']} after {self.progress.t} rounds: mean top-1 over "
+            f"{len(self.setting.federation)} clients' test parts: {', '.join(means)}; path point "
+            f"by {self.experiment.selection}; digest {self.digest}>"
+        )
 
 
 def federate(
@@ -88,31 +87,21 @@ def federate(
     """
     with one_thread():
         experiment, setting = prepare(experiment, data, model, Path(data_root))
-        federation = setting.federation
-        store = None if out is None else Store(Path(out), experiment.toml(), federation)
+        store = None if out is None else Store(Path(out), experiment.toml(), setting.federation)
         progress, rounds, status = begin(setting), [], "stopped"
         try:
             while progress.t < experiment.rounds:
                 progress, done = advance(setting, progress, due(experiment, progress.t))
                 rounds.append(done)
                 if store:
-                    store.round(done.cost, done.cost.round, done.evaluation)
+                    store.round(done.cost, done.evaluation)
                 watch(done)
             status = "finished"
         finally:
             digest = digest_of(progress)
             if store:
-                store.close(
-                    {
-                        "status": status,
-                        "rounds": progress.t,
-                        "digest": digest,
-                        "federation": federation.digest(),
-                        "isthmus": version("isthmus"),
-                        "torch": torch.__version__,
-                        "seconds": round(sum(sum(done.cost[-2:]) for done in rounds), 3),
-                    }
-                )
+                seconds = sum(d.cost.train_seconds + d.cost.evaluate_seconds for d in rounds)
+                store.close(status, progress.t, digest, seconds)
         return Run(experiment, setting, progress, tuple(rounds), digest)
 
 

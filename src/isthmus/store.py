@@ -16,39 +16,32 @@ did.
 import csv
 import json
 from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
 from isthmus.cohort import Evaluation
 from isthmus.data.federation import Federation
 from isthmus.errors import IsthmusError
+from isthmus.metrics.score import Figures
 
 FEDERATION = ("client", "train", "validation", "test", "labels")
-ROUNDS = (
-    "round",
-    "lr",
-    "asked",
-    "answered",
-    "down_bytes",
-    "up_bytes",
-    "train_seconds",
-    "evaluate_seconds",
-)
-CLIENTS = (
-    "round",
-    "client",
-    "model",
-    "at",
-    "split",
-    "n",
-    "top1",
-    "top5",
-    "loss",
-    "ece",
-    "mce",
-)
+CLIENTS = ("round", "client", "model", "at", "split", *Figures._fields)
+
+
+class Cost(NamedTuple):
+    """What one round cost: a row of rounds.csv."""
+
+    round: int  # counted from 1
+    lr: float
+    asked: int
+    answered: int
+    down_bytes: int
+    up_bytes: int
+    train_seconds: float
+    evaluate_seconds: float
 
 
 class Store:
@@ -70,22 +63,31 @@ class Store:
             ) from None
         self._path = path
         self._head = "".join(f"# {line}".rstrip() + "\n" for line in experiment.splitlines())
-        self._rounds = self._table("rounds.csv", ROUNDS)
+        self._rounds = self._table("rounds.csv", Cost._fields)
         self._clients = self._table("clients.csv", CLIENTS)
         with self._table("federation.csv", FEDERATION) as table:
             _rows(table, _describe(federation))
+        self._federation = federation.digest()
+        self._summarise("running", {"rounds": 0})
 
-    def round(self, row: Iterable[Any], scored: int, evaluation: Evaluation | None) -> None:
+    def round(self, cost: Cost, evaluation: Evaluation | None) -> None:
         """Adds one finished round and, where there was one, its evaluation."""
         if evaluation is not None:
-            _rows(self._clients, _scores(scored, evaluation))
-        _rows(self._rounds, [row])
+            _rows(self._clients, _scores(cost.round, evaluation))
+        seconds = (f"{cost.train_seconds:.6f}", f"{cost.evaluate_seconds:.6f}")
+        _rows(self._rounds, [(*cost[:-2], *seconds)])
 
-    def close(self, summary: dict[str, Any]) -> None:
+    def close(self, status: str, rounds: int, digest: str, seconds: float) -> None:
         """Writes how the run ended."""
-        (self._path / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+        ended = {"rounds": rounds, "digest": digest, "seconds": round(seconds, 3)}
+        self._summarise(status, ended)
         self._rounds.close()
         self._clients.close()
+
+    def _summarise(self, status: str, figures: dict[str, Any]) -> None:
+        versions = {"isthmus": version("isthmus"), "torch": version("torch")}
+        summary = {"status": status, **figures, "federation": self._federation, **versions}
+        (self._path / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
 
     def _table(self, name: str, columns: tuple[str, ...]) -> TextIO:
         file = (self._path / name).open("w", newline="")

@@ -37,6 +37,8 @@ class Flat:
             self._module = _checked(build)
         named = dict(self._module.named_parameters())
         self._names = list(named)
+        twice = dict(self._module.named_parameters(remove_duplicate=False))
+        self._tied = len(twice) > len(named)  # looking for tied weights costs time in every call
         self._shapes = [parameter.shape for parameter in named.values()]
         self._sizes = [parameter.numel() for parameter in named.values()]
         self.size = sum(self._sizes)
@@ -64,7 +66,7 @@ class Flat:
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Evaluates the network with parameters w [P] on inputs x [B, ...], to [B, C]."""
         named = dict(zip(self._names, self.tensors(w), strict=True))
-        result: Tensor = functional_call(self._module, named, (x,))
+        result: Tensor = functional_call(self._module, named, (x,), tie_weights=self._tied)
         return result
 
     def features(self, w: Tensor, x: Tensor) -> Tensor:
