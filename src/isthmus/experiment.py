@@ -118,7 +118,7 @@ def complete(given: Table) -> dict[str, Any]:
     }
     wanted = merged(defaults, wanted)
     family = presets().get(str(wanted.get("preset", "clean")), {})
-    for preset in (family.get(wanted["method"].get("name"), {}), family.get("all", {})):
+    for preset in (family.get(str(wanted["method"].get("name")), {}), family.get("all", {})):
         wanted = merged(parts.fitting(preset, wanted), wanted)
     return {k: parts.complete(k, v) if k in PARTS else v for k, v in wanted.items()}
 

@@ -127,7 +127,7 @@ def fitting(preset: Table, wanted: Table) -> dict[str, Any]:
     """Leaves out of a preset the options that the chosen parts do not have."""
     result = dict(preset)
     for part in PARTS:
-        known = options(part).get(wanted[part].get("name"), {})
+        known = options(part).get(str(wanted[part].get("name")), {})
         result[part] = {k: v for k, v in preset.get(part, {}).items() if k in known}
     return result
 

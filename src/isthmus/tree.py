@@ -7,6 +7,7 @@ keeps nothing.
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import prod
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -19,6 +20,7 @@ Tree = Any  # a tensor, or a tuple of trees: not expressible without recursive g
 T = TypeVar("T")
 
 MAGIC = b"isthmus1"
+DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 
 
 def _rebuild(like: Tree, parts: Iterable[Tree]) -> Tree:
@@ -97,20 +99,15 @@ def unpack(data: bytes, like: T) -> T:
     >>> unpack(pack((torch.tensor([1.5]),)), like=(torch.zeros(1),))
     (tensor([1.5000]),)
     """
-    start = len(MAGIC) + 4
-    if data[: len(MAGIC)] != MAGIC or len(data) < start:
-        raise IsthmusError("these bytes are no packed state; expected the header 'isthmus1'")
-    end = start + int.from_bytes(data[len(MAGIC) : start], "little")
-    entries = json.loads(data[start:end])
+    entries, end = _header(data)
     if len(entries) != len(list(leaves(like))):
         raise IsthmusError(
             f"a packed state holds {len(entries)} tensors; expected {len(list(leaves(like)))}; "
             "it was written by another method or version"
         )
     tensors = []
-    for name, shape in entries:
-        dtype = getattr(torch, name)
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    for dtype, shape in entries:
+        size = prod(shape) * dtype.itemsize
         if end + size > len(data):
             raise IsthmusError(
                 f"a packed state ends after {len(data)} bytes; expected at least {end + size}; "
@@ -119,8 +116,42 @@ def unpack(data: bytes, like: T) -> T:
         raw = torch.frombuffer(bytearray(data[end : end + size]), dtype=dtype) if size else None
         tensors.append(torch.empty(shape, dtype=dtype) if raw is None else raw.reshape(shape))
         end += size
+    if end != len(data):
+        raise IsthmusError(
+            f"a packed state goes on for {len(data) - end} bytes after its last tensor; expected "
+            "none; it is damaged"
+        )
     remaining = iter(tensors)
     return map(lambda _: next(remaining), like)
+
+
+def _header(data: bytes) -> tuple[list[tuple[torch.dtype, list[int]]], int]:
+    start = len(MAGIC) + 4
+    if data[: len(MAGIC)] != MAGIC or len(data) < start:
+        raise IsthmusError("these bytes are no packed state; expected the header 'isthmus1'")
+    end = start + int.from_bytes(data[len(MAGIC) : start], "little")
+    try:
+        written = json.loads(data[start:end])
+        entries = [(_dtype(name), _shape(axes)) for name, axes in written]
+    except (ValueError, TypeError, RecursionError):
+        raise IsthmusError(
+            f"a packed state's header {data[start:end][:40]!r} lists no tensors; expected their "
+            "types and shapes; it is damaged"
+        ) from None
+    return entries, end
+
+
+def _dtype(name: Any) -> torch.dtype:
+    if name not in DTYPES:
+        raise ValueError(name)
+    return cast(torch.dtype, getattr(torch, name))
+
+
+def _shape(axes: Any) -> list[int]:
+    whole = all(type(axis) is int and axis >= 0 for axis in axes)
+    if not whole or prod(max(1, axis) for axis in axes) >= 2**63:
+        raise ValueError(axes)
+    return list(axes)
 
 
 def digest(trees: Iterable[Tree]) -> str:

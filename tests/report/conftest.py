@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import runs as fixture
 
+import runs as fixture
 from isthmus.report.records import Run, read
 
 

@@ -13,7 +13,7 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from isthmus.errors import IsthmusError
-from isthmus.report import figures, page
+from isthmus.report import figures, page, paths
 from isthmus.report.records import Run, read
 
 Write = Callable[..., Path]
@@ -176,7 +176,7 @@ def test_a_path_nobody_has_begun_is_not_drawn(write: Write) -> None:
 
 def test_many_clients_become_a_band(write: Write) -> None:
     run = read(write("superfed-mm", clients=80, evaluations=(50,)))
-    names = [trace.name for trace in figures.path(run, [run]).data]
+    names = [trace.name for trace in paths.path(run, [run]).data]
     assert "each client" not in names
     assert "from the 10th to the 90th hundredth of the clients" in names
 

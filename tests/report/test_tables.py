@@ -15,7 +15,7 @@ Write = Callable[..., Path]
 
 def printed(rows: list[tables.Row]) -> str:
     screen = StringIO()
-    Console(width=100, file=screen).print(tables.terminal(rows))
+    Console(width=80, file=screen).print(tables.terminal(rows))
     return screen.getvalue()
 
 
@@ -58,9 +58,9 @@ def test_harm_is_not_counted_across_federations(tiny: Write) -> None:
     assert tables.summary([alone, other])[1].harmed is None
 
 
-def test_the_terminal_table_keeps_to_a_hundred_columns(five: list[Run]) -> None:
+def test_the_terminal_table_fits_into_eighty_columns(five: list[Run]) -> None:
     text = printed(tables.summary(five))
-    assert max(map(len, text.splitlines())) <= 100
+    assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
     for run in five:
         assert run.method in text

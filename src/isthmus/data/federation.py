@@ -63,6 +63,8 @@ class Federation:
         `clients` may hold anything that sorts: numbers or names; client 0 is the first of them.
         """
         x, y, clients = np.asarray(x), np.asarray(y), np.asarray(clients)
+        held = (x[:0], y[:0]) if server_test is None else server_test
+        held_x, held_y = np.asarray(held[0]), np.asarray(held[1])
         if not len(x) == len(y) == len(clients):
             raise IsthmusError(
                 f"{len(x)} inputs, {len(y)} labels and {len(clients)} client ids; expected as many "
@@ -70,16 +72,13 @@ class Federation:
             )
         if not len(x):
             raise IsthmusError("no examples; expected at least one; give rows of inputs")
-        if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or y.min() < 0:
+        if len(held_x) != len(held_y) or held_x.shape[1:] != x.shape[1:]:
             raise IsthmusError(
-                f"labels have type {y.dtype} and shape {y.shape}; expected whole numbers 0, 1, ... "
-                "one per example; number the classes with np.unique(labels, return_inverse=True)"
+                f"server_test has inputs {held_x.shape} and labels {held_y.shape}; expected as "
+                f"many of each, and inputs like the clients' {x.shape}; give rows of the same kind"
             )
-        if not (np.issubdtype(x.dtype, np.integer) or np.issubdtype(x.dtype, np.floating)):
-            raise IsthmusError(f"inputs have type {x.dtype}; expected numbers; convert them")
-        if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
-            raise IsthmusError("inputs hold nan or infinity; expected numbers; fill or drop them")
-        held_x, held_y = server_test if server_test is not None else (x[:0], y[:0])
+        for inputs, labels in ((x, y), (held_x, held_y)):
+            _usable(inputs, labels)
         classes = int(max(y.max(), held_y.max(initial=0))) + 1
         arrays = Arrays(x, y.astype(np.int64), held_x, held_y.astype(np.int64), classes)
         _, owner = np.unique(clients, return_inverse=True)
@@ -109,7 +108,7 @@ class Federation:
 
     def digest(self) -> str:
         """Names the data and its division: equal names, equal federations."""
-        sha = hashlib.sha256()
+        sha = hashlib.sha256(f"{self.classes}:{self.arrays.scale}:".encode())
         for array in self.arrays[:4]:
             sha.update(f"{array.dtype}{array.shape}".encode())
             sha.update(np.ascontiguousarray(array).data)
@@ -132,13 +131,16 @@ def divide(shares: list[Indices], test: float, validation: float, seed: int) -> 
     The test part has floor(test * n) examples; of the rest, a share `validation` (at least one
     example where it is not 0) is kept for choosing.
     """
+    for name, value in (("test", test), ("validation", validation)):
+        if not 0 <= value < 1:
+            raise IsthmusError(f"{name}={value:g}; expected a share from 0 up to 1; set {name}=0.2")
     return [_parts(share, test, validation, seed, i) for i, share in enumerate(shares)]
 
 
 def _parts(share: Indices, test: float, validation: float, seed: int, i: int) -> Parts:
     rows = stream(seed, "parts", i).permutation(share)
-    tested = int(test * len(rows))
-    kept = max(1, int(validation * (len(rows) - tested))) if validation else 0
+    tested = _share(test, len(rows))
+    kept = max(1, _share(validation, len(rows) - tested)) if validation else 0
     if tested + kept >= len(rows) or (test and not tested):
         raise IsthmusError(
             f"client {i} has {len(rows)} examples, too few for test={test:g} and "
@@ -151,3 +153,20 @@ def _parts(share: Indices, test: float, validation: float, seed: int, i: int) ->
         np.sort(rows[tested : tested + kept]),
         np.sort(rows[:tested]),
     )
+
+
+def _share(share: float, n: int) -> int:
+    # 0.29 * 100 is 28.999999999999996 in binary; 29 is meant.
+    return int(round(share * n, 9))
+
+
+def _usable(x: NDArray[Any], y: NDArray[Any]) -> None:
+    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or y.min(initial=0) < 0:
+        raise IsthmusError(
+            f"labels have type {y.dtype} and shape {y.shape}; expected whole numbers 0, 1, ... "
+            "one per example; number the classes with np.unique(labels, return_inverse=True)"
+        )
+    if not (np.issubdtype(x.dtype, np.integer) or np.issubdtype(x.dtype, np.floating)):
+        raise IsthmusError(f"inputs have type {x.dtype}; expected numbers; convert them")
+    if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
+        raise IsthmusError("inputs hold nan or infinity; expected numbers; fill or drop them")

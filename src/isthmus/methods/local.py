@@ -8,7 +8,7 @@
 Symbols: wk client k's own model; F_k its mean cross-entropy. Nothing crosses the wire.
 
 With `budget="full"` every client trains in every round and stops for good once `patience` rounds
-have brought no better validation loss; it deploys the best model it had. With
+have not lowered its validation loss by `least`; it deploys the best model it had. With
 `budget="participation"` only the sampled clients train, as often as in a federated method, and
 deploy the last model they had: the same work, but nothing shared.
 
@@ -26,7 +26,7 @@ from torch import Tensor
 from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.method import Method
-from isthmus.ranges import PositiveInt
+from isthmus.ranges import NonNegative, PositiveInt
 from isthmus.task import Task
 
 
@@ -57,12 +57,14 @@ class Local(Method):
 
     budget: Literal["full", "participation"] = "full"
     patience: PositiveInt = 10  # rounds; with the full budget
+    least: NonNegative = 1e-3  # what counts as a better validation loss
 
     def init(self, task: Task) -> Server:
         return Server(torch.ones(task.clients, dtype=torch.bool))
 
     def own(self, task: Task, i: int) -> Own:
-        return Own(task.w0, task.w0, torch.tensor(torch.inf), torch.tensor(0))
+        worst = torch.tensor(torch.finfo(task.w0.dtype).max)
+        return Own(task.w0, task.w0, worst, torch.tensor(0))
 
     def round(self, server: Server, clients: Clients) -> Server:
         if self.budget == "participation":
@@ -79,7 +81,7 @@ class Local(Method):
         if self.budget == "participation":
             return own._replace(w=w, best_w=w), Reply(torch.tensor(True))
         loss = client.validation_loss(w)
-        better = loss < own.best_loss
+        better = loss < own.best_loss - self.least
         waited = torch.where(better, 0, own.waited + 1)
         new = Own(
             w,

@@ -41,8 +41,9 @@ def tally(logits: Tensor, y: Tensor, weight: Tensor | None = None) -> Tally:
     """
     real = torch.ones_like(y, dtype=torch.float64) if weight is None else weight.double()
     true = logits.gather(1, y[:, None])
-    before = torch.arange(logits.shape[1]) < y[:, None]
-    rank = ((logits > true) | ((logits == true) & before)).sum(1)  # classes ahead of the true one
+    after = torch.arange(logits.shape[1]) >= y[:, None]
+    # The classes not behind the true one: put like this, a logit that is no number is never right.
+    rank = (~((logits < true) | ((logits == true) & after))).sum(1)
     log_p = log_softmax(logits, dim=1)
     confidence = log_p.max(1).values.exp()
     # (lower, upper]; the first bin also takes 0, which softmax gives only by underflow

@@ -122,9 +122,12 @@ def _checked(build: Callable[[], nn.Module]) -> nn.Module:
             "belongs to no single point of a path; use GroupNorm, or track_running_stats=False"
         )
     for key, part in module.named_modules():
-        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
+        # A recurrent or attention module keeps the p of its own dropout in an attribute.
+        inner = isinstance(part, nn.RNNBase | nn.MultiheadAttention)
+        p = part.dropout if inner else getattr(part, "p", 0.0)
+        if p > 0 and (inner or isinstance(part, nn.modules.dropout._DropoutNd)):
             raise IsthmusError(
-                f"{name}.{key} is dropout with p={part.p}; expected a network without random "
+                f"{name}.{key} is dropout with p={p}; expected a network without random "
                 "numbers of its own, so that every engine computes the same; remove it"
             )
     if not any(True for _ in module.parameters()):

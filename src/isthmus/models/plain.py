@@ -9,6 +9,9 @@ from math import prod
 
 from torch import nn
 
+from isthmus.errors import IsthmusError
+from isthmus.ranges import PositiveInt
+
 
 def network(body: nn.Module, classifier: nn.Module) -> nn.Module:
     """Joins a body that makes features and a classifier that makes logits of them."""
@@ -22,7 +25,7 @@ def xavier(module: nn.Module) -> nn.Module:
     return module
 
 
-def mlp(shape: tuple[int, ...], classes: int, *, hidden: int = 64) -> nn.Module:
+def mlp(shape: tuple[int, ...], classes: int, *, hidden: PositiveInt = 64) -> nn.Module:
     """One hidden layer: inputs-hidden | hidden-classes, ReLU, biases."""
     return network(
         nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), hidden), nn.ReLU()),
@@ -30,7 +33,7 @@ def mlp(shape: tuple[int, ...], classes: int, *, hidden: int = 64) -> nn.Module:
     )
 
 
-def twonn(shape: tuple[int, ...], classes: int, *, hidden: int = 200) -> nn.Module:
+def twonn(shape: tuple[int, ...], classes: int, *, hidden: PositiveInt = 200) -> nn.Module:
     """McMahan's 2NN: inputs-200-200 | 200-classes, ReLU, biases; 199,210 parameters on MNIST."""
     return network(
         nn.Sequential(
@@ -64,7 +67,7 @@ def twonn_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def twocnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     """McMahan's CNN: conv5x5-32, pool, conv5x5-64, pool, 512 | classes; ReLU, biases, padding 2."""
-    channels, height, width = shape
+    channels, height, width = _image("twocnn", shape, least=4)
     return network(
         nn.Sequential(
             nn.Conv2d(channels, 32, 5, padding=2),
@@ -83,7 +86,7 @@ def twocnn(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def twocnn_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
     """The SuPerFed code's TwoCNN: two 5x5 convolutions | 200-200-classes; 722,800 on 3x28x28."""
-    channels, height, width = shape
+    channels, height, width = _image("twocnn_superfed", shape, least=6)
 
     def halved(size: int) -> int:
         return (size - 2) // 2 + 1  # 5x5 with padding 1, then pooling by 2 with padding 1
@@ -109,3 +112,13 @@ def twocnn_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
             ),
         )
     )
+
+
+def _image(name: str, shape: tuple[int, ...], least: int) -> tuple[int, int, int]:
+    if len(shape) != 3 or min(shape[1:]) < least:
+        raise IsthmusError(
+            f"{name} was given inputs of shape {shape}; expected images, channels x height x "
+            f"width, of at least {least} x {least}; set model=mlp"
+        )
+    channels, height, width = shape
+    return channels, height, width

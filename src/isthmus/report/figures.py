@@ -12,7 +12,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
-from isthmus.report.records import Along, Federation, Floats, Run, labels, trained_alone
+from isthmus.report.records import Federation, Floats, Run, labels, trained_alone
 from isthmus.report.tables import DAGGER, nbytes
 
 # Light and dark tones of one hue each, told apart by every common kind of colour vision; each has
@@ -34,7 +34,6 @@ SURFACE = ("#ffffff", "#15202b")
 FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "pentagon", "cross")
 
-LINES_AT_MOST = 60  # clients drawn one by one along the path; more become a band
 NAMED_AT_MOST = 6000  # bars whose hover text lists the client's classes
 SHOWN_AT_MOST = 120  # clients in the picture of who holds what
 
@@ -58,7 +57,7 @@ def dark_tones() -> dict[str, str]:
     """Maps every colour of the light theme to its tone in the dark one."""
     pairs = (*SERIES, ALONE, INK, MUTED, GRID, ZERO, SURFACE)
     tones = dict(pairs)
-    return tones | {_veil(light): _veil(dark) for light, dark in pairs}
+    return tones | {veil(light): veil(dark) for light, dark in pairs}
 
 
 def colours(runs: Sequence[Run]) -> list[str]:
@@ -77,7 +76,7 @@ def colours(runs: Sequence[Run]) -> list[str]:
 def rounds(runs: Sequence[Run]) -> go.Figure:
     """Draws the mean over clients against rounds: personal models solid, the shared one dashed."""
     views = (ACCURACY, LOSS, CALIBRATION)
-    figure = go.Figure(layout=_layout(views))
+    figure = go.Figure(layout=layout(views))
     drawn = zip(runs, labels(runs), colours(runs), strict=True)
     for place, (run, label, colour) in enumerate(drawn):
         symbol = SYMBOLS[place % len(SYMBOLS)]
@@ -146,7 +145,7 @@ def gain(run: Run, runs: Sequence[Run], detailed: bool = True) -> go.Figure:
     place = np.searchsorted(run.federation.client, found.client)
     held = [_in_lines(classes(run.federation, i)) if detailed else "" for i in place.tolist()]
     mark = DAGGER if run.chosen_on_test else ""
-    figure = go.Figure(layout=_layout())
+    figure = go.Figure(layout=layout())
     figure.add_bar(
         x=list(range(1, len(place) + 1)),
         y=numbers(found.points),
@@ -177,140 +176,6 @@ def gain(run: Run, runs: Sequence[Run], detailed: bool = True) -> go.Figure:
     return figure
 
 
-def path(run: Run, runs: Sequence[Run]) -> go.Figure:
-    """Draws accuracy and loss from the shared model to the clients' own, and the places chosen."""
-    views = (ACCURACY, LOSS)
-    figure = go.Figure(layout=_layout(views))
-    colour = dict(zip((r.path for r in runs), colours(runs), strict=True))[run.path]
-    mark = DAGGER if run.chosen_on_test else ""
-    for view in views:
-        along = _drawn(run, view)
-        shown = {"meta": {"view": view.metric}, "visible": view is views[0]}
-        if len(along.client) <= LINES_AT_MOST:
-            figure.add_scatter(**_clients_lines(along, view, colour), **shown)
-        else:
-            figure.add_scatter(**_band(along, view, colour), **shown)
-        for reference in references(run, runs):
-            level = view.factor * reference.mean(view.metric)
-            figure.add_scatter(
-                x=[0, 1],
-                y=numbers([level, level]),
-                mode="lines",
-                line={"color": reference.colour, "width": 1.6, "dash": reference.dash},
-                name=reference.name,
-                hovertemplate=f"<b>{reference.name}</b>: <b>%{{y:.4~g}}{view.unit}</b><br>"
-                "mean over the same clients, own test parts<extra></extra>",
-                **shown,
-            )
-        figure.add_scatter(
-            x=numbers(along.lam),
-            y=numbers(view.factor * np.mean(along.values, axis=0)),
-            mode="lines+markers",
-            line={"color": colour, "width": 3.5},
-            marker={"size": 7},
-            name="mean over clients",
-            hovertemplate="λ = %{x:.2~g}: <b>%{y:.4~g}" + view.unit + "</b><br>mean over "
-            f"{len(along.client)} clients, own test parts<extra></extra>",
-            **shown,
-        )
-    chosen = _drawn(run, views[0]).chosen
-    lam, counts = np.unique(chosen[~np.isnan(chosen)].round(6), return_counts=True)
-    figure.add_bar(
-        x=numbers(lam),
-        y=counts.tolist(),
-        width=0.05,
-        yaxis="y2",
-        marker={"color": colour, "opacity": 0.75, "line": {"width": 0}},
-        name="clients choosing this place",
-        hovertemplate=f"λ = %{{x:.2~g}}{mark}: chosen by <b>%{{y}}</b> clients<extra></extra>",
-    )
-    figure.update_xaxes(
-        title_text="place on the path, λ",
-        tickvals=[0, 0.25, 0.5, 0.75, 1],
-        ticktext=["0<br>shared", "¼", "½", "¾", "1<br>own"],
-        range=[-0.04, 1.04],
-        anchor="y2",
-        showgrid=True,
-    )
-    figure.update_layout(
-        yaxis={"domain": [0.3, 1]},
-        yaxis2={
-            "domain": [0, 0.17],
-            "title": {"text": "clients"},
-            "rangemode": "tozero",
-            "nticks": 3,
-            "tickformat": "d",
-            "gridcolor": GRID[0],
-            "zeroline": False,
-            "automargin": True,
-        },
-    )
-    return figure
-
-
-class Reference(NamedTuple):
-    """A model that a path is held against: a horizontal line."""
-
-    name: str
-    colour: str
-    dash: str
-    run: Run
-    model: str
-    places: np.ndarray[Any, np.dtype[np.int64]]
-
-    def mean(self, metric: str) -> float:
-        """Returns the mean over the clients that have a value, nan if none has."""
-        values = self.run.values(metric, self.model)[self.places]
-        known = values[~np.isnan(values)]
-        return float(known.mean()) if known.size else np.nan
-
-
-def references(run: Run, runs: Sequence[Run]) -> list[Reference]:
-    """Finds FedAvg's shared model and training alone, on the clients that the path is drawn for."""
-    along = run.along("top1")
-    if along is None or run.split_digest is None:
-        return []
-    places = np.searchsorted(run.federation.client, along.client)
-    tones = colours(runs)
-    found = []
-    for method, model, dash in (("fedavg", "shared", "dash"), ("local", "personal", "dot")):
-        same = [
-            i
-            for i, other in enumerate(runs)
-            if other.method == method and other.split_digest == run.split_digest
-        ]
-        same.sort(key=lambda i: runs[i].seed != run.seed)
-        for i in same[:1]:
-            name = "local, training alone" if method == "local" else "fedavg, shared model"
-            reference = Reference(name, tones[i], dash, runs[i], model, places)
-            if not np.isnan(runs[i].values("top1", model)[places]).all():
-                found.append(reference)
-    return found
-
-
-def align(paths: Sequence[go.Figure]) -> None:
-    """Gives figures of paths the same vertical range in each view, so that they compare."""
-    for place, view in enumerate(paths[0].layout.meta["views"]):
-        values = [
-            value
-            for figure in paths
-            for trace in figure.data
-            if trace.meta and trace.meta["view"] == view["name"]
-            for value in trace.y
-            if value is not None
-        ]
-        if not values:
-            continue
-        margin = 0.05 * (max(values) - min(values)) or 1.0
-        limits = numbers([min(values) - margin, max(values) + margin])
-        for figure in paths:
-            views = [dict(each) for each in figure.layout.meta["views"]]
-            views[place]["range"] = limits
-            figure.layout.meta = {"views": views}
-            if place == 0:
-                figure.layout.yaxis.range = limits
-
-
 def traffic(runs: Sequence[Run]) -> go.Figure:
     """Draws the bytes that went down to clients and up to the server."""
     parts = (("down_bytes", "down to clients", ""), ("up_bytes", "up to the server", "/"))
@@ -333,13 +198,13 @@ def holdings(federation: Federation) -> go.Figure:
     """Draws which share of each client's examples belongs to which class."""
     counts = federation.labels[:SHOWN_AT_MOST]  # [N, C]
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    figure = go.Figure(layout=_layout())
+    figure = go.Figure(layout=layout())
     figure.add_heatmap(
         z=[numbers(100 * row, digits=3) for row in shares.T],
         x=federation.client[:SHOWN_AT_MOST].tolist(),
         y=list(range(counts.shape[1])),
         customdata=counts.T.tolist(),
-        colorscale=[[0, GRID[0]], [0.001, _veil(SERIES[0][0])], [1, SERIES[0][0]]],
+        colorscale=[[0, GRID[0]], [0.001, veil(SERIES[0][0])], [1, SERIES[0][0]]],
         zmin=0,
         zmax=100,
         xgap=1,
@@ -381,7 +246,8 @@ def numbers(values: Iterable[float] | Floats, digits: int = 5) -> list[float | N
     ]
 
 
-def _layout(views: Sequence[View] = ()) -> go.Layout:
+def layout(views: Sequence[View] = ()) -> go.Layout:
+    """Gives what all figures have in common."""
     axis = {
         "gridcolor": GRID[0],
         "zerolinecolor": ZERO[0],
@@ -421,59 +287,13 @@ def _layout(views: Sequence[View] = ()) -> go.Layout:
     return layout
 
 
-def _drawn(run: Run, view: View) -> Along:
-    along = run.along(view.metric)
-    if along is None or along.client.size == 0:
-        raise IsthmusError(
-            f"{run.path} has no client with an own end yet; draw its path after a later evaluation"
-        )
-    return along
-
-
-def _clients_lines(along: Along, view: View, colour: str) -> dict[str, Any]:
-    # One trace for all clients: a gap after each keeps their lines apart.
-    gap = np.full((len(along.client), 1), np.nan)
-    places = np.hstack([np.tile(along.lam, (len(along.client), 1)), gap])
-    values = np.hstack([view.factor * along.values, gap])
-    return {
-        "x": numbers(places.ravel()),
-        "y": numbers(values.ravel(), digits=4),
-        "customdata": np.repeat(along.client, len(along.lam) + 1).tolist(),
-        "mode": "lines",
-        "line": {"color": colour, "width": 1},
-        "opacity": 0.28,
-        "name": "each client",
-        "hovertemplate": "client %{customdata}, λ = %{x:.2~g}: %{y:.4~g}" + view.unit + "<br>"
-        "its own test part<extra></extra>",
-    }
-
-
-def _band(along: Along, view: View, colour: str) -> dict[str, Any]:
-    known = along.values[~np.isnan(along.values).any(axis=1)]
-    low, high = (
-        view.factor * np.quantile(known, [0.1, 0.9], axis=0)
-        if len(known)
-        else np.full((2, len(along.lam)), np.nan)
-    )
-    return {
-        "x": numbers(np.concatenate([along.lam, along.lam[::-1]])),
-        "y": numbers(np.concatenate([high, low[::-1]])),
-        "mode": "lines",
-        "line": {"width": 0},
-        "fill": "toself",
-        "fillcolor": _veil(colour),
-        "hoverinfo": "skip",
-        "name": "from the 10th to the 90th hundredth of the clients",
-    }
-
-
 def _costs(
     runs: Sequence[Run],
     parts: Sequence[tuple[str, str, str]],
     size: float,
     printed: Callable[[float], str],
 ) -> go.Figure:
-    figure = go.Figure(layout=_layout())
+    figure = go.Figure(layout=layout())
     names = [plain(label) for label in labels(runs)]
     for column, name, pattern in parts:
         spent = [run.spent(column) for run in runs]
@@ -508,6 +328,7 @@ def _but_for_seed(run: Run) -> str:
     return repr(sorted((key, repr(value)) for key, value in settings.items() if key != "seed"))
 
 
-def _veil(colour: str) -> str:
+def veil(colour: str) -> str:
+    """Makes a colour transparent."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.18)"

@@ -59,6 +59,12 @@ def summary(runs: Sequence[Run]) -> list[Row]:
     return [_row(run, label, runs) for run, label in zip(runs, labels(runs), strict=True)]
 
 
+def best(rows: Sequence[Row]) -> int | None:
+    """Finds the run of the highest mean personal accuracy."""
+    known = [i for i, row in enumerate(rows) if row.top1 is not None and not np.isnan(row.top1)]
+    return max(known, key=lambda i: rows[i].top1 or 0.0) if known else None
+
+
 def caption(rows: Sequence[Row]) -> str:
     """Says which model, which clients, which split, which round and which rule of choice."""
     counts = [f"{row.clients} of {row.total}" for row in rows]
@@ -113,7 +119,7 @@ def selection(rows: Sequence[Row]) -> str | None:
 
 
 def terminal(rows: Sequence[Row]) -> Table:
-    """Returns the table for a terminal of 100 columns."""
+    """Returns the table for a terminal of 80 columns; the page and Markdown have the rest."""
     note = f"\n{FOOTNOTE}" if any(row.chosen_on_test for row in rows) else ""
     table = Table(
         box=box.SIMPLE_HEAD,
@@ -122,16 +128,14 @@ def terminal(rows: Sequence[Row]) -> Table:
         caption=Text(caption(rows) + note, style="dim"),
         caption_justify="left",
     )
-    table.add_column("method", overflow="fold", max_width=22, vertical="bottom")
+    table.add_column("method", overflow="fold", min_width=11, max_width=22, vertical="bottom")
     headers = (
         "personal\ntop-1 %",
         "worst\n5 %",
-        "personal\nloss",
         "ECE\n%",
         "shared %\nclients",
         "shared %\nserver",
         "harmed",
-        "traffic\ndown + up",
         "time\ns",
     )
     for header in headers:
@@ -141,12 +145,10 @@ def terminal(rows: Sequence[Row]) -> Table:
             Text(row.label),
             row.marked(spread_percent(row.top1, row.deviation)),
             row.marked(percent(row.worst)),
-            row.marked(decimal(row.loss)),
             row.marked(percent(row.ece)),
             percent(row.shared),
             percent(row.server),
             row.marked(_harmed(row)),
-            nbytes(row.down_bytes + row.up_bytes),
             seconds(row.seconds),
         )
     return table

@@ -32,6 +32,11 @@ class Mnist:
         """Reads the four files."""
         x, y = _pair(root, "train")
         test_x, test_y = _pair(root, "t10k")
+        if x.shape[1:] != test_x.shape[1:]:
+            raise IsthmusError(
+                f"MNIST's training images are {x.shape[2:]} and its test images "
+                f"{test_x.shape[2:]} in size; expected one size; get the files again"
+            )
         return Arrays(x, y, test_x, test_y, classes=10, scale=255.0)
 
 
@@ -42,6 +47,11 @@ def _pair(root: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         raise IsthmusError(
             f"MNIST's {part} files hold {len(images)} images and {len(labels)} labels; "
             "expected as many of one as of the other; get the files again"
+        )
+    if labels.max(initial=0) > 9:
+        raise IsthmusError(
+            f"MNIST's {part} files hold the label {labels.max()}; expected 0 to 9; these are not "
+            "MNIST's: get the files again"
         )
     return images[:, None], labels.astype(np.int64)
 

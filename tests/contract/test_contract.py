@@ -1,0 +1,257 @@
+"""What every method promises, checked for every method: see design rules in CONTRIBUTING.md."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from isthmus import Experiment, tree
+from isthmus.cohort import Clients, Round
+from isthmus.engines import Stacked
+from isthmus.method import Method
+from isthmus.methods import METHODS
+from isthmus.rounds import Progress, advance, begin, digest_of
+from odd_engines import Flaky, Wire, through_bytes
+from small import CLASSES, SIZES, federation, played, setting
+from table import ROWS, Row
+
+every_method = pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+
+
+def same(first: Any, second: Any) -> bool:
+    return tree.pack(first) == tree.pack(second)
+
+
+def distance(first: Any, second: Any) -> float:
+    pairs = zip(tree.leaves(first), tree.leaves(second), strict=True)
+    gaps = [(a.double() - b.double()).abs().nan_to_num(0).max() for a, b in pairs if a.numel()]
+    return float(max(gaps, default=0.0))
+
+
+def test_every_method_has_a_row() -> None:
+    assert [row.name for row in ROWS] == list(METHODS)
+
+
+@every_method
+def test_defaults_are_the_papers(row: Row) -> None:
+    experiment = Experiment(method=row.name)
+    assert {key: experiment.method[key] for key in row.defaults} == row.defaults
+
+
+@every_method
+def test_wire_equals_loop_to_the_bit(row: Row) -> None:
+    loop, wire = setting(row.name), setting(row.name, Wire())
+    ends = [played(loop, 3), played(wire, 3)]
+    assert digest_of(ends[0]) == digest_of(ends[1])
+    scores = [
+        advance(made, end, evaluate=True)[1].evaluation
+        for made, end in zip((loop, wire), ends, strict=True)
+    ]
+    assert repr(scores[0]) == repr(scores[1])
+
+
+@every_method
+def test_stacked_agrees_with_loop(row: Row) -> None:
+    """Over one round float32 sums in another order differ by 1e-7 a step; 1e-5 leaves room.
+
+    Blocks of three mix clients of 5 to 27 training examples: with batches of eight, one to four
+    steps a pass, the last of them short.
+    """
+    loop, stacked = setting(row.name), setting(row.name, Stacked(block=3))
+    middle = played(loop, 2)  # in phase II where there is one
+    ends = [advance(made, middle, evaluate=True) for made in (loop, stacked)]
+    assert distance(ends[0][0].server, ends[1][0].server) < 1e-5
+    assert ends[0][0].own.keys() == ends[1][0].own.keys()
+    for i, own in ends[0][0].own.items():
+        assert distance(own, ends[1][0].own[i]) < 1e-5
+    for one, other in zip(ends[0][1].evaluation.scores, ends[1][1].evaluation.scores, strict=True):
+        assert one.figures.loss == pytest.approx(other.figures.loss, abs=1e-4)
+        assert (one.figures.n == other.figures.n).all()
+
+
+@every_method
+def test_padding_changes_nothing(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies in padded places, here the number 7, must not reach any result."""
+    made = setting(row.name, Stacked(block=6))
+    middle = played(made, 2)
+    zeros = advance(made, middle, evaluate=True)
+    import isthmus.engines.stacked as engine
+
+    def sevens(rows: torch.Tensor, count: int) -> torch.Tensor:
+        filler = rows.new_full((count - len(rows), *rows.shape[1:]), 7)
+        if rows.dtype == torch.int64:  # labels must be classes
+            filler = filler.clamp(max=CLASSES - 1)
+        if rows.dim() == 1 and rows.is_floating_point():  # weights say what is padded
+            filler = filler.zero_()
+        return torch.cat([rows, filler])
+
+    monkeypatch.setattr(engine, "_rows", sevens)
+    filled = advance(made, middle, evaluate=True)
+    assert digest_of(zeros[0]) == digest_of(filled[0])
+    assert repr(zeros[1].evaluation) == repr(filled[1].evaluation)
+
+
+@every_method
+def test_the_order_of_clients_changes_nothing(row: Row) -> None:
+    made = setting(row.name)
+    middle = played(made, 2)
+    ends = []
+    for ids in ([0, 2, 3, 5], [5, 3, 0, 2]):
+        round = Round(made, middle.t, middle.own)
+        server = made.method.round(middle.server, Clients(ids, round))
+        ends.append(Progress(3, server, {**middle.own, **round.changed}))
+    assert digest_of(ends[0]) == digest_of(ends[1])
+
+
+@every_method
+@pytest.mark.parametrize("engine", [None, Stacked(block=4)], ids=["loop", "stacked"])
+def test_the_same_seed_gives_the_same_bits_on_any_number_of_threads(row: Row, engine: Any) -> None:
+    before = torch.get_num_threads()
+    digests = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            digests.append(digest_of(played(setting(row.name, engine), 3)))
+    finally:
+        torch.set_num_threads(before)
+    other = digest_of(played(setting(row.name, engine, seed=4), 3))
+    assert digests[0] == digests[1] != other
+
+
+@every_method
+def test_resumed_equals_uninterrupted(row: Row) -> None:
+    """Between any two rounds, server and own states as bytes are all that the rest depends on."""
+    made = setting(row.name)
+    progress = begin(made)
+    for _ in range(4):
+        progress = played(setting(row.name), 1, progress)  # a new process would build it anew
+        own = {i: through_bytes(state) for i, state in progress.own.items()}
+        progress = Progress(progress.t, through_bytes(progress.server), own)
+    assert digest_of(progress) == digest_of(played(made, 4))
+
+
+@every_method
+def test_inputs_are_not_written_to(row: Row) -> None:
+    made = setting(row.name)
+    middle = played(made, 2)
+    before = digest_of(middle)
+    advance(made, middle, evaluate=True)
+    assert digest_of(middle) == before
+
+
+@every_method
+def test_a_round_uses_the_replies_that_came(row: Row) -> None:
+    """A cohort of which some answers are lost equals the cohort of those that answered."""
+    made = setting(row.name)
+    middle = played(made, 2)
+
+    def after(ids: list[int], lost: set[int]) -> Progress:
+        flaky = made._replace(engine=Flaky(lambda t, i: i in lost))
+        round = Round(flaky, middle.t, middle.own)
+        server = made.method.round(middle.server, Clients(ids, round))
+        return Progress(3, server, {**middle.own, **round.changed})
+
+    if row.name == "local":  # trains all clients, whoever was sampled
+        lost, rest = {1, 4}, [0, 2, 3, 5]
+        server = after(list(range(len(SIZES))), lost).server
+        assert server.training.shape == (len(SIZES),)
+    else:
+        lost, rest = {1, 4}, [0, 2]
+        assert digest_of(after([0, 1, 2, 4], lost)) == digest_of(after(rest, set()))
+
+
+@every_method
+def test_if_nobody_answers_nothing_changes(row: Row) -> None:
+    made = setting(row.name, Flaky(lambda t, i: t == 2))
+    middle = played(made, 2)
+    end, done = advance(made, middle, evaluate=False)
+    assert done.cost.answered == 0
+    assert end.t == 3
+    assert same(end.server, middle.server)
+    assert digest_of(end._replace(t=2)) == digest_of(middle)
+
+
+@every_method
+def test_what_one_client_owns_never_reaches_another(row: Row) -> None:
+    """Client 2's own state is replaced and its reply lost: all else is the same to the bit."""
+    made = setting(row.name, Flaky(lambda t, i: i == 2))
+    middle = played(made, 2)
+    strange = tree.map(lambda leaf: torch.ones_like(leaf), made.method.own(made.task, 2))
+    ends = []
+    for own in (middle.own, {**middle.own, 2: strange}):
+        round = Round(made, middle.t, own)
+        server = made.method.round(middle.server, Clients([0, 1, 2, 3], round))
+        assert 2 not in round.changed
+        ends.append(Progress(3, server, round.changed))
+    assert digest_of(ends[0]) == digest_of(ends[1])
+
+
+@every_method
+def test_the_limiting_case_is_the_simpler_method(row: Row) -> None:
+    """The shared model, or with one client its own, is the same to the last bit."""
+    data = federation(sizes=(40,)) if row.limit.get("clients_per_round") == 1 else None
+
+    def model(settings: dict[str, Any]) -> torch.Tensor:
+        made = setting(settings.pop("method"), data=data, **settings)
+        end = played(made, made.task.rounds)
+        shared = made.method.common(end.server)
+        return end.own[0].w if shared is None else shared
+
+    first, second = model(dict(row.limit)), model(dict(row.simpler))
+    assert same(first, second)
+    assert not same(first, setting("fedavg").task.w0)  # it did train
+
+
+@every_method
+def test_bytes_are_those_of_the_specification(row: Row) -> None:
+    made = setting(row.name)
+    _, done = advance(made, begin(made), evaluate=False)
+    vector = made.task.model.size * 4
+    asked = len(SIZES) if row.name == "local" else 4
+    assert done.cost.down_bytes == asked * (row.down[0] * vector + row.down[1])
+    assert done.cost.up_bytes == asked * (row.up[0] * vector + row.up[1])
+
+
+@every_method
+def test_the_global_random_state_is_left_alone(row: Row) -> None:
+    before = torch.get_rng_state()
+    made = setting(row.name)
+    advance(made, played(made, 2), evaluate=True)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@every_method
+def test_a_newcomer_has_a_personal_model(row: Row) -> None:
+    made = setting(row.name)
+    end = played(made, 2)
+    method = made.method
+
+    def welcome(client: Any, own: Any, *received: Any) -> Any:
+        joined = method.join(client, *received)
+        model = method.personal(client, joined, *received)
+        return joined, (getattr(model, "w", model),)
+
+    newcomer = next(i for i in range(len(SIZES)) if row.name == "local" or i not in end.own)
+    _, (w,) = Clients([newcomer], Round(made, 2, {})).map(welcome, end.server)
+    assert w.shape == (1, made.task.model.size)
+    assert torch.isfinite(w).all()
+
+
+@every_method
+def test_it_learns_a_separable_toy(row: Row) -> None:
+    """Clouds of deviation 0.4 around centres some three apart: a fitted model errs on few."""
+    made = setting(row.name, rounds=12, epochs=4)
+    end = played(made, 11)
+    _, done = advance(made, end, evaluate=True)
+    assert done.evaluation("personal").figures.top1.mean() > 0.9
+
+
+@every_method
+def test_it_stores_nothing_but_its_settings(row: Row) -> None:
+    method = METHODS[row.name]
+    assert isinstance(method, Method)
+    before = repr(method)
+    advance(setting(row.name), begin(setting(row.name)), evaluate=True)
+    assert repr(method) == before
+    with pytest.raises(AttributeError):
+        method.anything = 1  # type: ignore[attr-defined]

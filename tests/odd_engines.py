@@ -1,0 +1,38 @@
+"""Engines for tests: one that sends everything as bytes, one that loses replies."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from isthmus import tree
+from isthmus.cohort import Call, Request, Setting
+from isthmus.engines import Loop
+
+
+def through_bytes(message: Any) -> Any:
+    return tree.unpack(tree.pack(message), like=message)
+
+
+class Wire:
+    """Runs clients one by one; every message and every state goes through bytes and back."""
+
+    def run(
+        self, setting: Setting, call: Call, requests: Iterator[Request]
+    ) -> Iterator[tuple[int, Any]]:
+        sent = call._replace(shared=through_bytes(call.shared))
+        arrived = (Request(i, through_bytes(own), through_bytes(each)) for i, own, each in requests)
+        for i, result in Loop().run(setting, sent, arrived):
+            yield i, through_bytes(result)
+
+
+class Flaky:
+    """Loses the replies for which `lost(t, i)` holds; evaluation is not disturbed."""
+
+    def __init__(self, lost: Callable[[int, int], bool]):
+        self.lost = lost
+
+    def run(
+        self, setting: Setting, call: Call, requests: Iterator[Request]
+    ) -> Iterator[tuple[int, Any]]:
+        for i, result in Loop().run(setting, call, requests):
+            if call.purpose != "train" or not self.lost(call.t, i):
+                yield i, result

@@ -1,0 +1,63 @@
+"""A small federation of unequal clients, and the pieces of a run on it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from isthmus import Experiment, Federation
+from isthmus.cohort import Engine, Setting
+from isthmus.rounds import Progress, advance, assemble, begin
+
+FEATURES, CLASSES = 6, 3
+SIZES = (9, 40, 23, 31, 14, 20)  # unequal, so that batches and passes are ragged
+
+
+def federation(sizes: tuple[int, ...] = SIZES, seed: int = 5, spread: float = 0.4) -> Federation:
+    """Separable clouds, of which each client prefers one class."""
+    rng = np.random.default_rng(seed)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    y = rng.integers(CLASSES, size=len(owner))
+    y = np.where(rng.random(len(owner)) < 0.5, owner % CLASSES, y)
+    centres = 1.5 * rng.standard_normal((CLASSES, FEATURES))
+    x = (centres[y] + spread * rng.standard_normal((len(y), FEATURES))).astype(np.float32)
+    server = (x[::3], y[::3])
+    return Federation.of(x, y, owner, validation=0.15, seed=1, server_test=server)
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, CLASSES))
+
+
+def setting(
+    method: str | dict[str, Any],
+    engine: Engine | None = None,
+    data: Federation | None = None,
+    build: Callable[[], nn.Module] = network,
+    **changes: Any,
+) -> Setting:
+    """Assembles a run of few rounds; `engine` replaces the experiment's."""
+    data = data or federation()
+    given: dict[str, Any] = {
+        "method": method,
+        "data": "own",
+        "clients": len(data),
+        "model": "own",
+        "rounds": 4,
+        "clients_per_round": min(4, len(data)),
+        "epochs": 2,
+        "batch_size": 8,
+        "lr": 0.1,
+        "seed": 3,
+    }
+    made = assemble(Experiment(**(given | changes)), data, build)
+    return made if engine is None else made._replace(engine=engine)
+
+
+def played(setting: Setting, rounds: int, progress: Progress | None = None) -> Progress:
+    """Plays some rounds without evaluation."""
+    progress = progress or begin(setting)
+    for _ in range(rounds):
+        progress, _ = advance(setting, progress, evaluate=False)
+    return progress

@@ -1,0 +1,227 @@
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from isthmus.cohort import Clients, Round
+from isthmus.engines import ClientError, Loop, Stacked
+from isthmus.method import Method
+from isthmus.methods.superfed import SuPerFed
+from isthmus.rounds import begin
+from small import SIZES, federation, played, setting
+
+
+class Trace(NamedTuple):
+    """Both ends after each step of the longest client; a client that has ended stays put."""
+
+    wf: Tensor
+    wl: Tensor
+    seen: Tensor  # examples so far
+
+
+def steps_of(engine: Any, method: str, steps: int) -> Trace:
+    """Follows SuPerFed's objective step by step, for all clients."""
+    made = setting({"name": method, "start": 0.0}, engine)
+    inner: SuPerFed = made.method  # type: ignore[assignment]
+
+    def follow(client: Any, own: Any, server: Any) -> Any:
+        def step(carry: Any, batch: Any) -> Any:
+            wf, wl, seen, t, trace_f, trace_l, trace_n = carry
+
+            def objective(w: Any) -> Tensor:
+                lam = batch.u[client.model.layer] if inner.mix == "layer" else batch.u
+                z = (1 - lam) * w[0] + lam * w[1]
+                return client.loss(z, batch) + (w[0] - server.w).square().sum()
+
+            gf, gl = client._gradient(objective, (wf, wl))
+            wf, wl = wf - 0.1 * gf, wl - 0.1 * gl
+            seen = seen + batch.mean(torch.ones_like(batch.y, dtype=wf.dtype))
+            here = torch.arange(steps) >= t
+            trace_f = torch.where(here[:, None], wf, trace_f)
+            trace_l = torch.where(here[:, None], wl, trace_l)
+            return wf, wl, seen, t + 1, trace_f, trace_l, torch.where(here, seen, trace_n)
+
+        nothing = torch.zeros(steps, client.model.size)
+        start = (server.w, own.wl, torch.tensor(0.0), torch.tensor(0))
+        end = client.scan(step, (*start, nothing, nothing, torch.zeros(steps)), passes=2)
+        return own, Trace(*end[4:])
+
+    round = Round(made, 0, {})
+    _, trace = Clients(range(len(SIZES)), round).map(follow, made.method.init(made.task))
+    return trace  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("method", ["superfed-mm", "superfed-lm"])
+def test_stacked_follows_loop_step_by_step(method: str) -> None:
+    """Every step may add about 1e-7 of rounding to vectors of size 1; eight steps, 2e-6.
+
+    Clients of 5 to 27 examples in batches of eight take one to four steps a pass.
+    """
+    loop, stacked = (steps_of(engine, method, 8) for engine in (Loop(), Stacked(block=4)))
+    for s in range(8):
+        assert (loop.wf[:, s] - stacked.wf[:, s]).abs().max() < 2.5e-7 * (s + 1)
+        assert (loop.wl[:, s] - stacked.wl[:, s]).abs().max() < 2.5e-7 * (s + 1)
+    assert torch.equal(loop.seen, stacked.seen)
+    assert loop.seen[:, -1].tolist() == [2, 8, 6, 6, 4, 4]  # steps taken: two passes each
+
+
+def test_a_convolution_agrees_at_the_first_steps() -> None:
+    """Single ReLU flips separate longer runs of any two summation orders."""
+    from functools import partial
+
+    import numpy as np
+
+    from isthmus import Federation
+    from isthmus.models.plain import twocnn
+
+    rng = np.random.default_rng(0)
+    x, y = rng.random((60, 1, 12, 12)).astype(np.float32), rng.integers(3, size=60)
+    data = Federation.of(x, y, np.repeat([0, 1, 2], 20))
+    ends = []
+    for engine in (Loop(), Stacked(block=3)):
+        made = setting(
+            "superfed-mm",
+            engine,
+            data,
+            partial(twocnn, (1, 12, 12), 3),
+            epochs=1,
+            lr=0.01,
+            clients_per_round=3,
+        )
+        ends.append(played(made, 1).server.w)
+    assert (ends[0] - ends[1]).abs().max() < 1e-6
+
+
+@dataclass(frozen=True)
+class Faulty(Method):
+    """Fails in one way or another."""
+
+    fault: str = "raise"
+
+    def init(self, task: Any) -> Any:
+        return (task.w0,)
+
+    def round(self, server: Any, clients: Any) -> Any:
+        clients.map(self.local, server)
+        return server
+
+    def local(self, client: Any, own: Any, server: Any) -> Any:
+        if self.fault == "raise":
+            raise KeyError("lost")
+        if self.fault == "random":
+            return own, (server[0] + torch.rand(1),)
+        if self.fault == "branch":
+            return own, (server[0] if client.n > 10 else -server[0],)
+        if self.fault == "passes":
+            return own, (client.descend(server[0], epochs=99),)
+        return own, (3.0,)
+
+
+def fails(fault: str, engine: Any) -> str:
+    made = setting("fedavg", engine)._replace(method=Faulty(fault))
+    with pytest.raises((ClientError, TypeError)) as caught:
+        made.method.round((made.task.w0,), Clients([3, 5], Round(made, 6, {})))
+    return str(caught.value)
+
+
+def test_an_exception_names_client_round_and_function() -> None:
+    assert fails("raise", Loop()) == "client 3, round 7, Faulty.local: KeyError: 'lost'"
+    assert fails("raise", Stacked(4)).startswith("clients [3, 5], round 7, Faulty.local: KeyError")
+
+
+@pytest.mark.parametrize("fault", ["random", "branch"])
+def test_stacked_refuses_what_one_program_cannot_do(fault: str) -> None:
+    """A stray random number, or an `if` on a tensor."""
+    assert "Faulty.local: RuntimeError" in fails(fault, Stacked(4))
+
+
+@pytest.mark.parametrize("engine", [Loop(), Stacked(4)], ids=["loop", "stacked"])
+def test_a_method_may_not_make_more_passes_than_it_announces(engine: Any) -> None:
+    assert "more than the 2 passes" in fails("passes", engine)
+
+
+def test_a_message_must_be_tensors() -> None:
+    assert "expected tensors in NamedTuples" in fails("number", Loop())
+
+
+def test_blocks_of_one_and_of_all_agree() -> None:
+    ends = [played(setting("superfed-lm", Stacked(block)), 4).server.w for block in (1, 2, 16)]
+    assert (ends[0] - ends[1]).abs().max() < 1e-5
+    assert (ends[0] - ends[2]).abs().max() < 1e-5
+
+
+def test_label_counts_leave_out_padding() -> None:
+    """Each engine counts the training labels that the federation has."""
+    data = federation()
+    for engine in (Loop(), Stacked(6)):
+        made = setting("fedavg", engine, data)
+
+        def census(client: Any, own: Any) -> Any:
+            return own, (client.label_counts(), client.n, client.steps)
+
+        _, (counts, n, steps) = Clients(range(6), Round(made, 0, {})).map(census)
+        for i in range(6):
+            labels = data.part(i, "train").y
+            assert counts[i].tolist() == labels.bincount(minlength=3).tolist()
+            assert n[i] == len(labels)
+            assert steps[i] == 2 * -(-len(labels) // 8)
+
+
+def test_clients_of_different_kinds_share_no_block() -> None:
+    """States of two shapes, by parity: each is carried on and comes back as it was plus one."""
+
+    @dataclass(frozen=True)
+    class Kinds(Method):
+        def own(self, task: Any, i: int) -> Any:
+            return (torch.zeros(2 + i % 2),)
+
+        def kind(self, i: int) -> int:
+            return i % 2
+
+        def local(self, client: Any, own: Any) -> Any:
+            return (own[0] + 1 + client.kind,), (client.n,)
+
+    made = setting("fedavg", Stacked(6))._replace(method=Kinds())
+    round = Round(made, 0, {})
+    ids, _ = Clients(range(6), round).map(Kinds().local)
+    assert ids.tolist() == list(range(6))
+    assert [own[0].tolist() for own in round.changed.values()] == [
+        [1.0] * 2 if i % 2 == 0 else [2.0] * 3 for i in round.changed
+    ]
+
+
+def test_each_gives_every_client_its_own_message() -> None:
+    for engine in (Loop(), Stacked(4)):
+        made = setting("fedavg", engine)
+        round = Round(made, 0, {})
+
+        def echo(client: Any, own: Any, common: Tensor, mine: Tensor) -> Any:
+            return own, (common + mine,)
+
+        ids, (heard,) = Clients([4, 1, 2], round).map(
+            echo, torch.tensor(10.0), each=torch.tensor([4.0, 1.0, 2.0])
+        )
+        assert ids.tolist() == [1, 2, 4]
+        assert heard.tolist() == [11, 12, 14]
+        assert round.down == 3 * 4 + 3 * 4
+        assert round.up == 3 * 4
+
+
+def test_a_second_call_in_a_round_draws_other_batches() -> None:
+    made = setting("fedavg")
+    round = Round(made, 0, {})
+    clients = Clients([1, 2], round)
+
+    def first_rows(client: Any, own: Any) -> Any:
+        return own, (client._plan.rows[0],)
+
+    (one,), (two,) = clients.map(first_rows)[1], clients.map(first_rows)[1]
+    assert not torch.equal(one, two)
+
+
+def test_the_number_of_threads_is_put_back() -> None:
+    before = torch.get_num_threads()
+    played(setting("fedavg"), 1, begin(setting("fedavg")))
+    assert torch.get_num_threads() == before

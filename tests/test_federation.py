@@ -1,0 +1,198 @@
+"""Federations: who has what, cut into three parts that share nothing, under a name of its own."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from isthmus import Federation, IsthmusError
+from isthmus.data.federation import Parts, divide
+from isthmus.data.sources.arrays import Arrays
+
+
+def own(**changes: Any) -> Federation:
+    """Makes two clients of ten examples each, numbered 0 to 19."""
+    x = np.arange(60, dtype=np.float32).reshape(20, 3)
+    given = {"x": x, "y": np.arange(20) % 2, "clients": np.repeat([0, 1], 10), "seed": 1}
+    return Federation.of(**(given | changes))
+
+
+@pytest.mark.parametrize(
+    ("n", "test", "validation", "sizes"),
+    [
+        (10, 0.2, 0.1, (7, 1, 2)),
+        (99, 0.2, 0.1, (72, 8, 19)),
+        (100, 0.2, 0.1, (72, 8, 20)),
+        (1200, 0.2, 0.0, (960, 0, 240)),
+        (600, 0.2, 0.0, (480, 0, 120)),
+        (120, 0.2, 0.0, (96, 0, 24)),
+        (100, 0.29, 0.0, (71, 0, 29)),
+        (10, 0.0, 0.0, (10, 0, 0)),
+        (3, 0.34, 0.1, (1, 1, 1)),
+    ],
+)
+def test_parts_have_their_shares(
+    n: int, test: float, validation: float, sizes: tuple[int, int, int]
+) -> None:
+    """Test floor(test * n); of the rest, floor(validation * rest), one at least where it is not 0.
+
+    99: floor(19.8) = 19, rest 80, a tenth 8, 72 left. 1200, 600 and 120 are the shares of 50, 100
+    and 500 clients on MNIST, of which the paper trains on 960, 480 and 96. 0.29 * 100 is 29,
+    although in binary it falls short of it.
+    """
+    (parts,) = divide([np.arange(n)], test, validation, seed=3)
+    assert tuple(len(part) for part in parts) == sizes
+
+
+def test_parts_are_disjoint_and_complete() -> None:
+    shares = [np.arange(0, 200, 2), np.arange(1, 200, 2)]
+    for share, parts in zip(shares, divide(shares, 0.2, 0.1, seed=3), strict=True):
+        assert sorted(np.concatenate(parts).tolist()) == share.tolist()
+
+
+def test_parts_are_drawn_at_random_for_each_client_by_itself() -> None:
+    """Of 100 examples, the chance that a random test part of 20 is one given set is 1 / 5e20."""
+    share = np.arange(100)
+    first, second = divide([share, share], 0.2, 0.1, seed=3)
+    assert set(first.test) != set(second.test)
+    assert first.test.tolist() != list(range(20))
+    (alone,) = divide([share], 0.2, 0.1, seed=3)
+    (other,) = divide([share], 0.2, 0.1, seed=4)
+    assert all(np.array_equal(a, b) for a, b in zip(first, alone, strict=True))
+    assert set(first.test) != set(other.test)
+
+
+@pytest.mark.parametrize(
+    ("n", "test", "validation"), [(4, 0.2, 0.1), (1, 0.0, 0.1), (2, 0.5, 0.1), (0, 0.0, 0.0)]
+)
+def test_too_few_examples_are_refused(n: int, test: float, validation: float) -> None:
+    """floor(0.2 * 4) = 0 test examples; one example cannot be both of two kinds; 2 not of three."""
+    with pytest.raises(IsthmusError, match=f"client 1 has {n} examples, too few for test="):
+        divide([np.arange(50), np.arange(n)], test, validation, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("test", "validation", "named"), [(-0.2, 0.1, "test=-0.2"), (0.2, 1.0, "validation=1")]
+)
+def test_shares_outside_their_range_are_refused(test: float, validation: float, named: str) -> None:
+    with pytest.raises(IsthmusError, match=f"{named}; expected a share"):
+        divide([np.arange(50)], test, validation, seed=0)
+
+
+def test_a_part_holds_the_rows_of_its_client() -> None:
+    """Row r holds 3r, 3r + 1, 3r + 2 and the label r mod 2; client 1 has rows 10 to 19."""
+    federation = own()
+    rows = []
+    for name in ("train", "validation", "test"):
+        x, y = federation.part(1, name)
+        assert x.dtype == torch.float32
+        assert y.dtype == torch.int64
+        found = (x[:, 0] / 3).int()
+        assert torch.equal(found % 2, y.int())
+        rows += found.tolist()
+    assert sorted(rows) == list(range(10, 20))
+    assert federation.sizes(1) == (7, 1, 2)
+    assert federation.label_counts(1).tolist() == [5, 5]
+
+
+def test_what_a_part_gives_is_a_copy() -> None:
+    federation = own()
+    before = federation.digest()
+    federation.part(0, "train").x.zero_()
+    federation.part(0, "train").y.zero_()
+    federation.server_test().x.add_(1)
+    assert federation.digest() == before
+
+
+def test_integers_are_scaled_and_numbers_are_not() -> None:
+    """255 / 255 = 1, 51 / 255 = 0.2; a float32 stays what it is."""
+    rows = np.array([0])
+    parts = [Parts(rows, rows, rows)]
+    pixels, numbers = np.array([[255, 51]], np.uint8), np.array([[255, 51]], np.float32)
+    y = np.array([0])
+    integers = Federation(Arrays(pixels, y, pixels, y, classes=1, scale=255.0), parts)
+    floats = Federation(Arrays(numbers, y, numbers, y, classes=1, scale=255.0), parts)
+    assert torch.equal(integers.part(0, "train").x, torch.tensor([[1.0, 0.2]]))
+    assert torch.equal(integers.server_test().x, torch.tensor([[1.0, 0.2]]))
+    assert torch.equal(floats.part(0, "train").x, torch.tensor([[255.0, 51.0]]))
+
+
+def test_clients_may_be_named() -> None:
+    """Sorted: ann 12, bob 8; so ann is client 0 however the rows lie."""
+    names = np.array(["bob", "ann", "ann", "bob", "ann"] * 4)
+    federation = own(clients=names)
+    assert len(federation) == 2
+    assert [sum(federation.sizes(i)) for i in range(2)] == [12, 8]
+    assert set(names[np.concatenate(federation.parts[0])]) == {"ann"}
+    assert own(clients=names.tolist()).digest() == federation.digest()
+
+
+def test_client_numbers_need_not_be_consecutive() -> None:
+    federation = own(clients=np.repeat([907, -4], 10))
+    assert sorted(np.concatenate(federation.parts[0]).tolist()) == list(range(10, 20))
+
+
+def test_classes_are_counted_over_clients_and_server() -> None:
+    """The clients have the labels 0 and 1, the server one example of label 4: five classes."""
+    federation = own(server_test=([[1.0, 2.0, 3.0]], [4]))
+    assert federation.classes == 5
+    assert federation.server_test().y.tolist() == [4]
+    assert own().classes == 2
+    assert len(own().server_test().y) == 0
+
+
+def test_equal_federations_have_equal_names() -> None:
+    x = np.asfortranarray(np.arange(60, dtype=np.float32).reshape(20, 3))
+    assert own(x=x).digest() == own().digest()
+
+
+def test_every_difference_changes_the_name() -> None:
+    x = np.arange(60, dtype=np.float32).reshape(20, 3)
+    y = np.arange(20) % 2
+    touched = x.copy()
+    touched[7, 1] = np.nextafter(touched[7, 1], 100, dtype=np.float32)
+    flipped = y.copy()
+    flipped[[2, 3]] = flipped[[3, 2]]
+    plain = own()
+    others = [
+        own(x=touched),
+        own(x=x.astype(np.float64)),
+        own(x=x.reshape(20, 1, 3)),
+        own(y=flipped),
+        own(seed=2),
+        own(test=0.3),
+        own(validation=0.3),
+        own(clients=np.repeat([0, 1], [11, 9])),
+        own(server_test=(x[:1], y[:1])),
+        Federation(plain.arrays._replace(scale=16.0), plain.parts),
+        Federation(plain.arrays._replace(classes=3), plain.parts),
+        Federation(plain.arrays, plain.parts[::-1]),
+    ]
+    assert len({federation.digest() for federation in [plain, *others]}) == 13
+
+
+NAN = np.full((20, 3), np.nan)
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "lengths": ({"y": np.zeros(19, np.int64)}, "20 inputs, 19 labels and 20 client ids"),
+    "nothing": ({"x": NAN[:0], "y": np.zeros(0, int), "clients": np.zeros(0, int)}, "no examples"),
+    "float labels": ({"y": np.zeros(20)}, r"labels have type float64 .* return_inverse=True"),
+    "named labels": ({"y": np.array(["a"] * 20)}, "labels have type <U1"),
+    "negative labels": ({"y": np.full(20, -1)}, "expected whole numbers 0, 1"),
+    "one-hot labels": ({"y": np.zeros((20, 2), int)}, r"and shape \(20, 2\)"),
+    "words": ({"x": np.array([["a"]] * 20)}, "inputs have type <U1; expected numbers"),
+    "nan": ({"x": NAN}, "inputs hold nan or infinity"),
+    "server lengths": ({"server_test": (NAN[:2, :], np.zeros(3, int))}, r"server_test has inputs"),
+    "server shape": ({"server_test": (np.ones((1, 4)), np.zeros(1, int))}, r"inputs like the"),
+    "server labels": ({"server_test": (np.ones((1, 3)), np.zeros(1))}, "labels have type float64"),
+    "server nan": ({"server_test": (NAN[:1], np.zeros(1, int))}, "inputs hold nan or infinity"),
+    "a small client": ({"clients": np.repeat([0, 1], [18, 2])}, "client 1 has 2 examples"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_arrays_that_make_no_federation_are_refused(name: str) -> None:
+    changes, message = REFUSED[name]
+    with pytest.raises(IsthmusError, match=message) as error:
+        own(**changes)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,165 @@
+"""Design rules, kept by reading the source."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import isthmus
+
+SOURCE = Path(isthmus.__file__).parent
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+# Who may import whom, by top-level name inside the package.
+ALLOWED: dict[str, set[str]] = {
+    "__init__": set(),
+    "errors": set(),
+    "ranges": set(),
+    "streams": set(),
+    "vector": set(),
+    "tree": {"errors"},
+    "metrics": set(),
+    "models": {"errors"},
+    "data": {"errors", "ranges", "streams"},
+    "task": {"models", "streams"},
+    "client": {"errors", "metrics", "models", "task", "tree"},
+    "method": {"client", "task"},
+    "cohort": {"client", "data", "errors", "method", "metrics", "task", "tree"},
+    "methods": {"client", "cohort", "method", "ranges", "task", "tree", "vector"},
+    "engines": {"client", "cohort", "errors", "streams", "tree"},
+    "store": {"cohort", "data", "errors", "metrics"},
+    "parts": {"data", "errors", "methods", "models"},
+    "experiment": {"data", "errors", "models", "parts", "ranges", "task"},
+    "rounds": {
+        "cohort",
+        "data",
+        "engines",
+        "errors",
+        "experiment",
+        "method",
+        "models",
+        "parts",
+        "store",
+        "streams",
+        "task",
+        "tree",
+    },
+    "report": {"errors", "metrics"},
+    "cli": {"errors", "experiment", "parts", "report", "rounds"},
+}
+
+NOT_EVERYWHERE = {"torch": {"report", "cli"}, "flwr": {"*"}, "ray": {"*"}, "pickle": {"*"}}
+
+
+def imports(path: Path) -> set[str]:
+    """All modules that a file imports when it runs, also inside functions."""
+    body = ast.parse(path.read_text())
+    hidden = {
+        id(inner)
+        for node in ast.walk(body)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for inner in ast.walk(node)
+    }
+    found = set()
+    for node in ast.walk(body):
+        if id(node) in hidden:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            if node.module == "isthmus":
+                found |= {f"isthmus.{name.name}" for name in node.names}
+    return found
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=[str(p.relative_to(SOURCE)) for p in MODULES])
+def test_modules_import_only_what_lies_below_them(path: Path) -> None:
+    here = room(path)
+    inside = {name.split(".")[1] for name in imports(path) if name.startswith("isthmus.")} - {here}
+    assert inside <= ALLOWED[here]
+    for outside, rooms in NOT_EVERYWHERE.items():
+        if here in rooms or "*" in rooms:
+            assert outside not in {name.split(".")[0] for name in imports(path)}
+
+
+def test_the_import_rules_have_no_cycle() -> None:
+    done: set[str] = set()
+    while len(done) < len(ALLOWED):
+        ready = {name for name, below in ALLOWED.items() if name not in done and below <= done}
+        assert ready, f"a cycle among {sorted(set(ALLOWED) - done)}"
+        done |= ready
+
+
+def test_no_method_imports_another() -> None:
+    for path in (SOURCE / "methods").glob("*.py"):
+        if path.name != "__init__.py":
+            assert not any(name.startswith("isthmus.methods") for name in imports(path))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=[str(p.relative_to(SOURCE)) for p in MODULES])
+def test_files_stay_short(path: Path) -> None:
+    """A method reads like its algorithm box; no file is more than one thing."""
+    budget = 130 if room(path) == "methods" else 450
+    assert path.read_text().count("\n") <= budget
+
+
+@pytest.mark.parametrize("path", MODULES, ids=[str(p.relative_to(SOURCE)) for p in MODULES])
+def test_nothing_is_called_utils(path: Path) -> None:
+    assert not {"utils", "util", "helpers", "common", "misc"} & set(
+        path.relative_to(SOURCE).with_suffix("").parts
+    )
+
+
+def test_no_method_subclasses_another_and_none_calls_super() -> None:
+    for path in (SOURCE / "methods").glob("*.py"):
+        body = ast.parse(path.read_text())
+        for node in ast.walk(body):
+            if isinstance(node, ast.ClassDef):
+                bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
+                assert bases <= {"Method", "NamedTuple"}
+            assert not (isinstance(node, ast.Name) and node.id == "super")
+
+
+def test_every_method_file_ends_its_docstring_with_its_departures() -> None:
+    for path in (SOURCE / "methods").glob("*.py"):
+        if path.name != "__init__.py":
+            text = ast.get_docstring(ast.parse(path.read_text())) or ""
+            assert "Limiting case:" in text, path.name
+            assert text.split("\n\n")[-1].startswith("Departures"), path.name
+
+
+def test_the_public_names_are_these() -> None:
+    assert isthmus.__all__ == [
+        "Client",
+        "Clients",
+        "Experiment",
+        "Federation",
+        "IsthmusError",
+        "Method",
+        "Point",
+        "Run",
+        "Task",
+        "federate",
+    ]
+    for name in isthmus.__all__:
+        assert getattr(isthmus, name).__name__ == name
+
+
+def test_the_package_and_its_report_come_without_torch() -> None:
+    code = "import isthmus, isthmus.cli, isthmus.report.page, sys; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_every_method_has_its_page() -> None:
+    pages = SOURCE.parents[1] / "docs" / "methods"
+    for path in (SOURCE / "methods").glob("*.py"):
+        if path.name != "__init__.py":
+            assert (pages / f"{path.stem}.md").is_file()
