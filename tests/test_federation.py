@@ -28,7 +28,6 @@ def own(**changes: Any) -> Federation:
         (600, 0.2, 0.0, (480, 0, 120)),
         (120, 0.2, 0.0, (96, 0, 24)),
         (100, 0.29, 0.0, (71, 0, 29)),
-        (10, 0.0, 0.0, (10, 0, 0)),
         (3, 0.34, 0.1, (1, 1, 1)),
     ],
 )
@@ -64,7 +63,7 @@ def test_parts_are_drawn_at_random_for_each_client_by_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "test", "validation"), [(4, 0.2, 0.1), (1, 0.0, 0.1), (2, 0.5, 0.1), (0, 0.0, 0.0)]
+    ("n", "test", "validation"), [(4, 0.2, 0.1), (1, 0.2, 0.1), (2, 0.5, 0.1), (0, 0.2, 0.0)]
 )
 def test_too_few_examples_are_refused(n: int, test: float, validation: float) -> None:
     """floor(0.2 * 4) = 0 test examples; one example cannot be both of two kinds; 2 not of three."""
@@ -73,7 +72,8 @@ def test_too_few_examples_are_refused(n: int, test: float, validation: float) ->
 
 
 @pytest.mark.parametrize(
-    ("test", "validation", "named"), [(-0.2, 0.1, "test=-0.2"), (0.2, 1.0, "validation=1")]
+    ("test", "validation", "named"),
+    [(-0.2, 0.1, "test=-0.2"), (0.0, 0.1, "test=0"), (0.2, 1.0, "validation=1")],
 )
 def test_shares_outside_their_range_are_refused(test: float, validation: float, named: str) -> None:
     with pytest.raises(IsthmusError, match=f"{named}; expected a share"):
@@ -155,6 +155,8 @@ def test_every_difference_changes_the_name() -> None:
     flipped = y.copy()
     flipped[[2, 3]] = flipped[[3, 2]]
     plain = own()
+    train, validation, test = plain.parts[0]
+    moved = Parts(train[:-1], np.concatenate([train[-1:], validation]), test)
     others = [
         own(x=touched),
         own(x=x.astype(np.float64)),
@@ -168,8 +170,9 @@ def test_every_difference_changes_the_name() -> None:
         Federation(plain.arrays._replace(scale=16.0), plain.parts),
         Federation(plain.arrays._replace(classes=3), plain.parts),
         Federation(plain.arrays, plain.parts[::-1]),
+        Federation(plain.arrays, [moved, plain.parts[1]]),
     ]
-    assert len({federation.digest() for federation in [plain, *others]}) == 13
+    assert len({federation.digest() for federation in [plain, *others]}) == 14
 
 
 NAN = np.full((20, 3), np.nan)

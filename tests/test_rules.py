@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "vector": set(),
     "tree": {"errors"},
     "metrics": set(),
-    "models": {"errors"},
+    "models": {"errors", "ranges"},
     "data": {"errors", "ranges", "streams"},
     "task": {"models", "streams"},
     "client": {"errors", "metrics", "models", "task", "tree"},
@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "methods": {"client", "cohort", "method", "ranges", "task", "tree", "vector"},
     "engines": {"client", "cohort", "errors", "streams", "tree"},
     "store": {"cohort", "data", "errors", "metrics"},
-    "parts": {"data", "errors", "methods", "models"},
+    "parts": {"data", "errors", "method", "methods", "models"},
     "experiment": {"data", "errors", "models", "parts", "ranges", "task"},
     "rounds": {
         "cohort",
@@ -47,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
         "tree",
     },
     "report": {"errors", "metrics"},
-    "cli": {"errors", "experiment", "parts", "report", "rounds"},
+    "cli": {"errors", "experiment", "parts", "report", "rounds", "store"},
 }
 
 NOT_EVERYWHERE = {"torch": {"report", "cli"}, "flwr": {"*"}, "ray": {"*"}, "pickle": {"*"}}

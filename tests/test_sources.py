@@ -23,11 +23,13 @@ FILES = [
 def test_digits_are_the_1797_of_the_repository() -> None:
     """Every sixth image from the first on: ceil(1797 / 6) = 300 for the server, 1497 for clients.
 
-    The counts per class are those of the 1998 donation's test set.
+    The file begins 0 1 2 3 4 5 6 7 8 9 0 1 2, so that the server has 0, 6 and 2 first. The counts
+    per class are those of the 1998 donation's test set.
     """
     x, y, test_x, test_y, classes, scale = Digits().load(NOWHERE, seed=0)
     assert (x.shape, test_x.shape) == ((1497, 1, 8, 8), (300, 1, 8, 8))
     assert (len(y), len(test_y), classes) == (1497, 300, 10)
+    assert (y[:6].tolist(), test_y[:3].tolist()) == ([1, 2, 3, 4, 5, 7], [0, 6, 2])
     counts = np.bincount(np.concatenate([y, test_y]))
     assert counts.tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
     assert np.issubdtype(x.dtype, np.integer)

@@ -75,12 +75,16 @@ def demo(
 @app.command()
 def run(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[EXPERIMENT.toml]", help="An experiment file.")
+        Path | None, typer.Argument(metavar="EXPERIMENT.toml", help="An experiment file.")
     ] = None,
     method: Annotated[str | None, typer.Option(help="See `isthmus list methods`.")] = None,
     data: Annotated[str | None, typer.Option(help="See `isthmus list data`.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Decides every random draw.")] = None,
+    rounds: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Communication rounds.")
+    ] = None,
+    seed: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Decides every random draw.")
+    ] = None,
     preset: Annotated[
         str | None, typer.Option(help="clean, paper or release: whose defaults to take.")
     ] = None,
@@ -112,8 +116,8 @@ def run(
     from isthmus.parts import merged
 
     named = {"method": method, "data": data, "rounds": rounds, "seed": seed, "preset": preset}
-    changes: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
-    for text in settings or []:
+    changes: dict[str, Any] = {}
+    for text in [f"{key}={value}" for key, value in named.items() if value] + (settings or []):
         changes = merged(changes, assign(text))
     experiment = Experiment.load(file, changes) if file else Experiment(**changes)
     name = f"{experiment.data['name']}-{experiment.method['name']}-{experiment.seed}"
@@ -170,7 +174,9 @@ def list_(
 def main() -> None:
     """Runs the program; a user's mistake is one line and exit code 2."""
     try:
-        app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        # Some versions of typer turn Ctrl-C into its exit code.
+        if app(sys.argv[1:] or ["--help"], standalone_mode=False) == 130:
+            raise KeyboardInterrupt
     except IsthmusError as error:
         _fail(str(error))
     except UsageError as error:
@@ -195,10 +201,13 @@ def _unused(path: Path) -> Path:
 
 
 def _train(experiment: "Experiment", out: Path, data_root: Path) -> str:
-    from isthmus.rounds import federate
+    from isthmus.rounds import prepare, train
+    from isthmus.store import Store
 
-    with _progress(experiment) as watch:
-        return federate(experiment, out=out, data_root=data_root, watch=watch).digest
+    experiment, setting = prepare(experiment, None, None, data_root)
+    store = Store(out, experiment.toml(), setting.federation)
+    with _progress(experiment) as watch:  # begins when nothing can be wrong any more
+        return train(experiment, setting, store, watch).digest
 
 
 @contextmanager
@@ -214,11 +223,10 @@ def _progress(experiment: "Experiment") -> Iterator[Any]:
 
     method, console = experiment.method["name"], Console(stderr=True)
     if not console.is_terminal:
-        print(f"{method}: {experiment.rounds} rounds", file=sys.stderr, flush=True)
 
         def tell(done: "Done") -> None:
             if done.evaluation is not None:
-                text = f"{method}: round {done.cost.round}: {_figures(done)}"
+                text = f"{method}: round {done.cost.round}/{experiment.rounds}: {_figures(done)}"
                 print(text, file=sys.stderr, flush=True)
 
         yield tell

@@ -159,6 +159,8 @@ class Client:
         """
         if self._choice is not None:  # one for all clients, found beforehand
             return tree.row(path, self._choice)
+        if self.task.selection in ("common", "oracle-common"):
+            raise RuntimeError(f"selection={self.task.selection} is made over all clients at once")
         if self.task.selection == "fixed":
             return tree.row(path, len(path.w) // 2)
         if self.task.selection == "oracle":
@@ -184,8 +186,8 @@ class Client:
         x, y, weight = self._validation if split == "validation" else self._test
         if not len(y):
             raise IsthmusError(
-                f"{type(self._method).__name__} chooses on validation data, and a client has none; "
-                "expected validation > 0; set validation=0.1, or selection=fixed"
+                f"{type(self._method).__name__} needs {split} data, and a client has none; "
+                f"expected {split} > 0; set {split}=0.1"
             )
         if w.dim() == 1:
             return tally(self._method.logits(self, w, x), y, weight)

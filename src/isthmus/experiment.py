@@ -91,7 +91,14 @@ class Experiment(BaseModel):
             raise IsthmusError(
                 f"{path} is not TOML ({error}); expected an experiment; mend that line"
             ) from None
-        return cls(**merged(given, changes or {}))
+        changes = changes or {}
+        preset = given.get("preset", changes.get("preset"))
+        if changes.get("preset", preset) != preset:
+            raise IsthmusError(
+                f"{path} has preset={preset}, not {changes['preset']}; expected no other, since "
+                "the file states its values; leave the file or the preset out"
+            )
+        return cls(**merged(given, changes))
 
     def toml(self) -> str:
         """Writes all settings as TOML that `load` reads back."""

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from isthmus.data.partition import PARTITIONS
 from isthmus.data.sources import SOURCES
 from isthmus.errors import IsthmusError, nearest
+from isthmus.method import Method
 from isthmus.methods import METHODS
 from isthmus.models import MODELS
 
@@ -68,11 +69,17 @@ def catalogue(part: str) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "summary": (inspect.getdoc(owner) or "").split("\n")[0],
+            "summary": _summary(owner),
             "options": {option: default for option, (_, default) in options(part)[name].items()},
         }
         for name, owner in PARTS[part].items()
     ]
+
+
+def _summary(owner: Any) -> str:
+    # A method's file begins with the method and its paper; anything else describes itself.
+    described = inspect.getmodule(type(owner)) if isinstance(owner, Method) else owner
+    return (inspect.getdoc(described) or "").split("\n")[0]
 
 
 def build(part: str, table: Table, *arguments: Any) -> Any:

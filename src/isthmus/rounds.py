@@ -85,24 +85,34 @@ def federate(
 
     `out` is a directory for the records; `watch` is called after every round.
     """
-    with one_thread():
-        experiment, setting = prepare(experiment, data, model, Path(data_root))
-        store = None if out is None else Store(Path(out), experiment.toml(), setting.federation)
-        progress, rounds, status = begin(setting), [], "stopped"
-        try:
+    experiment, setting = prepare(experiment, data, model, Path(data_root))
+    store = None if out is None else Store(Path(out), experiment.toml(), setting.federation)
+    return train(experiment, setting, store, watch)
+
+
+def train(
+    experiment: Experiment,
+    setting: Setting,
+    store: Store | None = None,
+    watch: Callable[[Done], None] = lambda done: None,
+) -> Run:
+    """Runs all rounds of what was prepared; whatever ends it, the store keeps what was done."""
+    progress, rounds, status = begin(setting), [], "stopped"
+    try:
+        with one_thread():
             while progress.t < experiment.rounds:
                 progress, done = advance(setting, progress, due(experiment, progress.t))
                 rounds.append(done)
                 if store:
                     store.round(done.cost, done.evaluation)
                 watch(done)
-            status = "finished"
-        finally:
-            digest = digest_of(progress)
-            if store:
-                seconds = sum(d.cost.train_seconds + d.cost.evaluate_seconds for d in rounds)
-                store.close(status, progress.t, digest, seconds)
-        return Run(experiment, setting, progress, tuple(rounds), digest)
+        status = "finished"
+    finally:
+        digest = digest_of(progress)
+        if store:
+            seconds = sum(d.cost.train_seconds + d.cost.evaluate_seconds for d in rounds)
+            store.close(status, progress.t, digest, seconds)
+    return Run(experiment, setting, progress, tuple(rounds), digest)
 
 
 def prepare(
@@ -211,9 +221,9 @@ def advance(setting: Setting, progress: Progress, evaluate: bool) -> tuple[Progr
     ids = streams.cohort(task.seed, t, task.clients, task.clients_per_round)
     try:
         server = method.round(progress.server, Clients(ids, round))
+        own = {**progress.own, **round.changed}
     except NobodyAnswered:
-        server = progress.server
-    own = {**progress.own, **round.changed}
+        server, own = progress.server, dict(progress.own)
     trained = time.perf_counter()
     evaluation = None
     if evaluate:

@@ -8,7 +8,7 @@ A run directory holds
     clients.csv       what each model scored, for every client, after every evaluated round
     summary.json      how it ended: status, digest, versions
 
-Every table begins with the experiment in lines that start with "# "; docs/records.md describes the
+Every table begins with the experiment in lines that start with "#"; docs/records.md describes the
 columns. Rows are written and flushed after each round, so that a run that ends early keeps what it
 did.
 """

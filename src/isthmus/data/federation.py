@@ -131,9 +131,9 @@ def divide(shares: list[Indices], test: float, validation: float, seed: int) -> 
     The test part has floor(test * n) examples; of the rest, a share `validation` (at least one
     example where it is not 0) is kept for choosing.
     """
-    for name, value in (("test", test), ("validation", validation)):
-        if not 0 <= value < 1:
-            raise IsthmusError(f"{name}={value:g}; expected a share from 0 up to 1; set {name}=0.2")
+    for name, value, least in (("test", test, 1e-9), ("validation", validation, 0)):
+        if not least <= value < 1:
+            raise IsthmusError(f"{name}={value:g}; expected a share of 1; for example {name}=0.2")
     return [_parts(share, test, validation, seed, i) for i, share in enumerate(shares)]
 
 

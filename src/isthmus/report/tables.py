@@ -96,7 +96,7 @@ def caption(rows: Sequence[Row]) -> str:
             "Harmed: clients strictly below the accuracy they reach training alone "
             "(local, same federation)."
         )
-    sentences.append(f"Bytes and seconds: all rounds up to that one. {MISSING}: not recorded.")
+    sentences.append(f"Cost: of all rounds up to that one. {MISSING}: not recorded.")
     rule = selection(rows)
     if rule:
         sentences.append(rule)

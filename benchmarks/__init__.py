@@ -1,0 +1,1 @@
+"""Measurements: ratios of medians, everything that is compared interleaved in one process."""
