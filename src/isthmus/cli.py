@@ -226,8 +226,8 @@ def _progress(experiment: "Experiment") -> Iterator[Any]:
 
         def tell(done: "Done") -> None:
             if done.evaluation is not None:
-                text = f"{method}: round {done.cost.round}/{experiment.rounds}: {_figures(done)}"
-                print(text, file=sys.stderr, flush=True)
+                place = f"{method}: round {done.cost.round}/{experiment.rounds}"
+                print(f"{place}: {_figures(experiment, done)}", file=sys.stderr, flush=True)
 
         yield tell
         return
@@ -244,19 +244,22 @@ def _progress(experiment: "Experiment") -> Iterator[Any]:
         def show(done: "Done") -> None:
             bar.advance(task)
             if done.evaluation is not None:
-                bar.update(task, figures=_figures(done))
+                bar.update(task, figures=_figures(experiment, done))
 
         yield show
 
 
-def _figures(done: "Done") -> str:
+def _figures(experiment: "Experiment", done: "Done") -> str:
     assert done.evaluation is not None
-    means = {
-        score.model: score.figures.top1.mean()
-        for score in done.evaluation.scores
-        if score.split == "test" and score.model != "path"
-    }
-    return ", ".join(f"{model} {mean:.1%}" for model, mean in means.items()) + " (test, top-1)"
+    scores = [score for score in done.evaluation.scores if score.split == "test"]
+    oracle = experiment.selection.startswith("oracle") and any(s.model == "path" for s in scores)
+    means = [
+        f"{score.model}{'†' if oracle and score.model == 'personal' else ''} "
+        f"{score.figures.top1.mean():.1%}"
+        for score in scores
+        if score.model != "path"
+    ]
+    return ", ".join(means) + " (test, top-1)" + (" †chosen on test data" if oracle else "")
 
 
 def _table(runs: list[Path]) -> None:

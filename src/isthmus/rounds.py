@@ -53,6 +53,12 @@ class Run(NamedTuple):
         assert last is not None  # the last round is always followed by one
         return last
 
+    def _choice(self) -> str:
+        if not any(score.model == "path" for score in self.evaluation.scores):
+            return ""
+        rule = self.experiment.selection
+        return f"; path point by {rule}{', on TEST data' if rule.startswith('oracle') else ''}"
+
     def __repr__(self) -> str:
         scores = self.evaluation.scores
         means = [
@@ -62,8 +68,8 @@ class Run(NamedTuple):
         ]
         return (
             f"<{self.experiment.method['name']} after {self.progress.t} rounds: mean top-1 over "
-            f"{len(self.setting.federation)} clients' test parts: {', '.join(means)}; path point "
-            f"by {self.experiment.selection}; digest {self.digest}>"
+            f"{len(self.setting.federation)} clients' test parts: {', '.join(means)}"
+            f"{self._choice()}; digest {self.digest}>"
         )
 
 
@@ -124,8 +130,9 @@ def prepare(
     """Builds all that stays the same during a run; own parts get their names in the experiment."""
     given: dict[str, Any] = {name: getattr(experiment, name) for name in Experiment.model_fields}
     if data is not None:
+        _same(experiment.data.get("digest"), data.digest())
         given |= {"data": {"name": OWN, "digest": data.digest()}, "partition": OWN}
-        given |= {"clients": len(data)}
+        given |= {"clients": len(data), **data.shares}
     elif experiment.data["name"] == OWN:
         raise IsthmusError(
             "the experiment's data are somebody's own; expected them as an argument; call "
@@ -143,6 +150,14 @@ def prepare(
     shape, classes = federation.shape, federation.classes
     build = model or (lambda: parts.build("model", experiment.model, shape, classes))
     return experiment, assemble(experiment, federation, build)
+
+
+def _same(wanted: str | None, given: str) -> None:
+    if wanted not in (None, given):
+        raise IsthmusError(
+            f"the data have digest {given}; the experiment was made with {wanted}; give the same "
+            "data, or leave the digest out"
+        )
 
 
 def federation_of(experiment: Experiment, data_root: Path) -> Federation:
@@ -178,26 +193,31 @@ def assemble(
         selection=e.selection,
     )
     _fits(network, task.w0, federation)
+    if e.engine == "stacked" and network.mixes_examples:
+        raise IsthmusError(
+            "engine=stacked pads batches, and the model's batch normalisation would count the "
+            "padding; expected a model that treats examples apart; set engine=loop"
+        )
     engine: Engine = Stacked(e.block) if e.engine == "stacked" else Loop()
     return Setting(parts.build("method", e.method), task, federation, engine)
 
 
 def _fits(network: Flat, w: torch.Tensor, federation: Federation) -> None:
-    one = federation.part(0, "train").x[:1]
-    expected = (1, federation.classes)
+    few = federation.part(0, "train").x[:2]  # batch normalisation refuses a single example
+    expected = (len(few), federation.classes)
     try:
         with torch.no_grad():
-            given = tuple(network.logits(w, one).shape)
+            given = tuple(network.logits(w, few).shape)
     except (RuntimeError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise IsthmusError(
-            f"the model does not take inputs of shape {tuple(one.shape[1:])} ({reason}); expected "
+            f"the model does not take inputs of shape {tuple(few.shape[1:])} ({reason}); expected "
             "a model for these data; choose another model"
         ) from error
     if given != expected:
         raise IsthmusError(
-            f"the model gives logits of shape {given} for one example; expected {expected}; make "
-            f"its last layer {federation.classes} wide"
+            f"the model gives logits of shape {given} for {len(few)} examples; expected "
+            f"{expected}; make its last layer {federation.classes} wide"
         )
 
 

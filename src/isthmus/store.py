@@ -68,7 +68,7 @@ class Store:
         with self._table("federation.csv", FEDERATION) as table:
             _rows(table, _describe(federation))
         self._federation = federation.digest()
-        self._summarise("running", {"rounds": 0})
+        self._summarise("running", {})
 
     def round(self, cost: Cost, evaluation: Evaluation | None) -> None:
         """Adds one finished round and, where there was one, its evaluation."""
@@ -87,7 +87,9 @@ class Store:
     def _summarise(self, status: str, figures: dict[str, Any]) -> None:
         versions = {"isthmus": version("isthmus"), "torch": version("torch")}
         summary = {"status": status, **figures, "federation": self._federation, **versions}
-        (self._path / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+        draft = self._path / "summary.json.part"
+        draft.write_text(json.dumps(summary, indent=2) + "\n")
+        draft.replace(self._path / "summary.json")
 
     def _table(self, name: str, columns: tuple[str, ...]) -> TextIO:
         file = (self._path / name).open("w", newline="")

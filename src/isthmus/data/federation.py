@@ -1,7 +1,7 @@
 """A federation: one data set, divided among clients, each with three parts of its own."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,9 +40,12 @@ class Federation:
     (2, (15, 1, 4))
     """
 
-    def __init__(self, arrays: Arrays, parts: Sequence[Parts]):
+    def __init__(
+        self, arrays: Arrays, parts: Sequence[Parts], shares: Mapping[str, float] | None = None
+    ):
         self.arrays = arrays
         self.parts = parts
+        self.shares = dict(shares or {})  # "test" and "validation", where they are known
         self.classes = arrays.classes
         self.shape: tuple[int, ...] = arrays.x.shape[1:]
 
@@ -82,8 +85,9 @@ class Federation:
         classes = int(max(y.max(), held_y.max(initial=0))) + 1
         arrays = Arrays(x, y.astype(np.int64), held_x, held_y.astype(np.int64), classes)
         _, owner = np.unique(clients, return_inverse=True)
-        shares = [np.flatnonzero(owner == i) for i in range(owner.max() + 1)]
-        return cls(arrays, divide(shares, test, validation, seed))
+        shares = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
+        parts = divide(shares, test, validation, seed)
+        return cls(arrays, parts, {"test": test, "validation": validation})
 
     def __len__(self) -> int:
         return len(self.parts)

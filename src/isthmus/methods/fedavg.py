@@ -12,7 +12,8 @@ epochs on its own data.
 
 Limiting case: with one client and K = 1 it is centralised SGD.
 
-Departures: none. The LU paper says "small steps"; one epoch at 0.01 is what its code did.
+Departures: none in FedAvg. The LU paper says "small steps"; one epoch at 0.01 is what its code did,
+here with the experiment's weight decay, and at every evaluation rather than after the last round.
 """
 
 from dataclasses import dataclass

@@ -3,9 +3,10 @@
     Server                                   Client k
     for t = 0, 1, ...:                       local():
         S <- all clients that still train        wk <- E epochs of SGD on F_k from its own wk
-        local() of each k in S                   remember wk if its validation loss is the best yet
+        local() of each k in S                   remember wk if its validation loss is clearly best
 
-Symbols: wk client k's own model; F_k its mean cross-entropy. Nothing crosses the wire.
+Symbols: wk client k's own model; F_k its mean cross-entropy. No model crosses the wire: a
+client only says whether it goes on.
 
 With `budget="full"` every client trains in every round and stops for good once `patience` rounds
 have not lowered its validation loss by `least`; it deploys the best model it had. With

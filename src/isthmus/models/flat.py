@@ -42,6 +42,8 @@ class Flat:
         self._shapes = [parameter.shape for parameter in named.values()]
         self._sizes = [parameter.numel() for parameter in named.values()]
         self.size = sum(self._sizes)
+        norms = nn.modules.batchnorm._BatchNorm
+        self.mixes_examples = any(isinstance(part, norms) for part in self._module.modules())
         owners = [name.rpartition(".")[0] for name in self._names]
         order = list(dict.fromkeys(owners))
         self.layers = len(order)  # weight-owning modules

@@ -90,7 +90,7 @@ class Run(NamedTuple):
     rounds: Rounds
     clients: Clients
     evaluated: Integers  # rounds that were evaluated on every client
-    summary: Mapping[str, Any]  # empty while the run is going, or after it was killed
+    summary: Mapping[str, Any]  # empty if the file is missing or damaged
 
     @property
     def method(self) -> str:
@@ -105,12 +105,12 @@ class Run(NamedTuple):
 
     @property
     def status(self) -> str:
-        """Says whether the run finished, was stopped, or is unfinished."""
+        """Says whether the run finished, was stopped, or is running still (or was killed)."""
         return str(self.summary.get("status", "unfinished"))
 
     @property
     def split_digest(self) -> str | None:
-        """Returns the digest of the federation, known once the run has ended."""
+        """Returns the digest of the federation, if it is known."""
         digest = self.summary.get("federation")
         return None if digest is None else str(digest)
 
@@ -281,7 +281,7 @@ def _summary(path: Path) -> Mapping[str, Any]:
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
-        # Written once, at the end: half of one means that the run was killed there.
+        # The tables tell the rest; only how the run ended is lost.
         return MappingProxyType({})
     if not isinstance(summary, dict):
         raise IsthmusError(f"{path} holds {summary!r}; expected a JSON object, as runs write it")
