@@ -16,7 +16,8 @@ from rich.table import Table
 
 from isthmus import Experiment
 from isthmus.cohort import Setting
-from isthmus.rounds import advance, begin, prepare
+from isthmus.rounds import advance, prepare
+from isthmus.store import Memory
 
 WORKS = {"fedavg": "fedavg", "superfed-mm, mixing": {"name": "superfed-mm", "start": 0.0}}
 
@@ -35,13 +36,14 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     keys = [(work, engine) for work in WORKS for engine in ("loop", "stacked")]
     settings = {key: setting(WORKS[key[0]], key[1]) for key in keys}
-    states = {key: begin(settings[key]) for key in keys}
+    stores = {key: Memory(settings[key]) for key in keys}
     seconds: dict[tuple[str, str], list[float]] = {key: [] for key in keys}
     for number in range(rounds + 1):
         for key in keys:
-            states[key], done = advance(settings[key], states[key], evaluate=False)
+            step = advance(settings[key], stores[key].progress, evaluate=False)
+            stores[key].commit(step)
             if number:  # the first round warms up
-                seconds[key].append(done.cost.train_seconds)
+                seconds[key].append(step.cost.train_seconds)
     reference = median(seconds["fedavg", "loop"])
     table = Table("work", "engine", "seconds a round", "ratio", box=None)
     for work, engine in keys:

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from isthmus import Experiment, Federation
+from isthmus import Experiment, Federation, rounds
 from isthmus.cohort import Engine, Setting
-from isthmus.rounds import Progress, advance, assemble, begin
+from isthmus.rounds import assemble
+from isthmus.store import Memory, Progress, Step
 
 FEATURES, CLASSES = 6, 3
 SIZES = (9, 40, 23, 31, 14, 20)  # unequal, so that batches and passes are ragged
@@ -55,9 +56,20 @@ def setting(
     return made if engine is None else made._replace(engine=engine)
 
 
-def played(setting: Setting, rounds: int, progress: Progress | None = None) -> Progress:
+def begin(setting: Setting) -> Progress:
+    """Gives the state before the first round."""
+    return Memory(setting).progress
+
+
+def advance(setting: Setting, progress: Progress, evaluate: bool) -> tuple[Progress, Step]:
+    """Plays one round and gives the state after it."""
+    step = rounds.advance(setting, progress, evaluate)
+    return Progress(progress.t + 1, step.server, {**progress.own, **step.changed}), step
+
+
+def played(setting: Setting, count: int, progress: Progress | None = None) -> Progress:
     """Plays some rounds without evaluation."""
     progress = progress or begin(setting)
-    for _ in range(rounds):
+    for _ in range(count):
         progress, _ = advance(setting, progress, evaluate=False)
     return progress

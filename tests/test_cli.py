@@ -15,7 +15,15 @@ import pytest
 from isthmus import cli, rounds
 from isthmus.methods import METHODS
 
-RECORDS = {"experiment.toml", "federation.csv", "rounds.csv", "clients.csv", "summary.json"}
+RECORDS = {
+    "state.lmdb",
+    "state.lock",
+    "experiment.toml",
+    "federation.csv",
+    "rounds.csv",
+    "clients.csv",
+    "summary.json",
+}
 TINY = [
     *("--data", "synthetic", "--rounds", "2", "--seed", "4"),
     *("--set", "samples=120", "--set", "clients=4", "--set", "clients_per_round=2"),
@@ -156,7 +164,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "an unknown command": (["rum"], "rum"),
     "something unknown to list": (["list", "method"], "did you mean 'methods'?"),
     "a report of nothing": (["report", "missing"], "missing"),
-    "an out below a file": (["run", *TINY, "--out", "bad.toml/run"], "cannot be written"),
+    "an out below a file": (["run", *TINY, "--out", "bad.toml/run"], "cannot be made"),
 }
 
 

@@ -9,8 +9,7 @@ from isthmus.cohort import Clients, Round
 from isthmus.engines import ClientError, Loop, Stacked
 from isthmus.method import Method
 from isthmus.methods.superfed import SuPerFed
-from isthmus.rounds import begin
-from small import SIZES, federation, played, setting
+from small import SIZES, begin, federation, played, setting
 
 
 class Trace(NamedTuple):

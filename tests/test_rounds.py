@@ -5,8 +5,8 @@ import pytest
 from torch import nn
 
 from isthmus import Experiment, Federation, IsthmusError, federate
-from isthmus.rounds import advance, begin, due
-from small import CLASSES, FEATURES, federation, network, played, setting
+from isthmus.rounds import due
+from small import CLASSES, FEATURES, advance, begin, federation, network, played, setting
 
 OWN = {"method": "fedavg", "data": "own", "rounds": 2, "epochs": 1, "clients_per_round": 2}
 

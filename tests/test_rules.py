@@ -29,7 +29,10 @@ ALLOWED: dict[str, set[str]] = {
     "cohort": {"client", "data", "errors", "method", "metrics", "task", "tree"},
     "methods": {"client", "cohort", "method", "ranges", "task", "tree", "vector"},
     "engines": {"client", "cohort", "errors", "streams", "tree"},
-    "store": {"cohort", "data", "errors", "metrics"},
+    "vault": {"errors"},
+    "ledger": {"cohort", "data", "metrics"},
+    "store": {"cohort", "errors", "ledger", "method", "tree", "vault"},
+    "terminal": set(),
     "parts": {"data", "errors", "method", "methods", "models"},
     "experiment": {"data", "errors", "models", "parts", "ranges", "task"},
     "rounds": {
@@ -38,19 +41,24 @@ ALLOWED: dict[str, set[str]] = {
         "engines",
         "errors",
         "experiment",
-        "method",
+        "ledger",
         "models",
         "parts",
         "store",
         "streams",
         "task",
-        "tree",
+        "vault",
     },
     "report": {"errors", "metrics"},
-    "cli": {"errors", "experiment", "parts", "report", "rounds", "store"},
+    "cli": {"errors", "experiment", "parts", "report", "rounds", "store", "terminal"},
 }
 
-NOT_EVERYWHERE = {"torch": {"report", "cli"}, "flwr": {"*"}, "ray": {"*"}, "pickle": {"*"}}
+NOT_EVERYWHERE = {
+    "torch": {"report", "cli", "terminal", "vault"},
+    "flwr": {"*"},
+    "ray": {"*"},
+    "pickle": {"*"},
+}
 
 
 def imports(path: Path) -> set[str]:

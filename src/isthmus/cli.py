@@ -2,18 +2,18 @@
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from isthmus.errors import IsthmusError
 
 if TYPE_CHECKING:
+    from isthmus.cohort import Setting
     from isthmus.experiment import Experiment
-    from isthmus.rounds import Done
+    from isthmus.rounds import Done, Run
+    from isthmus.store import Store
 
 app = typer.Typer(
     name="isthmus",
@@ -99,6 +99,13 @@ def run(
         ),
     ] = None,
     data_root: DataRoot = Path("data"),
+    sync: Annotated[
+        str,
+        typer.Option(
+            metavar="WHEN",
+            help="round: every round is on disk before the next; system: a power cut may lose all.",
+        ),
+    ] = "round",
 ) -> None:
     """Runs one experiment, shows its figures, keeps its records.
 
@@ -122,10 +129,35 @@ def run(
     experiment = Experiment.load(file, changes) if file else Experiment(**changes)
     name = f"{experiment.data['name']}-{experiment.method['name']}-{experiment.seed}"
     where = out or _unused(Path("runs") / name)
-    digest = _train(experiment, where, data_root)
-    _table([where])
-    print(f"records: {where}")
-    print(f"digest: {digest}")
+    _ended(_train(experiment, where, data_root, sync), where)
+
+
+@app.command()
+def resume(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
+    rounds: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Make the run longer: rounds in all.")
+    ] = None,
+    data_root: DataRoot = Path("data"),
+) -> None:
+    """Goes on with a run that was stopped or killed, to the same digest as in one piece.
+
+    Examples, one per line:
+
+    `isthmus resume first`
+
+    `isthmus resume first --rounds 80` makes a run of 40 rounds longer, if its method allows it.
+    """
+    from isthmus.experiment import Experiment, assign
+    from isthmus.rounds import reopen
+
+    wanted = Experiment(**assign(f"rounds={rounds}")).rounds if rounds else None
+    experiment, setting, store = reopen(run, wanted, None, None, data_root)
+    done = store.progress.t
+    for note in store.notes:
+        print(f"note: {note}", file=sys.stderr)
+    print(f"{run}: {done} of {experiment.rounds} rounds are done", file=sys.stderr)
+    _ended(_go_on(experiment, setting, store, run), run)
 
 
 @app.command()
@@ -182,7 +214,7 @@ def main() -> None:
     except UsageError as error:
         _fail(" ".join(error.format_message().split()) + " See --help.")
     except (KeyboardInterrupt, typer.Abort):
-        print("isthmus: stopped; the records hold the rounds that were done", file=sys.stderr)
+        print("isthmus: stopped", file=sys.stderr)
         sys.exit(130)
 
 
@@ -200,66 +232,47 @@ def _unused(path: Path) -> Path:
     return candidate
 
 
-def _train(experiment: "Experiment", out: Path, data_root: Path) -> str:
-    from isthmus.rounds import prepare, train
+def _train(experiment: "Experiment", out: Path, data_root: Path, sync: str = "round") -> "Run":
+    from isthmus.rounds import prepare
     from isthmus.store import Store
 
+    if sync not in ("round", "system"):
+        raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
     experiment, setting = prepare(experiment, None, None, data_root)
-    store = Store(out, experiment.toml(), setting.federation)
-    with _progress(experiment) as watch:  # begins when nothing can be wrong any more
-        return train(experiment, setting, store, watch).digest
+    store = Store.create(out, setting, experiment.toml(), sync)  # type: ignore[arg-type]
+    return _go_on(experiment, setting, store, out)
 
 
-@contextmanager
-def _progress(experiment: "Experiment") -> Iterator[Any]:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+def _go_on(experiment: "Experiment", setting: "Setting", store: "Store", out: Path) -> "Run":
+    """Runs the rounds that are left; begins when nothing can be wrong any more."""
+    from isthmus import terminal
+    from isthmus.rounds import train
 
-    method, console = experiment.method["name"], Console(stderr=True)
-    if not console.is_terminal:
+    done = store.progress.t
+    try:
+        with terminal.patience() as wished, terminal.progress(experiment, done) as show:
 
-        def tell(done: "Done") -> None:
-            if done.evaluation is not None:
-                place = f"{method}: round {done.cost.round}/{experiment.rounds}"
-                print(f"{place}: {_figures(experiment, done)}", file=sys.stderr, flush=True)
+            def watch(done: "Done") -> bool:
+                show(done)
+                return wished() and done.cost.round < experiment.rounds
 
-        yield tell
-        return
-    columns = (
-        TextColumn("{task.description:<12}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(elapsed_when_finished=True),
-        TextColumn("{task.fields[figures]}"),
-    )
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task(method, total=experiment.rounds, figures="")
-
-        def show(done: "Done") -> None:
-            bar.advance(task)
-            if done.evaluation is not None:
-                bar.update(task, figures=_figures(experiment, done))
-
-        yield show
+            run = train(experiment, setting, store, watch)
+    except KeyboardInterrupt:
+        _stopped("stopped in the middle of a round, which is lost", out)
+    if run.progress.t < experiment.rounds:
+        _stopped(f"stopped after round {run.progress.t} of {experiment.rounds}", out)
+    return run
 
 
-def _figures(experiment: "Experiment", done: "Done") -> str:
-    assert done.evaluation is not None
-    scores = [score for score in done.evaluation.scores if score.split == "test"]
-    oracle = experiment.selection.startswith("oracle") and any(s.model == "path" for s in scores)
-    means = [
-        f"{score.model}{'†' if oracle and score.model == 'personal' else ''} "
-        f"{score.figures.top1.mean():.1%}"
-        for score in scores
-        if score.model != "path"
-    ]
-    return ", ".join(means) + " (test, top-1)" + (" †chosen on test data" if oracle else "")
+def _ended(run: "Run", out: Path) -> None:
+    _table([out])
+    print(f"records: {out}")
+    print(f"digest: {run.digest}")
+
+
+def _stopped(how: str, out: Path) -> NoReturn:
+    print(f"isthmus: {how}; go on with: isthmus resume {out}", file=sys.stderr)
+    sys.exit(130)
 
 
 def _table(runs: list[Path]) -> None:

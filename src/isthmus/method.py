@@ -65,6 +65,10 @@ class Method:
         """Gives how many passes over the data one call of a client function may make."""
         return task.epochs
 
+    def schedule(self, rounds: int) -> tuple[int, ...]:
+        """Gives the rounds at which the method changes what it does, in a run of so many."""
+        return ()
+
     def kind(self, i: int) -> int:
         """Gives client i's kind: clients of one kind have states of one shape."""
         return 0

@@ -1,33 +1,27 @@
 """The round loop: sample, round, evaluate, commit."""
 
 import time
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from isthmus import parts, streams, tree
+from isthmus import parts, streams
 from isthmus.cohort import Clients, Engine, Evaluation, NobodyAnswered, Round, Setting
 from isthmus.data.federation import Federation, divide
 from isthmus.engines import Loop, Stacked
 from isthmus.engines.base import one_thread
 from isthmus.errors import IsthmusError
 from isthmus.experiment import Experiment
-from isthmus.method import State
+from isthmus.ledger import Cost
 from isthmus.models.flat import Flat
 from isthmus.parts import OWN
-from isthmus.store import Cost, Store
+from isthmus.store import STATE, Memory, Progress, Step, Store, digest_of, experiment_of, rounds_of
 from isthmus.task import Task
-
-
-class Progress(NamedTuple):
-    """A run between two rounds: all that the next round depends on."""
-
-    t: int  # rounds done
-    server: State
-    own: Mapping[int, State]  # of the clients that took part
+from isthmus.vault import Vault
 
 
 class Done(NamedTuple):
@@ -80,7 +74,7 @@ def federate(
     model: Callable[[], nn.Module] | None = None,
     data_root: Path | str = "data",
     out: Path | str | None = None,
-    watch: Callable[[Done], None] = lambda done: None,
+    watch: Callable[[Done], bool | None] = lambda done: None,
 ) -> Run:
     """Runs an experiment; with own `data` and an own `model` if they are given.
 
@@ -89,35 +83,91 @@ def federate(
     >>> run.evaluation("shared").figures.top1.shape
     (20,)
 
-    `out` is a directory for the records; `watch` is called after every round.
+    `out` is a directory that keeps the run; `watch` is called after every round, and ends the run
+    there if it returns True.
     """
     experiment, setting = prepare(experiment, data, model, Path(data_root))
-    store = None if out is None else Store(Path(out), experiment.toml(), setting.federation)
+    store = Memory(setting) if out is None else Store.create(Path(out), setting, experiment.toml())
     return train(experiment, setting, store, watch)
+
+
+def resume(
+    path: Path | str,
+    *,
+    rounds: int | None = None,
+    data: Federation | None = None,
+    model: Callable[[], nn.Module] | None = None,
+    data_root: Path | str = "data",
+    watch: Callable[[Done], bool | None] = lambda done: None,
+) -> Run:
+    """Goes on with a run that was stopped or killed, to the same bits as in one piece.
+
+    `rounds` makes a run longer, where its method does not depend on its length.
+    """
+    experiment, setting, store = reopen(path, rounds, data, model, Path(data_root))
+    return train(experiment, setting, store, watch)
+
+
+def reopen(
+    path: Path | str,
+    rounds: int | None,
+    data: Federation | None,
+    model: Callable[[], nn.Module] | None,
+    data_root: Path,
+) -> tuple[Experiment, Setting, Store]:
+    """Opens a run to go on with it."""
+    path = Path(path)
+    vault = Vault(path / STATE)
+    try:
+        before = Experiment(**tomllib.loads(experiment_of(vault, path)))
+        given = {name: getattr(before, name) for name in Experiment.model_fields}
+        experiment = Experiment(**given | {"rounds": rounds or before.rounds})
+        experiment, setting = prepare(experiment, data, model, data_root)
+        _may_extend(setting, before.rounds, experiment.rounds, rounds_of(vault, path))
+        store = Store(path, setting, experiment.toml(), vault)
+    except BaseException:
+        vault.close()
+        raise
+    return experiment, setting, store
+
+
+def _may_extend(setting: Setting, before: int, after: int, done: int) -> None:
+    if after < done:
+        raise IsthmusError(
+            f"rounds={after}, but {done} are done; expected at least as many; raise rounds"
+        )
+    turns = [[t for t in setting.method.schedule(rounds) if t < done] for rounds in (before, after)]
+    if turns[0] != turns[1]:
+        raise IsthmusError(
+            f"rounds={after} instead of {before} would have changed the {done} rounds that are "
+            f"done: the method changes at {turns[0] or 'none'} of them, and would have at "
+            f"{turns[1] or 'none'}; expected the same; start a new run"
+        )
 
 
 def train(
     experiment: Experiment,
     setting: Setting,
-    store: Store | None = None,
-    watch: Callable[[Done], None] = lambda done: None,
+    store: Memory | Store,
+    watch: Callable[[Done], bool | None] = lambda done: None,
 ) -> Run:
-    """Runs all rounds of what was prepared; whatever ends it, the store keeps what was done."""
-    progress, rounds, status = begin(setting), [], "stopped"
+    """Runs the rounds that are left; whatever ends it, the store keeps what was done."""
+    rounds: list[Done] = []
+    status = "stopped"
+    progress = store.progress
     try:
         with one_thread():
             while progress.t < experiment.rounds:
-                progress, done = advance(setting, progress, due(experiment, progress.t))
-                rounds.append(done)
-                if store:
-                    store.round(done.cost, done.evaluation)
-                watch(done)
-        status = "finished"
-    finally:
+                step = advance(setting, progress, due(experiment, progress.t))
+                store.commit(step)
+                progress = store.progress
+                rounds.append(Done(step.cost, step.evaluation))
+                if watch(rounds[-1]):
+                    break
+        status = "finished" if progress.t == experiment.rounds else "stopped"
         digest = digest_of(progress)
-        if store:
-            seconds = sum(d.cost.train_seconds + d.cost.evaluate_seconds for d in rounds)
-            store.close(status, progress.t, digest, seconds)
+    finally:
+        store.close(status)
     return Run(experiment, setting, progress, tuple(rounds), digest)
 
 
@@ -221,33 +271,29 @@ def _fits(network: Flat, w: torch.Tensor, federation: Federation) -> None:
         )
 
 
-def begin(setting: Setting) -> Progress:
-    """Gives the state before the first round."""
-    return Progress(0, setting.method.init(setting.task), {})
-
-
 def due(experiment: Experiment, t: int) -> bool:
     """Tells whether round t is followed by an evaluation."""
     every = experiment.eval_every
     return t + 1 == experiment.rounds or (every > 0 and (t + 1) % every == 0)
 
 
-def advance(setting: Setting, progress: Progress, evaluate: bool) -> tuple[Progress, Done]:
+def advance(setting: Setting, progress: Progress, evaluate: bool) -> Step:
     """Runs one round and, where it is due, evaluates all clients after it."""
     method, task = setting.method, setting.task
     t = progress.t
     began = time.perf_counter()
     round = Round(setting, t, progress.own)
     ids = streams.cohort(task.seed, t, task.clients, task.clients_per_round)
+    server, changed = progress.server, {}
     try:
         server = method.round(progress.server, Clients(ids, round))
-        own = {**progress.own, **round.changed}
+        changed = round.changed
     except NobodyAnswered:
-        server, own = progress.server, dict(progress.own)
+        pass
     trained = time.perf_counter()
     evaluation = None
     if evaluate:
-        after = Round(setting, t, own)
+        after = Round(setting, t, progress.own, changed=dict(changed))
         evaluation = method.evaluate(server, Clients(range(task.clients), after))
     cost = Cost(
         round=t + 1,
@@ -259,10 +305,4 @@ def advance(setting: Setting, progress: Progress, evaluate: bool) -> tuple[Progr
         train_seconds=trained - began,
         evaluate_seconds=time.perf_counter() - trained if evaluate else 0.0,
     )
-    return Progress(t + 1, server, own), Done(cost, evaluation)
-
-
-def digest_of(progress: Progress) -> str:
-    """Names the state of a run: equal names, equal bits."""
-    own = [(torch.tensor(i), progress.own[i]) for i in sorted(progress.own)]
-    return tree.digest([progress.server, *own])
+    return Step(server, changed, cost, evaluation)

@@ -1,130 +1,260 @@
-"""The run on disk: settings, and one table each of the clients, the rounds and the scores.
+"""The run on disk: one directory, one transaction per round.
 
-A run directory holds
-
+    state.lmdb        server state, clients' own states, round number, records, experiment
     experiment.toml   all settings; `isthmus run experiment.toml` runs them again
-    federation.csv    who has what: client, sizes of its parts, counts of its labels
-    rounds.csv        what each round cost: clients, bytes, seconds
-    clients.csv       what each model scored, for every client, after every evaluated round
-    summary.json      how it ended: status, digest, versions
+    *.csv             the tables, see isthmus.ledger
+    summary.json      how the run stands: status, digests, versions
 
-Every table begins with the experiment in lines that start with "#"; docs/records.md describes the
-columns. Rows are written and flushed after each round, so that a run that ends early keeps what it
-did.
+Only state.lmdb is ever read again; the rest is written for people and programs, and written anew
+when a run is resumed. A round is in state.lmdb altogether or not at all.
 """
 
-import csv
 import json
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
-import numpy as np
+import torch
 
-from isthmus.cohort import Evaluation
-from isthmus.data.federation import Federation
+from isthmus import tree
+from isthmus.cohort import Evaluation, Setting
 from isthmus.errors import IsthmusError
-from isthmus.metrics.score import Figures
+from isthmus.ledger import Cost, Ledger, Rows, rows
+from isthmus.method import State
+from isthmus.vault import Sync, Vault
 
-FEDERATION = ("client", "train", "validation", "test", "labels")
-CLIENTS = ("round", "client", "model", "at", "split", *Figures._fields)
+STATE = "state.lmdb"
 
 
-class Cost(NamedTuple):
-    """What one round cost: a row of rounds.csv."""
+class Progress(NamedTuple):
+    """A run between two rounds: all that the next round depends on."""
 
-    round: int  # counted from 1
-    lr: float
-    asked: int
-    answered: int
-    down_bytes: int
-    up_bytes: int
-    train_seconds: float
-    evaluate_seconds: float
+    t: int  # rounds done
+    server: State
+    own: Mapping[int, State]  # of the clients that took part
+
+
+class Step(NamedTuple):
+    """What one round leaves behind."""
+
+    server: State
+    changed: Mapping[int, State]  # own states, of the clients that took part in it
+    cost: Cost
+    evaluation: Evaluation | None
+
+
+class Memory:
+    """Keeps a run's state in memory only."""
+
+    def __init__(self, setting: Setting):
+        self.progress = Progress(0, setting.method.init(setting.task), {})
+
+    def commit(self, step: Step) -> None:
+        """Takes over what a round changed."""
+        t, _, own = self.progress
+        self.progress = Progress(t + 1, step.server, {**own, **step.changed})
+
+    def close(self, status: str) -> None:
+        """Does nothing: nothing is kept."""
 
 
 class Store:
-    """Writes one run into a directory that holds none yet."""
+    """Keeps a run's state in its directory; a run that is there already goes on where it was."""
 
-    def __init__(self, path: Path, experiment: str, federation: Federation):
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise IsthmusError(
-                f"{path} is not empty; expected a new directory, so that nothing is lost; name "
-                "another one with --out"
-            )
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            (path / "experiment.toml").write_text(experiment)
-        except OSError as error:
-            raise IsthmusError(
-                f"{path} cannot be written ({error}); expected a directory to write into; name "
-                "another one with --out"
-            ) from None
+    def __init__(self, path: Path, setting: Setting, experiment: str, vault: Vault):
         self._path = path
-        self._head = "".join(f"# {line}".rstrip() + "\n" for line in experiment.splitlines())
-        self._rounds = self._table("rounds.csv", Cost._fields)
-        self._clients = self._table("clients.csv", CLIENTS)
-        with self._table("federation.csv", FEDERATION) as table:
-            _rows(table, _describe(federation))
-        self._federation = federation.digest()
+        self._setting = setting
+        self._vault = vault
+        self._federation = setting.federation.digest()
+        self.notes = list(_differences(vault.read(b"run"), self._federation))
+        versions = {"isthmus": version("isthmus"), "torch": version("torch")}
+        about = {"experiment": experiment, "federation": self._federation, **versions}
+        if vault.read(b"progress") is None:
+            server = setting.method.init(setting.task)
+            self._write(about, server, t=0)
+        elif json.loads(vault.read(b"run") or b"{}").get("experiment") != experiment:
+            vault.write({b"run": json.dumps(about).encode()})
+        (path / "experiment.toml").write_text(experiment)
+        self._ledger = Ledger(path, experiment, setting.federation)
+        self._seconds = 0.0
+        for record in self._records():
+            self._add(record)
         self._summarise("running", {})
 
-    def round(self, cost: Cost, evaluation: Evaluation | None) -> None:
-        """Adds one finished round and, where there was one, its evaluation."""
-        if evaluation is not None:
-            _rows(self._clients, _scores(cost.round, evaluation))
-        seconds = (f"{cost.train_seconds:.6f}", f"{cost.evaluate_seconds:.6f}")
-        _rows(self._rounds, [(*cost[:-2], *seconds)])
+    @classmethod
+    def create(cls, path: Path, setting: Setting, experiment: str, sync: Sync = "round") -> "Store":
+        """Begins a run in a directory that holds none yet."""
+        _refuse_existing(path, experiment)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise IsthmusError(
+                f"{path} cannot be made ({error.strerror}); expected a directory to write into; "
+                "name another one with --out"
+            ) from None
+        return cls(path, setting, experiment, Vault(path / STATE, new=True, sync=sync))
 
-    def close(self, status: str, rounds: int, digest: str, seconds: float) -> None:
-        """Writes how the run ended."""
-        ended = {"rounds": rounds, "digest": digest, "seconds": round(seconds, 3)}
+    @property
+    def progress(self) -> Progress:
+        """The state as it was last committed; own states are read when they are looked at."""
+        server = tree.unpack(
+            _present(self._vault.read(b"server"), self._path),
+            like=self._setting.method.init(self._setting.task),
+        )
+        done = rounds_of(self._vault, self._path)
+        return Progress(done, server, Own(self._vault, self._setting))
+
+    def commit(self, step: Step) -> None:
+        """Writes what a round changed, in one transaction."""
+        record = rows(step.cost, step.evaluation)
+        changes = {_own_key(i): tree.pack(state) for i, state in step.changed.items()}
+        changes[_round_key(step.cost.round)] = zlib.compress(json.dumps(record).encode(), 1)
+        changes[b"server"] = tree.pack(step.server)
+        changes[b"progress"] = str(step.cost.round).encode()
+        self._vault.write(changes)
+        self._add(record)
+
+    def _add(self, record: Rows) -> None:
+        self._ledger.add(record)
+        self._seconds += sum(float(number) for number in record.rounds.split(",")[-2:])
+
+    def close(self, status: str) -> None:
+        """Writes how the run stands, and lets others in."""
+        progress = self.progress
+        seconds = round(self._seconds, 3)
+        ended = {"rounds": progress.t, "digest": digest_of(progress), "seconds": seconds}
         self._summarise(status, ended)
-        self._rounds.close()
-        self._clients.close()
+        self._ledger.close()
+        self._vault.close()
 
-    def _summarise(self, status: str, figures: dict[str, Any]) -> None:
+    def _write(self, about: Mapping[str, Any], server: State, t: int) -> None:
+        self._vault.write(
+            {
+                b"run": json.dumps(about).encode(),
+                b"server": tree.pack(server),
+                b"progress": str(t).encode(),
+            }
+        )
+
+    def _records(self) -> Iterator[Rows]:
+        for key in list(self._vault.keys(b"round/")):
+            packed = _present(self._vault.read(key), self._path)
+            yield Rows(*json.loads(zlib.decompress(packed)))
+
+    def _summarise(self, status: str, figures: Mapping[str, Any]) -> None:
         versions = {"isthmus": version("isthmus"), "torch": version("torch")}
         summary = {"status": status, **figures, "federation": self._federation, **versions}
         draft = self._path / "summary.json.part"
         draft.write_text(json.dumps(summary, indent=2) + "\n")
         draft.replace(self._path / "summary.json")
 
-    def _table(self, name: str, columns: tuple[str, ...]) -> TextIO:
-        file = (self._path / name).open("w", newline="")
-        file.write(self._head)
-        _rows(file, [columns])
-        return file
+
+class Own(Mapping[int, State]):
+    """The clients' own states in a store: nothing is read before it is asked for."""
+
+    def __init__(self, vault: Vault, setting: Setting):
+        self._vault = vault
+        self._setting = setting
+        self._shapes: dict[int, State] = {}  # by kind
+
+    def __getitem__(self, i: int) -> State:
+        packed = self._vault.read(_own_key(i))
+        if packed is None:
+            raise KeyError(i)
+        method = self._setting.method
+        kind = method.kind(i)
+        if kind not in self._shapes:
+            self._shapes[kind] = method.own(self._setting.task, i)
+        return tree.unpack(packed, like=self._shapes[kind])
+
+    def __contains__(self, i: object) -> bool:
+        return isinstance(i, int) and _own_key(i) in self._vault
+
+    def __iter__(self) -> Iterator[int]:
+        return (int(key.removeprefix(b"own/")) for key in list(self._vault.keys(b"own/")))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
-def _rows(file: TextIO, rows: Iterable[Iterable[Any]]) -> None:
-    csv.writer(file, lineterminator="\n").writerows(rows)
-    file.flush()
+def experiment_of(vault: Vault, path: Path) -> str:
+    """Reads the experiment of a run."""
+    text: str = json.loads(_present(vault.read(b"run"), path))["experiment"]
+    return text
 
 
-def _describe(federation: Federation) -> Iterable[tuple[Any, ...]]:
-    for i in range(len(federation)):
-        labels = " ".join(str(count) for count in federation.label_counts(i))
-        yield i, *federation.sizes(i), labels
+def rounds_of(vault: Vault, path: Path) -> int:
+    """Reads how many rounds of a run are done."""
+    return int(_present(vault.read(b"progress"), path))
 
 
-def _scores(round: int, evaluation: Evaluation) -> Iterable[tuple[Any, ...]]:
-    for model, split, at, figures in evaluation.scores:
-        for i in range(len(at)):
-            # One row per client, or, along a path, one per client and point.
-            places = np.atleast_2d(at[i])
-            columns = [np.atleast_1d(column[i]) for column in figures]
-            for place, *values in zip(places, *columns, strict=True):
-                yield round, i, model, _place(place), split, *_numbers(values)
-    if evaluation.server is not None:
-        yield round, "server", "shared", "", "test", *_numbers(evaluation.server)
+def digest_of(progress: Progress) -> str:
+    """Names the state of a run: equal names, equal bits."""
+    own = ((torch.tensor(i), progress.own[i]) for i in sorted(progress.own))
+    return tree.digest(_chain(progress.server, own))
 
 
-def _place(at: Any) -> str:
-    return " ".join(f"{number:.6g}" for number in at)
+def _chain(server: State, own: Iterator[State]) -> Iterator[State]:
+    yield server
+    yield from own
 
 
-def _numbers(values: Iterable[Any]) -> list[str]:
-    count, *rest = values
-    return [str(int(count)), *(f"{value:.8g}" for value in rest)]
+def _own_key(i: int) -> bytes:
+    return b"own/%012d" % i
+
+
+def _round_key(number: int) -> bytes:
+    return b"round/%012d" % number
+
+
+def _present(value: bytes | None, path: Path) -> bytes:
+    if value is None:
+        raise IsthmusError(
+            f"{path / STATE} lacks a part of its run; expected a run that was begun; start it anew"
+        )
+    return value
+
+
+def _differences(about: bytes | None, federation: str) -> Iterator[str]:
+    """Says what is not as it was when the run began; other data are an error."""
+    if about is None:
+        return
+    was = json.loads(about)
+    if was["federation"] != federation:
+        raise IsthmusError(
+            f"the data have digest {federation}; the run was made with {was['federation']}; "
+            "expected the same data; name their folder with --data-root"
+        )
+    for name in ("isthmus", "torch"):
+        if was[name] != version(name):
+            yield (
+                f"made with {name} {was[name]}, resumed with {version(name)}: "
+                "the bits may differ from those of one piece"
+            )
+
+
+def _refuse_existing(path: Path, experiment: str) -> None:
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if not (path / STATE).is_file():
+        raise IsthmusError(
+            f"{path} is not empty; expected a new directory, so that nothing is lost; name "
+            "another one with --out"
+        )
+    try:
+        before = (path / "experiment.toml").read_text()
+    except OSError:
+        before = ""
+    if before == experiment:
+        raise IsthmusError(
+            f"{path} holds this run already; expected a new directory; go on with: "
+            f"isthmus resume {path}"
+        )
+    pairs = zip(before.splitlines(), experiment.splitlines(), strict=False)
+    changed = [f"{old} there, {new} here" for old, new in pairs if old != new]
+    raise IsthmusError(
+        f"{path} holds another run ({'; '.join(changed[:3]) or 'other settings'}); expected a new "
+        "directory; name another one with --out"
+    )

@@ -10,9 +10,9 @@ from isthmus.cohort import Clients, Round
 from isthmus.engines import Stacked
 from isthmus.method import Method
 from isthmus.methods import METHODS
-from isthmus.rounds import Progress, advance, begin, digest_of
+from isthmus.store import Progress, digest_of
 from odd_engines import Flaky, Wire, through_bytes
-from small import CLASSES, SIZES, federation, played, setting
+from small import CLASSES, SIZES, advance, begin, federation, played, setting
 from table import ROWS, Row
 
 every_method = pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])

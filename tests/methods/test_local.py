@@ -3,8 +3,7 @@ import torch
 
 from by_hand import client, task, vector
 from isthmus.methods.local import Local
-from isthmus.rounds import advance
-from small import SIZES, played, setting
+from small import SIZES, advance, played, setting
 
 
 def test_two_rounds_worked_by_hand() -> None:

@@ -10,8 +10,8 @@ from isthmus import Experiment, Federation, tree
 from isthmus.cohort import Clients, Evaluation, Round
 from isthmus.methods.superfed import Own, Server, SuPerFed
 from isthmus.models.flat import Flat
-from isthmus.rounds import advance, begin, federate
-from small import federation, network, played, setting
+from isthmus.rounds import federate
+from small import advance, begin, federation, network, played, setting
 
 YES, NO = torch.tensor(True), torch.tensor(False)
 

@@ -109,11 +109,14 @@ class SuPerFed(Method):
             return near(wf) + self.nu * squared_cosine(wf, wl, self.dot_offset)
 
         yes = torch.tensor(True)
-        if client.t < floor(self.start * client.rounds):
+        if client.t < self.schedule(client.rounds)[0]:
             wf = client.descend(wg, penalty=near)
             return Own(wl, yes, own.mixed), Reply(wf, client.n)
         wf, wl = client.descend((wg, wl), at=mixture, penalty=near_and_orthogonal)
         return Own(wl, yes, yes), Reply(wf, client.n)
+
+    def schedule(self, rounds: int) -> tuple[int]:
+        return (floor(self.start * rounds),)  # L
 
     def path(self, client: Client, own: Own, server: Server) -> Point:
         lam = torch.linspace(0, 1, 11)[:, None] * own.mixed

@@ -1,0 +1,114 @@
+"""The tables of a run, as text files that anything can read.
+
+    federation.csv    who has what: client, sizes of its parts, counts of its labels
+    rounds.csv        what each round cost: clients, bytes, seconds
+    clients.csv       what each model scored, for every client, after every evaluated round
+
+Every table begins with the experiment in lines that start with "#"; docs/records.md describes the
+columns. The store keeps the same rows with the state they belong to, and writes the tables anew
+when a run is resumed.
+"""
+
+import csv
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import numpy as np
+
+from isthmus.cohort import Evaluation
+from isthmus.data.federation import Federation
+from isthmus.metrics.score import Figures
+
+FEDERATION = ("client", "train", "validation", "test", "labels")
+CLIENTS = ("round", "client", "model", "at", "split", *Figures._fields)
+
+
+class Cost(NamedTuple):
+    """What one round cost: a row of rounds.csv."""
+
+    round: int  # counted from 1
+    lr: float
+    asked: int
+    answered: int
+    down_bytes: int
+    up_bytes: int
+    train_seconds: float
+    evaluate_seconds: float
+
+
+class Rows(NamedTuple):
+    """What one round adds to the tables."""
+
+    rounds: str
+    clients: str
+
+
+class Ledger:
+    """Writes the tables of one run into its directory."""
+
+    def __init__(self, path: Path, experiment: str, federation: Federation):
+        self._path = path
+        self._head = "".join(f"# {line}".rstrip() + "\n" for line in experiment.splitlines())
+        with self._table("federation.csv", FEDERATION) as table:
+            table.write(_text(_describe(federation)))
+        self._rounds = self._table("rounds.csv", Cost._fields)
+        self._clients = self._table("clients.csv", CLIENTS)
+
+    def add(self, rows: Rows) -> None:
+        """Adds one round's rows."""
+        for table, text in ((self._clients, rows.clients), (self._rounds, rows.rounds)):
+            table.write(text)
+            table.flush()
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._rounds.close()
+        self._clients.close()
+
+    def _table(self, name: str, columns: tuple[str, ...]) -> TextIO:
+        file = (self._path / name).open("w", newline="")
+        file.write(self._head + _text([columns]))
+        file.flush()
+        return file
+
+
+def rows(cost: Cost, evaluation: Evaluation | None) -> Rows:
+    """Writes one finished round and, where there was one, its evaluation."""
+    seconds = (f"{cost.train_seconds:.6f}", f"{cost.evaluate_seconds:.6f}")
+    scores = [] if evaluation is None else _scores(cost.round, evaluation)
+    return Rows(_text([(*cost[:-2], *seconds)]), _text(scores))
+
+
+def _text(lines: Iterable[Iterable[Any]]) -> str:
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows(lines)
+    return file.getvalue()
+
+
+def _describe(federation: Federation) -> Iterable[tuple[Any, ...]]:
+    for i in range(len(federation)):
+        labels = " ".join(str(count) for count in federation.label_counts(i))
+        yield i, *federation.sizes(i), labels
+
+
+def _scores(round: int, evaluation: Evaluation) -> Iterable[tuple[Any, ...]]:
+    for model, split, at, figures in evaluation.scores:
+        for i in range(len(at)):
+            # One row per client, or, along a path, one per client and point.
+            places = np.atleast_2d(at[i])
+            columns = [np.atleast_1d(column[i]) for column in figures]
+            for place, *values in zip(places, *columns, strict=True):
+                yield round, i, model, _place(place), split, *_numbers(values)
+    if evaluation.server is not None:
+        yield round, "server", "shared", "", "test", *_numbers(evaluation.server)
+
+
+def _place(at: Any) -> str:
+    return " ".join(f"{number:.6g}" for number in at)
+
+
+def _numbers(values: Iterable[Any]) -> list[str]:
+    count, *rest = values
+    return [str(int(count)), *(f"{value:.8g}" for value in rest)]

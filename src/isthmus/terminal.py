@@ -1,0 +1,89 @@
+"""What a person sees while a run goes on, and how they stop it."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from isthmus.experiment import Experiment
+    from isthmus.rounds import Done
+
+Show = Callable[["Done"], None]
+
+
+@contextmanager
+def progress(experiment: "Experiment", done: int = 0) -> Iterator[Show]:
+    """Shows a bar on a terminal, and a line per evaluation elsewhere."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    method, console = experiment.method["name"], Console(stderr=True)
+    if not console.is_terminal:
+
+        def tell(done: "Done") -> None:
+            if done.evaluation is not None:
+                place = f"{method}: round {done.cost.round}/{experiment.rounds}"
+                print(f"{place}: {figures(experiment, done)}", file=sys.stderr, flush=True)
+
+        yield tell
+        return
+    columns = (
+        TextColumn("{task.description:<12}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("{task.fields[figures]}"),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(method, total=experiment.rounds, completed=done, figures="")
+
+        def show(done: "Done") -> None:
+            bar.advance(task)
+            if done.evaluation is not None:
+                bar.update(task, figures=figures(experiment, done))
+
+        yield show
+
+
+def figures(experiment: "Experiment", done: "Done") -> str:
+    """Says in a few words what an evaluation found; a number chosen on test data is marked."""
+    assert done.evaluation is not None
+    scores = [score for score in done.evaluation.scores if score.split == "test"]
+    oracle = experiment.selection.startswith("oracle") and any(s.model == "path" for s in scores)
+    means = [
+        f"{score.model}{'†' if oracle and score.model == 'personal' else ''} "
+        f"{score.figures.top1.mean():.1%}"
+        for score in scores
+        if score.model != "path"
+    ]
+    return ", ".join(means) + " (test, top-1)" + (" †chosen on test data" if oracle else "")
+
+
+@contextmanager
+def patience() -> Iterator[Callable[[], bool]]:
+    """Makes the first Ctrl-C a wish to stop after the round; a second one stops at once.
+
+    Gives a function that tells whether the wish was uttered.
+    """
+    wished = False
+
+    def ask(*_: Any) -> None:
+        nonlocal wished
+        if wished:
+            raise KeyboardInterrupt
+        wished = True
+        print("\nisthmus: finishing this round; Ctrl-C again stops at once", file=sys.stderr)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: wished
+    finally:
+        signal.signal(signal.SIGINT, before)
