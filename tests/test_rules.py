@@ -41,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
         "engines",
         "errors",
         "experiment",
+        "joining",
         "ledger",
         "models",
         "parts",
@@ -49,8 +50,33 @@ ALLOWED: dict[str, set[str]] = {
         "task",
         "vault",
     },
+    "joining": {"client", "cohort", "data", "engines", "method", "store"},
+    "opened": {
+        "client",
+        "cohort",
+        "data",
+        "engines",
+        "experiment",
+        "joining",
+        "method",
+        "models",
+        "rounds",
+        "store",
+        "tree",
+    },
     "report": {"errors", "metrics"},
-    "cli": {"errors", "experiment", "parts", "report", "rounds", "store", "terminal"},
+    "cli": {
+        "data",
+        "errors",
+        "experiment",
+        "joining",
+        "opened",
+        "parts",
+        "report",
+        "rounds",
+        "store",
+        "terminal",
+    },
 }
 
 NOT_EVERYWHERE = {
@@ -114,7 +140,7 @@ def test_no_method_imports_another() -> None:
 @pytest.mark.parametrize("path", MODULES, ids=[str(p.relative_to(SOURCE)) for p in MODULES])
 def test_files_stay_short(path: Path) -> None:
     """A method reads like its algorithm box; no file is more than one thing."""
-    budget = 130 if room(path) == "methods" else 450
+    budget = 140 if room(path) == "methods" else 450
     assert path.read_text().count("\n") <= budget
 
 
@@ -155,6 +181,8 @@ def test_the_public_names_are_these() -> None:
         "Run",
         "Task",
         "federate",
+        "open",
+        "resume",
     ]
     for name in isthmus.__all__:
         assert getattr(isthmus, name).__name__ == name

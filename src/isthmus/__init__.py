@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from isthmus.errors import IsthmusError
     from isthmus.experiment import Experiment
     from isthmus.method import Method
-    from isthmus.rounds import Run, federate
+    from isthmus.opened import open
+    from isthmus.rounds import Run, federate, resume
     from isthmus.task import Task
 
 # Where the public names live; they are imported when first used, so that the command line's help
@@ -26,6 +27,8 @@ _HOMES = {
     "Run": "isthmus.rounds",
     "Task": "isthmus.task",
     "federate": "isthmus.rounds",
+    "open": "isthmus.opened",
+    "resume": "isthmus.rounds",
 }
 
 __all__ = [
@@ -39,6 +42,8 @@ __all__ = [
     "Run",
     "Task",
     "federate",
+    "open",
+    "resume",
 ]
 
 

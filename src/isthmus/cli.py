@@ -157,7 +157,87 @@ def resume(
     for note in store.notes:
         print(f"note: {note}", file=sys.stderr)
     print(f"{run}: {done} of {experiment.rounds} rounds are done", file=sys.stderr)
+    store.start(experiment.toml())
     _ended(_go_on(experiment, setting, store, run), run)
+
+
+@app.command()
+def show(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Shows how a run stands: its settings, its progress, its figures, its size on disk.
+
+    Example: `isthmus show first`
+    """
+    from isthmus.report import standing
+
+    stands = standing.read(run)
+    print(json.dumps(stands, indent=2) if as_json else standing.text(stands))
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
+    to: Annotated[Path, typer.Option(metavar="DIR", help="Where the models go.")],
+    client: Annotated[
+        list[int] | None, typer.Option(help="A client's number; may be repeated.")
+    ] = None,
+    everyone: Annotated[bool, typer.Option("--all", help="All clients.")] = False,
+    data_root: DataRoot = Path("data"),
+) -> None:
+    """Writes personal models out: safetensors, and a JSON card that says what each one is.
+
+    Examples, one per line:
+
+    `isthmus export first --client 7 --to models`
+
+    `isthmus export first --all --to models`
+
+    In Python, `isthmus.models.card.load("models/client-7.json")` gives the network back.
+    """
+    if bool(client) == everyone:
+        raise IsthmusError(
+            "neither or both of --client and --all; expected one of them; for example --client 0"
+        )
+    from isthmus import opened
+
+    with opened.open(run, data_root=data_root) as here:
+        wrong = [i for i in client or [] if not 0 <= i < len(here)]
+        if wrong:
+            raise IsthmusError(
+                f"no client {wrong[0]}; expected 0 to {len(here) - 1}; the run has {len(here)}"
+            )
+        for count, path in enumerate(opened.export(here, to, client), start=1):  # noqa: B007
+            pass
+    print(f"{count} {'model' if count == 1 else 'models'} in {to}, the last one's card: {path}")
+
+
+@app.command()
+def adapt(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
+    data: Annotated[
+        Path, typer.Option(metavar="FILE.npz", help="Arrays x, y and, for several, client.")
+    ],
+    shots: Annotated[
+        list[int] | None,
+        typer.Option(help="Fewer examples to train on; may be repeated."),
+    ] = None,
+    data_root: DataRoot = Path("data"),
+) -> None:
+    """Lets clients that took part in no round join a finished run, and shows how they fare.
+
+    Example: `isthmus adapt first --data newcomers.npz --shots 5 --shots 20`
+
+    In the file, `x` are inputs as in the run's data, `y` labels, `client` whose each example is.
+    """
+    from isthmus import joining, opened
+    from isthmus.data.federation import Federation
+
+    with opened.open(run, data_root=data_root) as here:
+        newcomers = Federation.from_npz(data, like=here.setting.federation)
+        found = here.adapt(newcomers, [*shots, None] if shots else joining.SHOTS)
+    print(joining.describe(found))
 
 
 @app.command()
@@ -265,7 +345,11 @@ def _go_on(experiment: "Experiment", setting: "Setting", store: "Store", out: Pa
 
 
 def _ended(run: "Run", out: Path) -> None:
+    from isthmus.joining import describe
+
     _table([out])
+    if run.newcomers:
+        print(describe(run.newcomers))
     print(f"records: {out}")
     print(f"digest: {run.digest}")
 

@@ -60,6 +60,7 @@ class Setting(NamedTuple):
     task: Task
     federation: Federation
     engine: Engine
+    newcomers: Federation | None = None  # clients that are kept out of training
 
 
 class Score(NamedTuple):
@@ -152,42 +153,32 @@ class Clients:
 
     def score(self, common: Tensor | None, *shared: State, each: State = None) -> Evaluation:
         """Scores, on every client's data, what it would deploy, the shared model, and the path."""
-        method, task, federation, _ = self._round.setting
-        splits = ("validation", "test") if federation.sizes(0)[1] else ("test",)
-        has_path = type(method).path is not Method.path
-
-        def measure(client: Client, model: Tensor | Point | None) -> Any:
-            assert model is not None
-            at, w = model if isinstance(model, Point) else (model.new_zeros(0), model)
-            return at, tuple(client.tally(w, split) for split in splits)
-
-        def along(client: Client, own: State, *received: State) -> Any:
-            return (measure(client, method.path(client, own, *received)),)
+        setting = self._round.setting
+        method, splits, path = setting.method, splits_of(setting), has_path(setting)
 
         def everything(client: Client, own: State, *received: State) -> Any:
-            models = () if common is None else (measure(client, common),)
-            models = (measure(client, method.personal(client, own, *received)), *models)
-            return (*models, *along(client, own, *received)) if has_path else models
+            models: list[Any] = [method.personal(client, own, *received)]
+            models += [] if common is None else [common]
+            models += [method.path(client, own, *received)] if path else []
+            return tuple(measure(client, model, splits) for model in models)
 
-        def scores(names: Sequence[str], measured: list[Any]) -> Iterator[Score]:
-            for model, (at, sums) in zip(names, tree.stack(measured), strict=True):
-                for split, part in zip(splits, sums, strict=True):
-                    yield Score(model, split, at.double().numpy(), figures(part))
-
-        choice = None
-        if has_path and task.selection in ("common", "oracle-common"):
-            path = list(scores(["path"], self.all._visit(along, shared, each, None)))
-            choice = _one_for_all(task.selection, path)
         names = ["personal", *(["shared"] if common is not None else [])]
-        names += ["path"] if has_path else []
-        found = scores(names, self.all._visit(everything, shared, each, choice))
-        return Evaluation(tuple(found), self._on_server(common))
+        names += ["path"] if path else []
+        choice = one_for_all(self.all, shared, each)
+        measured = self.all.visit(everything, shared, each, choice)
+        return Evaluation(tuple(scores_of(names, splits, measured)), self._on_server(common))
 
-    def _visit(
-        self, f: ClientFunction, shared: tuple[State, ...], each: State, choice: int | None
+    def visit(
+        self,
+        f: ClientFunction,
+        shared: tuple[State, ...],
+        each: State,
+        choice: int | None,
+        purpose: str = "evaluate",
     ) -> list[Any]:
+        """Runs f(client, own, *shared) for every client, changing nothing; gives the results."""
         round = self._round
-        call = Call(f, shared, self.t, "evaluate", 0, choice)
+        call = Call(f, shared, self.t, purpose, 0, choice)
         found = dict(round.setting.engine.run(round.setting, call, self._requests(each)))
         return [found[i] for i in self.ids]
 
@@ -217,16 +208,53 @@ class Clients:
         return figures(sums)
 
 
-def _one_for_all(selection: str, scores: list[Score]) -> int:
-    path = {score.split: score.figures for score in scores}
+def has_path(setting: Setting) -> bool:
+    """Tells whether a method has a path to draw."""
+    return type(setting.method).path is not Method.path
+
+
+def splits_of(setting: Setting) -> tuple[str, ...]:
+    """Names the parts of the clients' data that models are scored on."""
+    return ("validation", "test") if setting.federation.sizes(0)[1] else ("test",)
+
+
+def measure(client: Client, model: Tensor | Point | None, splits: tuple[str, ...]) -> Any:
+    """Gives a model's place, and its sums on each split; of a path, those of every point."""
+    assert model is not None
+    at, w = model if isinstance(model, Point) else (model.new_zeros(0), model)
+    return at, tuple(client.tally(w, split) for split in splits)
+
+
+def scores_of(
+    names: Sequence[str], splits: tuple[str, ...], measured: list[Any]
+) -> Iterator[Score]:
+    """Turns what `measure` gave for each client and each of the named models into scores."""
+    for model, (at, sums) in zip(names, tree.stack(measured), strict=True):
+        for split, part in zip(splits, sums, strict=True):
+            yield Score(model, split, at.double().numpy(), figures(part))
+
+
+def one_for_all(everyone: Clients, shared: tuple[State, ...], each: State) -> int | None:
+    """Finds the point of the path that all clients take, where the selection rule is such a one."""
+    setting = everyone._round.setting
+    method, selection = setting.method, setting.task.selection
+    if not has_path(setting) or selection not in ("common", "oracle-common"):
+        return None
+    splits = splits_of(setting)
+    if selection == "common" and "validation" not in splits:
+        raise IsthmusError(
+            "selection=common chooses on validation data, and the clients have none; "
+            "expected validation > 0; set validation=0.1, or selection=fixed"
+        )
+
+    def along(client: Client, own: State, *received: State) -> Any:
+        return (measure(client, method.path(client, own, *received), splits),)
+
+    measured = everyone.visit(along, shared, each, None)
+    found = {score.split: score.figures for score in scores_of(["path"], splits, measured)}
     if selection == "common":
-        if "validation" not in path:
-            raise IsthmusError(
-                "selection=common chooses on validation data, and the clients have none; "
-                "expected validation > 0; set validation=0.1, or selection=fixed"
-            )
-        return int(path["validation"].loss.mean(0).argmin())
-    return int(path["test"].top1.mean(0).argmax())
+        return int(found["validation"].loss.mean(0).argmin())
+    return int(found["test"].top1.mean(0).argmax())
 
 
 def _name(f: ClientFunction) -> str:

@@ -52,6 +52,7 @@ class Experiment(BaseModel):
 
     test: Annotated[float, Field(gt=0, lt=1)] = 0.2  # share of a client's examples
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.1  # share of the rest
+    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0  # share of clients that join afterwards
     head: Head = "last"
     eval_every: NonNegativeInt = 10  # 0: only after the last round
     selection: Selection = "validation"

@@ -3,6 +3,7 @@
     federation.csv    who has what: client, sizes of its parts, counts of its labels
     rounds.csv        what each round cost: clients, bytes, seconds
     clients.csv       what each model scored, for every client, after every evaluated round
+    newcomers.csv     the same for clients that were held out, after the last round
 
 Every table begins with the experiment in lines that start with "#"; docs/records.md describes the
 columns. The store keeps the same rows with the state they belong to, and writes the tables anew
@@ -17,12 +18,13 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from isthmus.cohort import Evaluation
+from isthmus.cohort import Evaluation, Score
 from isthmus.data.federation import Federation
 from isthmus.metrics.score import Figures
 
 FEDERATION = ("client", "train", "validation", "test", "labels")
 CLIENTS = ("round", "client", "model", "at", "split", *Figures._fields)
+NEWCOMERS = ("shots", *CLIENTS[1:])
 
 
 class Cost(NamedTuple):
@@ -62,6 +64,13 @@ class Ledger:
             table.write(text)
             table.flush()
 
+    def newcomers(self, found: Iterable[tuple[int | None, tuple[Score, ...]]]) -> None:
+        """Writes how clients did that took part in no round."""
+        with self._table("newcomers.csv", NEWCOMERS) as table:
+            for shots, scores in found:
+                places = _places("all" if shots is None else shots, scores)
+                table.write(_text(places))
+
     def close(self) -> None:
         """Closes the files."""
         self._rounds.close()
@@ -94,15 +103,19 @@ def _describe(federation: Federation) -> Iterable[tuple[Any, ...]]:
 
 
 def _scores(round: int, evaluation: Evaluation) -> Iterable[tuple[Any, ...]]:
-    for model, split, at, figures in evaluation.scores:
+    yield from _places(round, evaluation.scores)
+    if evaluation.server is not None:
+        yield round, "server", "shared", "", "test", *_numbers(evaluation.server)
+
+
+def _places(first: Any, scores: Iterable[Score]) -> Iterable[tuple[Any, ...]]:
+    for model, split, at, figures in scores:
         for i in range(len(at)):
             # One row per client, or, along a path, one per client and point.
             places = np.atleast_2d(at[i])
             columns = [np.atleast_1d(column[i]) for column in figures]
             for place, *values in zip(places, *columns, strict=True):
-                yield round, i, model, _place(place), split, *_numbers(values)
-    if evaluation.server is not None:
-        yield round, "server", "shared", "", "test", *_numbers(evaluation.server)
+                yield first, i, model, _place(place), split, *_numbers(values)
 
 
 def _place(at: Any) -> str:

@@ -16,6 +16,7 @@ from isthmus.engines import Loop, Stacked
 from isthmus.engines.base import one_thread
 from isthmus.errors import IsthmusError
 from isthmus.experiment import Experiment
+from isthmus.joining import SHOTS, Newcomers, adapt
 from isthmus.ledger import Cost
 from isthmus.models.flat import Flat
 from isthmus.parts import OWN
@@ -37,8 +38,9 @@ class Run(NamedTuple):
     experiment: Experiment
     setting: Setting
     progress: Progress
-    rounds: tuple[Done, ...]
+    rounds: tuple[Done, ...]  # of this process
     digest: str
+    newcomers: tuple[Newcomers, ...] = ()  # how the clients that were held out did
 
     @property
     def evaluation(self) -> Evaluation:
@@ -105,6 +107,7 @@ def resume(
     `rounds` makes a run longer, where its method does not depend on its length.
     """
     experiment, setting, store = reopen(path, rounds, data, model, Path(data_root))
+    store.start(experiment.toml())
     return train(experiment, setting, store, watch)
 
 
@@ -124,7 +127,7 @@ def reopen(
         experiment = Experiment(**given | {"rounds": rounds or before.rounds})
         experiment, setting = prepare(experiment, data, model, data_root)
         _may_extend(setting, before.rounds, experiment.rounds, rounds_of(vault, path))
-        store = Store(path, setting, experiment.toml(), vault)
+        store = Store(path, setting, vault)
     except BaseException:
         vault.close()
         raise
@@ -153,6 +156,7 @@ def train(
 ) -> Run:
     """Runs the rounds that are left; whatever ends it, the store keeps what was done."""
     rounds: list[Done] = []
+    newcomers: list[Newcomers] = []
     status = "stopped"
     progress = store.progress
     try:
@@ -164,11 +168,15 @@ def train(
                 rounds.append(Done(step.cost, step.evaluation))
                 if watch(rounds[-1]):
                     break
-        status = "finished" if progress.t == experiment.rounds else "stopped"
+        if progress.t == experiment.rounds:
+            status = "finished"
+            if setting.newcomers is not None:
+                newcomers = adapt(setting, progress, setting.newcomers, SHOTS)
+                store.welcome(newcomers)
         digest = digest_of(progress)
     finally:
         store.close(status)
-    return Run(experiment, setting, progress, tuple(rounds), digest)
+    return Run(experiment, setting, progress, tuple(rounds), digest, tuple(newcomers))
 
 
 def prepare(
@@ -199,7 +207,15 @@ def prepare(
     federation = federation_of(experiment, data_root) if data is None else data
     shape, classes = federation.shape, federation.classes
     build = model or (lambda: parts.build("model", experiment.model, shape, classes))
-    return experiment, assemble(experiment, federation, build)
+    later = None
+    if experiment.held_out:
+        federation, later = federation.held_out(experiment.held_out, experiment.seed)
+        if not len(later):
+            raise IsthmusError(
+                f"held_out={experiment.held_out} of {len(federation)} clients is none; expected at "
+                "least one; raise held_out"
+            )
+    return experiment, assemble(experiment, federation, build)._replace(newcomers=later)
 
 
 def _same(wanted: str | None, given: str) -> None:
@@ -225,6 +241,11 @@ def assemble(
 ) -> Setting:
     """Puts method, task, data and engine together."""
     e = experiment
+    if e.clients_per_round > len(federation):
+        raise IsthmusError(
+            f"clients_per_round={e.clients_per_round}, but {len(federation)} clients train; "
+            "expected at most as many as there are; lower clients_per_round"
+        )
     network = Flat(build, e.head)
     task = Task(
         model=network,

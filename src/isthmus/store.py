@@ -11,7 +11,7 @@ when a run is resumed. A round is in state.lmdb altogether or not at all.
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from isthmus import tree
-from isthmus.cohort import Evaluation, Setting
+from isthmus.cohort import Evaluation, Score, Setting
 from isthmus.errors import IsthmusError
 from isthmus.ledger import Cost, Ledger, Rows, rows
 from isthmus.method import State
@@ -56,6 +56,9 @@ class Memory:
         t, _, own = self.progress
         self.progress = Progress(t + 1, step.server, {**own, **step.changed})
 
+    def welcome(self, newcomers: Sequence[tuple[int | None, tuple[Score, ...]]]) -> None:
+        """Does nothing: nothing is kept."""
+
     def close(self, status: str) -> None:
         """Does nothing: nothing is kept."""
 
@@ -63,22 +66,26 @@ class Memory:
 class Store:
     """Keeps a run's state in its directory; a run that is there already goes on where it was."""
 
-    def __init__(self, path: Path, setting: Setting, experiment: str, vault: Vault):
+    def __init__(self, path: Path, setting: Setting, vault: Vault):
         self._path = path
         self._setting = setting
         self._vault = vault
         self._federation = setting.federation.digest()
+        self._seconds = 0.0
+        self._ledger: Ledger | None = None
         self.notes = list(_differences(vault.read(b"run"), self._federation))
+
+    def start(self, experiment: str) -> None:
+        """Begins to write: a new run from nothing, one that is there from where it was."""
         versions = {"isthmus": version("isthmus"), "torch": version("torch")}
         about = {"experiment": experiment, "federation": self._federation, **versions}
-        if vault.read(b"progress") is None:
-            server = setting.method.init(setting.task)
-            self._write(about, server, t=0)
-        elif json.loads(vault.read(b"run") or b"{}").get("experiment") != experiment:
-            vault.write({b"run": json.dumps(about).encode()})
-        (path / "experiment.toml").write_text(experiment)
-        self._ledger = Ledger(path, experiment, setting.federation)
-        self._seconds = 0.0
+        changes = {b"run": json.dumps(about).encode()}
+        if b"progress" not in self._vault:
+            server = self._setting.method.init(self._setting.task)
+            changes |= {b"server": tree.pack(server), b"progress": b"0"}
+        self._vault.write(changes)
+        (self._path / "experiment.toml").write_text(experiment)
+        self._ledger = Ledger(self._path, experiment, self._setting.federation)
         for record in self._records():
             self._add(record)
         self._summarise("running", {})
@@ -94,7 +101,9 @@ class Store:
                 f"{path} cannot be made ({error.strerror}); expected a directory to write into; "
                 "name another one with --out"
             ) from None
-        return cls(path, setting, experiment, Vault(path / STATE, new=True, sync=sync))
+        store = cls(path, setting, Vault(path / STATE, new=True, sync=sync))
+        store.start(experiment)
+        return store
 
     @property
     def progress(self) -> Progress:
@@ -117,8 +126,14 @@ class Store:
         self._add(record)
 
     def _add(self, record: Rows) -> None:
+        assert self._ledger is not None  # it was started
         self._ledger.add(record)
         self._seconds += sum(float(number) for number in record.rounds.split(",")[-2:])
+
+    def welcome(self, newcomers: Sequence[tuple[int | None, tuple[Score, ...]]]) -> None:
+        """Writes how newcomers did: (examples they trained on, scores)."""
+        assert self._ledger is not None  # it was started
+        self._ledger.newcomers(newcomers)
 
     def close(self, status: str) -> None:
         """Writes how the run stands, and lets others in."""
@@ -126,17 +141,13 @@ class Store:
         seconds = round(self._seconds, 3)
         ended = {"rounds": progress.t, "digest": digest_of(progress), "seconds": seconds}
         self._summarise(status, ended)
-        self._ledger.close()
-        self._vault.close()
+        self.leave()
 
-    def _write(self, about: Mapping[str, Any], server: State, t: int) -> None:
-        self._vault.write(
-            {
-                b"run": json.dumps(about).encode(),
-                b"server": tree.pack(server),
-                b"progress": str(t).encode(),
-            }
-        )
+    def leave(self) -> None:
+        """Lets others in."""
+        if self._ledger is not None:
+            self._ledger.close()
+        self._vault.close()
 
     def _records(self) -> Iterator[Rows]:
         for key in list(self._vault.keys(b"round/")):

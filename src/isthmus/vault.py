@@ -73,7 +73,8 @@ class Vault:
         """Yields the keys that begin with a prefix, in order."""
         with self._begin() as transaction, transaction.cursor() as cursor:
             if cursor.set_range(prefix):
-                for key in cursor.iternext(keys=True, values=False):
+                for found in cursor.iternext(keys=True, values=False):
+                    key = bytes(found)
                     if not key.startswith(prefix):
                         return
                     yield key

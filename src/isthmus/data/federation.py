@@ -1,7 +1,9 @@
 """A federation: one data set, divided among clients, each with three parts of its own."""
 
 import hashlib
+import zipfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,8 +91,49 @@ class Federation:
         parts = divide(shares, test, validation, seed)
         return cls(arrays, parts, {"test": test, "validation": validation})
 
+    @classmethod
+    def from_npz(cls, path: Path, like: "Federation", seed: int = 0) -> "Federation":
+        """Reads own data of the kind of another federation's: arrays x, y and perhaps client."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            x, y = arrays["x"], arrays["y"]
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise IsthmusError(
+                f"{path} cannot be read ({error}); expected an .npz file with arrays x and y; "
+                "write it with np.savez(path, x=..., y=..., client=...)"
+            ) from None
+        if x.shape[1:] != like.shape or (y.size and int(y.max()) >= like.classes):
+            raise IsthmusError(
+                f"{path} has inputs {x.shape[1:]} and labels up to {y.max(initial=0)}; expected "
+                f"inputs {like.shape} and labels below {like.classes}, as in the run; convert them"
+            )
+        test, validation = like.shares.get("test", 0.2), like.shares.get("validation", 0.1)
+        client = arrays.get("client", np.zeros(len(y), int))
+        made = cls.of(x, y, client, test=test, validation=validation, seed=seed)
+        scaled = made.arrays._replace(scale=like.arrays.scale, classes=like.classes)
+        return cls(scaled, made.parts, made.shares)
+
     def __len__(self) -> int:
         return len(self.parts)
+
+    def limited(self, shots: int, seed: int) -> "Federation":
+        """Leaves every client at most `shots` of its training examples, drawn at random."""
+        parts = []
+        for i, part in enumerate(self.parts):
+            drawn = stream(seed, "shots", i).permutation(part.train)[:shots]
+            parts.append(part._replace(train=np.sort(drawn)))
+        return Federation(self.arrays, parts, self.shares)
+
+    def held_out(self, share: float, seed: int) -> tuple["Federation", "Federation"]:
+        """Divides the clients into those that train and those that come later."""
+        order = stream(seed, "held out").permutation(len(self))
+        later = order[: _share(share, len(self))]
+        train, held = sorted(set(range(len(self))) - set(later)), sorted(later)
+        first, second = ([self.parts[i] for i in ids] for ids in (train, held))
+        return Federation(self.arrays, first, self.shares), Federation(
+            self.arrays, second, self.shares
+        )
 
     def part(self, i: int, name: str) -> Part:
         """Gives one part (train, validation or test) of client i."""

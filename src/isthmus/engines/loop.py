@@ -28,7 +28,7 @@ class Loop:
 
 def handle(setting: Setting, call: Call, request: Request) -> Client:
     """Makes the handle of one client, with nothing padded."""
-    method, task, federation, _ = setting
+    method, task, federation = setting.method, setting.task, setting.federation
     i = request.i
     train, validation, test = (
         Examples(*federation.part(i, name)) for name in ("train", "validation", "test")

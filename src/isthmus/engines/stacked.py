@@ -53,7 +53,7 @@ class Stacked:
     def _together(
         self, setting: Setting, call: Call, kind: int, members: Sequence[Request]
     ) -> Iterator[tuple[int, Any]]:
-        method, task, _, _ = setting
+        method, task = setting.method, setting.task
         per_pass = max(
             steps_per_pass(setting.federation.sizes(member.i)[0], task.batch_size)
             for member in members

@@ -13,6 +13,8 @@ have not lowered its validation loss by `least`; it deploys the best model it ha
 `budget="participation"` only the sampled clients train, as often as in a federated method, and
 deploy the last model they had: the same work, but nothing shared.
 
+A newcomer trains alone for one participation.
+
 Limiting case: with one client, K = 1 and participation it is FedAvg.
 
 Departures: none; the papers do not state the budget, so it is named here and in every record.
@@ -91,6 +93,9 @@ class Local(Method):
             waited,
         )
         return new, Reply(waited < self.patience)
+
+    def join(self, client: Client, server: Server) -> Own:
+        return self.local(client, client.own)[0]
 
     def personal(self, client: Client, own: Own, server: Server) -> Tensor:
         return own.best_w

@@ -15,7 +15,8 @@ MM) or one per weight-owning module and batch (`mix="layer"`, LM); L = floor(sta
 round that mixes; mu, nu the weights of proximity and orthogonality; n_k training examples.
 
 A client deploys (1 - lam) wg + lam wl, with the lam of {0, 0.1, ..., 1}, the same in all layers,
-that its validation data prefer. Until it has mixed, its own end is untrained and lam is 0.
+that its validation data prefer. Until it has mixed, its own end is untrained and lam is 0. A
+newcomer trains its own end as in one participation.
 
 Limiting case: with start = 1 and mu = 0 it is FedAvg; with start = 1 it is FedProx(2 mu).
 
@@ -124,6 +125,9 @@ class SuPerFed(Method):
 
     def personal(self, client: Client, own: Own, server: Server) -> Point:
         return client.best(self.path(client, own, server))
+
+    def join(self, client: Client, server: Server) -> Own:
+        return self.local(client, client.own, server)[0]  # one participation, wf thrown away
 
     def common(self, server: Server) -> Tensor:
         return server.w

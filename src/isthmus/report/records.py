@@ -152,10 +152,10 @@ class Run(NamedTuple):
         found = getattr(self.clients, metric)[rows]
         return None if found.size == 0 or np.isnan(found[-1]) else float(found[-1])
 
-    def curve(self, metric: str, model: str = "personal") -> Curve:
-        """Returns the mean over clients, on their own test parts, at each evaluated round."""
+    def curve(self, metric: str, model: str = "personal", split: str = "test") -> Curve:
+        """Returns the mean over clients, on a part of their own data, at each evaluated round."""
         column = getattr(self.clients, metric)
-        rows = self._rows(model, "test") & ~np.isnan(column)
+        rows = self._rows(model, split) & ~np.isnan(column)
         rows &= np.isin(self.clients.round, self.evaluated)
         rounds, where = np.unique(self.clients.round[rows], return_inverse=True)
         means = np.bincount(where, weights=column[rows]) / np.maximum(np.bincount(where), 1)

@@ -1,0 +1,100 @@
+"""Clients that took part in no round join a run that is done.
+
+What a newcomer builds for itself is its method's `join`; here it is delivered, measured, and
+repeated with fewer of the newcomer's examples.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from isthmus.client import Client
+from isthmus.cohort import (
+    Clients,
+    Evaluation,
+    Request,
+    Round,
+    Score,
+    Setting,
+    measure,
+    scores_of,
+    splits_of,
+)
+from isthmus.data.federation import Federation
+from isthmus.engines.base import one_thread
+from isthmus.engines.loop import Loop
+from isthmus.method import State
+from isthmus.store import Progress
+
+SHOTS = (5, 10, 20, 50, None)  # training examples; None: all there are
+
+
+class Newcomers(NamedTuple):
+    """How newcomers did, with so many examples of their own to train on."""
+
+    shots: int | None  # None: all they have
+    scores: tuple[Score, ...]  # of "newcomer" and, where there is one, "shared"
+
+
+def adapt(
+    setting: Setting, progress: Progress, data: Federation, shots: Sequence[int | None]
+) -> list[Newcomers]:
+    """Lets newcomers build what they need from the server's state and their data, and scores it.
+
+    `shots` limits what they may train on; their validation and test parts stay whole. Where there
+    is a path they choose on their own validation part, unless the point is fixed.
+    """
+    fixed = setting.task.selection == "fixed"
+    task = replace(setting.task, selection="fixed" if fixed else "validation")
+    largest = max(data.sizes(i)[0] for i in range(len(data)))
+    result = []
+    for count in [count for count in shots if count is None or count < largest]:
+        few = data if count is None else data.limited(count, task.seed)
+        visit = setting._replace(task=task, federation=few, engine=Loop())
+        joining = Joining(visit, progress.t, task.clients)
+        with one_thread():
+            evaluation = setting.method.evaluate(progress.server, joining)
+        result.append(Newcomers(count, evaluation.scores))
+    return result
+
+
+class Joining(Clients):
+    """Stands in for the cohort of an evaluation: all clients of other data, as newcomers."""
+
+    def __init__(self, setting: Setting, t: int, taken: int):
+        Clients.__init__(self, range(len(setting.federation)), Round(setting, t, {}))
+        self._taken = taken  # numbers of the run's own clients, which newcomers must not reuse
+
+    def score(self, common: Tensor | None, *shared: State, each: State = None) -> Evaluation:
+        """Scores what each newcomer builds for itself, and the shared model on its data."""
+        setting = self._round.setting
+        method, splits = setting.method, splits_of(setting)
+
+        def joined(client: Client, own: State, *received: State) -> Any:
+            own = method.join(client, *received)
+            models = (measure(client, method.personal(client, own, *received), splits),)
+            return models if common is None else (*models, measure(client, common, splits))
+
+        names = ["newcomer"] if common is None else ["newcomer", "shared"]
+        measured = self.visit(joined, shared, None, None, purpose="join")
+        return Evaluation(tuple(scores_of(names, splits, measured)), None)
+
+    def _requests(self, each: State) -> Iterator[Request]:
+        setting = self._round.setting
+        for i in self.ids:
+            yield Request(i, setting.method.own(setting.task, self._taken + i), ())
+
+
+def describe(found: Sequence[Newcomers]) -> str:
+    """Says in a few lines how newcomers did."""
+    lines = ["clients that took part in no round, mean top-1 over them on their own test parts:"]
+    for shots, scores in found:
+        means = ", ".join(
+            f"{score.model} {score.figures.top1.mean():.2%}"
+            for score in scores
+            if score.split == "test"
+        )
+        lines.append(f"  {'all' if shots is None else shots} training examples: {means}")
+    return "\n".join(lines)

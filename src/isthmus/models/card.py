@@ -1,0 +1,61 @@
+"""A model as two files: its parameters in safetensors, and a card in JSON that says what it is.
+
+Reading them needs torch, safetensors and the network's definition, and nothing that trains.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import nn
+
+from isthmus.errors import IsthmusError
+from isthmus.models import MODELS
+
+OWN = "own"
+
+
+def save(module: nn.Module, card: Mapping[str, Any], folder: Path, name: str) -> Path:
+    """Writes NAME.safetensors and NAME.json into a folder, and returns the card's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {key: value.contiguous() for key, value in module.state_dict().items()}
+    safetensors.torch.save_file(tensors, folder / f"{name}.safetensors")
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(card, indent=2) + "\n")
+    return path
+
+
+def load(card: Path | str, build: Callable[[], nn.Module] | None = None) -> nn.Module:
+    """Reads a model from its card and the file beside it; `build` makes a network of one's own.
+
+    Its inputs are those of the data divided by the card's `scale`.
+    """
+    path = Path(card)
+    try:
+        about = json.loads(path.read_text())
+        wanted = about["model"]
+        tensors = safetensors.torch.load_file(path.with_suffix(".safetensors"))
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise IsthmusError(
+            f"{path} cannot be read ({error}); expected a model's card and its .safetensors; "
+            "export it again"
+        ) from None
+    if build is None and wanted["name"] == OWN:
+        raise IsthmusError(
+            f"{path} is of somebody's own network; expected what builds it; call load(card, build)"
+        )
+    chosen = {key: value for key, value in wanted.items() if key != "name"}
+    shape, classes = tuple(about["shape"]), about["classes"]
+    module = build() if build else MODELS[wanted["name"]](shape, classes, **chosen)
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise IsthmusError(
+            f"{path} does not fit its network ({reason[:120]}); expected the same parameters; "
+            "export it again"
+        ) from None
+    return module

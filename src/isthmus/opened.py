@@ -1,0 +1,159 @@
+"""A run that is on disk, open: its clients' personal models, and clients that join it.
+
+The one way from a server's state to a client's model is `Method.evaluate`, which delivers the state
+and scores what each client would deploy. The cohort below stands in for the one that scores, and
+takes a model out instead; in isthmus.joining another one lets newcomers build theirs.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isthmus import tree
+from isthmus.client import Client, Point
+from isthmus.cohort import (
+    Clients,
+    Evaluation,
+    Round,
+    Setting,
+    has_path,
+    one_for_all,
+    splits_of,
+)
+from isthmus.data.federation import Federation
+from isthmus.engines.base import one_thread
+from isthmus.experiment import Experiment
+from isthmus.joining import SHOTS, Newcomers, adapt
+from isthmus.method import State
+from isthmus.models.card import save
+from isthmus.rounds import reopen
+from isthmus.store import Progress, Store
+
+
+class Personal:
+    """One client's personal model: call it on inputs [B, ...] as the network wants them."""
+
+    def __init__(self, setting: Setting, i: int, at: Tensor, w: Tensor):
+        self.i = i
+        self.at = at.tolist()  # its place on the method's path; empty where there is none
+        self.w = w  # [P]
+        self._setting = setting
+
+    def __call__(self, x: Any) -> Tensor:
+        """Gives logits [B, C]."""
+        with torch.no_grad():
+            return self._setting.task.model.logits(self.w, torch.as_tensor(x))
+
+    def module(self) -> nn.Module:
+        """Builds it as a plain module."""
+        return self._setting.task.model.load(self.w)
+
+    def top1(self, split: str = "test") -> float:
+        """Measures its accuracy on a part of the client's own data."""
+        x, y = self._setting.federation.part(self.i, split)
+        with one_thread():
+            return float((self(x).argmax(1) == y).double().mean())
+
+
+class Opened:
+    """A run that is open; close it, or use it in a `with` block, to let others in."""
+
+    def __init__(self, experiment: Experiment, setting: Setting, store: Store):
+        self.experiment = experiment
+        self.setting = setting
+        self.progress: Progress = store.progress
+        self._store = store
+
+    def __len__(self) -> int:
+        return len(self.setting.federation)
+
+    def __enter__(self) -> "Opened":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets others in."""
+        self._store.leave()
+
+    def client(self, i: int) -> Personal:
+        """Gives client i's personal model."""
+        return next(self.clients([i]))
+
+    def clients(self, ids: Sequence[int] | None = None) -> Iterator[Personal]:
+        """Yields the personal models of these clients, or of all of them, one at a time."""
+        for i in range(len(self)) if ids is None else ids:
+            if not 0 <= i < len(self):
+                raise IndexError(f"no client {i}; the run has clients 0 to {len(self) - 1}")
+            taken = Takeout(self.setting, self.progress, i)
+            with one_thread():
+                self.setting.method.evaluate(self.progress.server, taken)
+            yield Personal(self.setting, i, *taken.model)
+
+    def adapt(self, data: Federation, shots: Sequence[int | None] = SHOTS) -> list[Newcomers]:
+        """Lets clients that took part in no round join the finished run."""
+        return adapt(self.setting, self.progress, data, shots)
+
+
+def open(
+    path: Path | str,
+    *,
+    data: Federation | None = None,
+    model: Callable[[], nn.Module] | None = None,
+    data_root: Path | str = "data",
+) -> Opened:
+    """Opens a run; own data and an own model are given as they were to `federate`."""
+    return Opened(*reopen(path, None, data, model, Path(data_root)))
+
+
+class Takeout(Clients):
+    """Stands in for the cohort of an evaluation, and takes one client's personal model out."""
+
+    def __init__(self, setting: Setting, progress: Progress, i: int):
+        Clients.__init__(self, [i], Round(setting, progress.t - 1, progress.own))
+        self.model = Point(torch.zeros(0), torch.zeros(0))
+
+    def score(self, common: Tensor | None, *shared: State, each: State = None) -> Evaluation:
+        """Takes the model instead of scoring it."""
+        setting = self._round.setting
+
+        def deployed(client: Client, own: State, *received: State) -> Point:
+            model = setting.method.personal(client, own, *received)
+            return model if isinstance(model, Point) else Point(model.new_zeros(0), model)
+
+        choice = one_for_all(self.all, shared, each)
+        mine = None if each is None else tree.map(lambda rows: rows[self.ids], each)
+        (self.model,) = self.visit(deployed, shared, mine, choice)
+        return Evaluation((), None)
+
+
+def export(opened: Opened, folder: Path, ids: Sequence[int] | None = None) -> Iterator[Path]:
+    """Writes clients' personal models, each with a card; yields the cards' paths."""
+    experiment, setting = opened.experiment, opened.setting
+    for personal in opened.clients(ids):
+        n, *_ = setting.federation.sizes(personal.i)
+        splits = splits_of(setting)
+        card = {
+            "client": personal.i,
+            "method": dict(experiment.method),
+            "at": [round(number, 6) for number in personal.at],
+            "selection": experiment.selection if has_path(setting) else None,
+            "chosen_on_test_data": has_path(setting) and experiment.selection.startswith("oracle"),
+            "top1": {split: personal.top1(split) for split in splits},
+            "train_examples": n,
+            "model": dict(experiment.model),
+            "shape": list(setting.federation.shape),
+            "classes": setting.federation.classes,
+            "scale": setting.federation.arrays.scale,
+            "rounds": opened.progress.t,
+            "experiment": hashlib.sha256(experiment.toml().encode()).hexdigest()[:16],
+            "federation": setting.federation.digest(),
+            "isthmus": version("isthmus"),
+        }
+        yield save(personal.module(), card, folder, f"client-{personal.i}")
