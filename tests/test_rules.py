@@ -50,6 +50,7 @@ ALLOWED: dict[str, set[str]] = {
         "task",
         "vault",
     },
+    "estimate": {"cohort", "engines", "errors", "experiment", "tree"},
     "joining": {"client", "cohort", "data", "engines", "method", "store"},
     "opened": {
         "client",
@@ -68,6 +69,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {
         "data",
         "errors",
+        "estimate",
         "experiment",
         "joining",
         "opened",

@@ -313,13 +313,18 @@ def _unused(path: Path) -> Path:
 
 
 def _train(experiment: "Experiment", out: Path, data_root: Path, sync: str = "round") -> "Run":
+    from isthmus import terminal
+    from isthmus.estimate import estimate, refuse_what_cannot_fit
     from isthmus.rounds import prepare
     from isthmus.store import Store
 
     if sync not in ("round", "system"):
         raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
     experiment, setting = prepare(experiment, None, None, data_root)
+    needed = estimate(experiment, setting)
+    refuse_what_cannot_fit(needed, out)
     store = Store.create(out, setting, experiment.toml(), sync)  # type: ignore[arg-type]
+    terminal.foretell(experiment, needed)
     return _go_on(experiment, setting, store, out)
 
 

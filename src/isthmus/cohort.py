@@ -1,6 +1,6 @@
 """The cohort of a round, as the server's side of a method sees it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +16,8 @@ from isthmus.errors import IsthmusError
 from isthmus.method import Method, State
 from isthmus.metrics.score import Figures, Tally, figures, tally
 from isthmus.task import Task
+
+BLOCK = 256  # clients whose scores are summed up at a time
 
 ClientFunction = Callable[..., Any]  # f(client, own, *received)
 
@@ -139,7 +141,8 @@ class Clients:
         round.down += len(self.ids) * tree.nbytes(shared)
         round.down += 0 if each is None else tree.nbytes(each)
         replies = {}
-        for i, (own, reply) in round.setting.engine.run(round.setting, call, self._requests(each)):
+        requests = self._requests(each, range(len(self.ids)))
+        for i, (own, reply) in round.setting.engine.run(round.setting, call, requests):
             self._check(i, f, own, reply)
             if own != ():
                 round.changed[i] = own
@@ -165,27 +168,30 @@ class Clients:
         names = ["personal", *(["shared"] if common is not None else [])]
         names += ["path"] if path else []
         choice = one_for_all(self.all, shared, each)
-        measured = self.all.visit(everything, shared, each, choice)
+        measured = self.all.visits(everything, shared, each, choice)
         return Evaluation(tuple(scores_of(names, splits, measured)), self._on_server(common))
 
-    def visit(
+    def visits(
         self,
         f: ClientFunction,
         shared: tuple[State, ...],
         each: State,
         choice: int | None,
         purpose: str = "evaluate",
-    ) -> list[Any]:
-        """Runs f(client, own, *shared) for every client, changing nothing; gives the results."""
+    ) -> Iterator[list[Any]]:
+        """Runs f(client, own, *shared) for all clients, and changes nothing; yields results."""
         round = self._round
         call = Call(f, shared, self.t, purpose, 0, choice)
-        found = dict(round.setting.engine.run(round.setting, call, self._requests(each)))
-        return [found[i] for i in self.ids]
+        for start in range(0, len(self.ids), BLOCK):
+            span = range(start, min(start + BLOCK, len(self.ids)))
+            requests = self._requests(each, span)
+            found = dict(round.setting.engine.run(round.setting, call, requests))
+            yield [found[self.ids[k]] for k in span]
 
-    def _requests(self, each: State) -> Iterator[Request]:
-        for k, i in enumerate(self.ids):
+    def _requests(self, each: State, span: range) -> Iterator[Request]:
+        for k in span:
             message = () if each is None else (tree.row(each, k),)
-            yield Request(i, self._round.own(i), message)
+            yield Request(self.ids[k], self._round.own(self.ids[k]), message)
 
     def _check(self, i: int, f: ClientFunction, own: State, reply: State) -> None:
         if not tree.finite((own, reply)):
@@ -226,12 +232,21 @@ def measure(client: Client, model: Tensor | Point | None, splits: tuple[str, ...
 
 
 def scores_of(
-    names: Sequence[str], splits: tuple[str, ...], measured: list[Any]
+    names: Sequence[str], splits: tuple[str, ...], measured: Iterable[list[Any]]
 ) -> Iterator[Score]:
-    """Turns what `measure` gave for each client and each of the named models into scores."""
-    for model, (at, sums) in zip(names, tree.stack(measured), strict=True):
-        for split, part in zip(splits, sums, strict=True):
-            yield Score(model, split, at.double().numpy(), figures(part))
+    """Turns what `measure` gave for each client and each of the named models into scores.
+
+    The sums of a block are divided before the next block is visited: they are much larger.
+    """
+    blocks = [
+        [(at.double().numpy(), [figures(part) for part in sums]) for at, sums in tree.stack(block)]
+        for block in measured
+    ]
+    for m, model in enumerate(names):
+        at = np.concatenate([block[m][0] for block in blocks])
+        for s, split in enumerate(splits):
+            columns = zip(*(block[m][1][s] for block in blocks), strict=True)
+            yield Score(model, split, at, Figures(*(np.concatenate(column) for column in columns)))
 
 
 def one_for_all(everyone: Clients, shared: tuple[State, ...], each: State) -> int | None:
@@ -250,7 +265,7 @@ def one_for_all(everyone: Clients, shared: tuple[State, ...], each: State) -> in
     def along(client: Client, own: State, *received: State) -> Any:
         return (measure(client, method.path(client, own, *received), splits),)
 
-    measured = everyone.visit(along, shared, each, None)
+    measured = everyone.visits(along, shared, each, None)
     found = {score.split: score.figures for score in scores_of(["path"], splits, measured)}
     if selection == "common":
         return int(found["validation"].loss.mean(0).argmin())

@@ -78,12 +78,12 @@ class Joining(Clients):
             return models if common is None else (*models, measure(client, common, splits))
 
         names = ["newcomer"] if common is None else ["newcomer", "shared"]
-        measured = self.visit(joined, shared, None, None, purpose="join")
+        measured = self.visits(joined, shared, None, None, purpose="join")
         return Evaluation(tuple(scores_of(names, splits, measured)), None)
 
-    def _requests(self, each: State) -> Iterator[Request]:
+    def _requests(self, each: State, span: range) -> Iterator[Request]:
         setting = self._round.setting
-        for i in self.ids:
+        for i in span:
             yield Request(i, setting.method.own(setting.task, self._taken + i), ())
 
 

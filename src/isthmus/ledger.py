@@ -14,7 +14,7 @@ import csv
 import io
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,34 +53,26 @@ class Ledger:
     def __init__(self, path: Path, experiment: str, federation: Federation):
         self._path = path
         self._head = "".join(f"# {line}".rstrip() + "\n" for line in experiment.splitlines())
-        with self._table("federation.csv", FEDERATION) as table:
-            table.write(_text(_describe(federation)))
-        self._rounds = self._table("rounds.csv", Cost._fields)
-        self._clients = self._table("clients.csv", CLIENTS)
+        self._begin("federation.csv", FEDERATION, _text(_describe(federation)))
+        self._begin("rounds.csv", Cost._fields)
+        self._begin("clients.csv", CLIENTS)
 
     def add(self, rows: Rows) -> None:
         """Adds one round's rows."""
-        for table, text in ((self._clients, rows.clients), (self._rounds, rows.rounds)):
-            table.write(text)
-            table.flush()
+        for name, text in (("clients.csv", rows.clients), ("rounds.csv", rows.rounds)):
+            # Opened for each round: a full disk shows here, and closing has nothing left to write.
+            with (self._path / name).open("a", newline="") as table:
+                table.write(text)
 
     def newcomers(self, found: Iterable[tuple[int | None, tuple[Score, ...]]]) -> None:
         """Writes how clients did that took part in no round."""
-        with self._table("newcomers.csv", NEWCOMERS) as table:
-            for shots, scores in found:
-                places = _places("all" if shots is None else shots, scores)
-                table.write(_text(places))
+        places = (
+            _text(_places("all" if shots is None else shots, scores)) for shots, scores in found
+        )
+        self._begin("newcomers.csv", NEWCOMERS, "".join(places))
 
-    def close(self) -> None:
-        """Closes the files."""
-        self._rounds.close()
-        self._clients.close()
-
-    def _table(self, name: str, columns: tuple[str, ...]) -> TextIO:
-        file = (self._path / name).open("w", newline="")
-        file.write(self._head + _text([columns]))
-        file.flush()
-        return file
+    def _begin(self, name: str, columns: tuple[str, ...], text: str = "") -> None:
+        (self._path / name).write_text(self._head + _text([columns]) + text, newline="")
 
 
 def rows(cost: Cost, evaluation: Evaluation | None) -> Rows:

@@ -129,7 +129,7 @@ class Takeout(Clients):
 
         choice = one_for_all(self.all, shared, each)
         mine = None if each is None else tree.map(lambda rows: rows[self.ids], each)
-        (self.model,) = self.visit(deployed, shared, mine, choice)
+        ((self.model,),) = self.visits(deployed, shared, mine, choice)
         return Evaluation((), None)
 
 

@@ -23,9 +23,10 @@ from isthmus.cohort import Evaluation, Score, Setting
 from isthmus.errors import IsthmusError
 from isthmus.ledger import Cost, Ledger, Rows, rows
 from isthmus.method import State
-from isthmus.vault import Sync, Vault
+from isthmus.vault import Sync, Vault, blank, writing
 
 STATE = "state.lmdb"
+LOCK = "state.lock"
 
 
 class Progress(NamedTuple):
@@ -83,12 +84,17 @@ class Store:
         if b"progress" not in self._vault:
             server = self._setting.method.init(self._setting.task)
             changes |= {b"server": tree.pack(server), b"progress": b"0"}
-        self._vault.write(changes)
-        (self._path / "experiment.toml").write_text(experiment)
-        self._ledger = Ledger(self._path, experiment, self._setting.federation)
-        for record in self._records():
-            self._add(record)
-        self._summarise("running", {})
+        try:
+            self._vault.write(changes)
+            with writing(self._path):
+                _replace(self._path / "experiment.toml", experiment)
+                self._ledger = Ledger(self._path, experiment, self._setting.federation)
+            for record in self._records():
+                self._add(record)
+            self._summarise("running", {})
+        except BaseException:
+            self.leave()
+            raise
 
     @classmethod
     def create(cls, path: Path, setting: Setting, experiment: str, sync: Sync = "round") -> "Store":
@@ -127,26 +133,28 @@ class Store:
 
     def _add(self, record: Rows) -> None:
         assert self._ledger is not None  # it was started
-        self._ledger.add(record)
+        with writing(self._path):
+            self._ledger.add(record)
         self._seconds += sum(float(number) for number in record.rounds.split(",")[-2:])
 
     def welcome(self, newcomers: Sequence[tuple[int | None, tuple[Score, ...]]]) -> None:
         """Writes how newcomers did: (examples they trained on, scores)."""
         assert self._ledger is not None  # it was started
-        self._ledger.newcomers(newcomers)
+        with writing(self._path):
+            self._ledger.newcomers(newcomers)
 
     def close(self, status: str) -> None:
         """Writes how the run stands, and lets others in."""
-        progress = self.progress
-        seconds = round(self._seconds, 3)
-        ended = {"rounds": progress.t, "digest": digest_of(progress), "seconds": seconds}
-        self._summarise(status, ended)
-        self.leave()
+        try:
+            progress = self.progress
+            seconds = round(self._seconds, 3)
+            ended = {"rounds": progress.t, "digest": digest_of(progress), "seconds": seconds}
+            self._summarise(status, ended)
+        finally:
+            self.leave()
 
     def leave(self) -> None:
         """Lets others in."""
-        if self._ledger is not None:
-            self._ledger.close()
         self._vault.close()
 
     def _records(self) -> Iterator[Rows]:
@@ -157,9 +165,8 @@ class Store:
     def _summarise(self, status: str, figures: Mapping[str, Any]) -> None:
         versions = {"isthmus": version("isthmus"), "torch": version("torch")}
         summary = {"status": status, **figures, "federation": self._federation, **versions}
-        draft = self._path / "summary.json.part"
-        draft.write_text(json.dumps(summary, indent=2) + "\n")
-        draft.replace(self._path / "summary.json")
+        with writing(self._path):
+            _replace(self._path / "summary.json", json.dumps(summary, indent=2) + "\n")
 
 
 class Own(Mapping[int, State]):
@@ -246,8 +253,21 @@ def _differences(about: bytes | None, federation: str) -> Iterator[str]:
             )
 
 
+def _replace(path: Path, text: str) -> None:
+    """Writes a file that is there whole or not at all."""
+    draft = path.with_name(f"{path.name}.part")
+    draft.write_text(text)
+    draft.replace(path)
+
+
+def _unused(path: Path) -> bool:
+    """Tells whether a directory holds nothing, or a run that was killed before it began."""
+    names = {file.name for file in path.iterdir()}
+    return names <= {STATE, LOCK} and (STATE not in names or blank(path / STATE))
+
+
 def _refuse_existing(path: Path, experiment: str) -> None:
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+    if not path.exists() or (path.is_dir() and _unused(path)):
         return
     if not (path / STATE).is_file():
         raise IsthmusError(
@@ -257,7 +277,7 @@ def _refuse_existing(path: Path, experiment: str) -> None:
     try:
         before = (path / "experiment.toml").read_text()
     except OSError:
-        before = ""
+        before = experiment  # it was killed before it wrote them
     if before == experiment:
         raise IsthmusError(
             f"{path} holds this run already; expected a new directory; go on with: "

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from isthmus.estimate import Estimate
     from isthmus.experiment import Experiment
     from isthmus.rounds import Done
 
@@ -51,6 +52,20 @@ def progress(experiment: "Experiment", done: int = 0) -> Iterator[Show]:
                 bar.update(task, figures=figures(experiment, done))
 
         yield show
+
+
+def foretell(experiment: "Experiment", needed: "Estimate") -> None:
+    """Says what a run will need."""
+    minutes, seconds = divmod(round(needed.seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    lasts = f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+    print(
+        f"{experiment.method['name']}: {experiment.rounds} rounds; estimate: {lasts}, "
+        f"{needed.ram_bytes / 1e6:,.0f} MB of memory, {needed.disk_bytes / 1e6:,.0f} MB on disk, "
+        f"{needed.wire_bytes / 1e6:,.0f} MB between clients and server",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def figures(experiment: "Experiment", done: "Done") -> str:

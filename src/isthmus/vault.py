@@ -1,20 +1,27 @@
 """Bytes by key in one file, changed by whole transactions, and checked when they are read.
 
 The file is an LMDB environment. A process that dies at any instant leaves the last transaction that
-was committed. A value that a failing disk has changed is noticed by its checksum, a file that was
-cut short by its size, a tree whose pages were damaged by a walk over all keys in a process of its
-own, since such a tree can crash whoever walks it.
+was committed. What a failing disk or a careless copy did to the file is found out in three ways:
+
+- Before LMDB sees the file, `lmdb.verify` reads its tree, since a damaged one can crash whoever
+  walks it.
+- Every entry begins with a checksum of its key and its value, compared whenever it is read.
+- One entry holds the sum of all entries' checksums, compared when the file is opened: an entry that
+  is missing, or older than the rest, is noticed though nobody reads it.
 """
 
+import errno
 import os
-import subprocess
 import sys
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import lmdb
+from lmdb.verify import VerifyError, verify
 
 from isthmus.errors import IsthmusError
 
@@ -22,6 +29,8 @@ Sync = Literal["round", "system"]
 
 FORMAT = b"isthmus vault 1"
 FORMAT_KEY = b"format"
+SUM_KEY = b"sum"
+SEAL = 4  # bytes before every value: its checksum
 SMALLEST_MAP = 64 * 2**20  # bytes; doubled whenever it is full
 
 
@@ -34,53 +43,59 @@ class Vault:
 
     def __init__(self, path: Path, *, new: bool = False, sync: Sync = "round"):
         self._path = path
+        self._closed = False
         self._guard = _lock(path)
         try:
             if not new:
                 _inspect(path)
-            size = max(SMALLEST_MAP, 2 * path.stat().st_size if path.exists() else 0)
-            self._environment = _opened(path, map_size=size, sync=sync == "round")
-            self._closed = False
-            if new:
-                self.write({FORMAT_KEY: FORMAT})
+            elif path.exists() and not blank(path):
+                raise IsthmusError(
+                    f"{path} is there already; expected a new one, so that nothing is lost; name "
+                    "another directory with --out"
+                )
+            self._environment = _opened(path, sync)
         except BaseException:
             self._guard.close()
+            raise
+        try:
+            if not new:
+                self._audit()
+        except BaseException:
+            self.close()
             raise
 
     def read(self, key: bytes) -> bytes | None:
         """Gives the value of a key, if there is one."""
-        with self._begin(buffers=True) as transaction:
+        with self._reading() as transaction:
             sealed = transaction.get(key)
-            return None if sealed is None else _unsealed(bytes(sealed), key, self._path)
+            return None if sealed is None else _unsealed(key, sealed, self._path)
 
     def write(self, changes: Mapping[bytes, bytes]) -> None:
         """Writes all changes, or, if that fails, none."""
         while True:
             try:
-                with self._begin(write=True) as transaction:
-                    for key, value in changes.items():
-                        transaction.put(key, _sealed(value))
+                with self._begin(write=True, buffers=True) as transaction:
+                    _put(transaction, changes, self._path)
                 return
             except lmdb.MapFullError:
-                self._environment.set_mapsize(2 * self._environment.info()["map_size"])
+                self._grow()
             except lmdb.Error as error:
-                raise IsthmusError(
-                    f"{self._path} cannot be written ({error}); expected room on the disk; make "
-                    "some and resume: what was committed before is kept"
-                ) from None
+                raise _unwritable(self._path, error) from None
 
     def keys(self, prefix: bytes) -> Iterator[bytes]:
-        """Yields the keys that begin with a prefix, in order."""
-        with self._begin() as transaction, transaction.cursor() as cursor:
+        """Finds the keys that begin with a prefix, in order."""
+        found = []
+        with self._reading() as transaction, transaction.cursor() as cursor:
             if cursor.set_range(prefix):
-                for found in cursor.iternext(keys=True, values=False):
-                    key = bytes(found)
+                for view in cursor.iternext(keys=True, values=False):
+                    key = bytes(view)
                     if not key.startswith(prefix):
-                        return
-                    yield key
+                        break
+                    found.append(key)
+        return iter(found)  # all at once: the map cannot grow while somebody is reading
 
     def __contains__(self, key: bytes) -> bool:
-        with self._begin(buffers=True) as transaction:
+        with self._reading() as transaction:
             return transaction.get(key) is not None
 
     def nbytes(self) -> int:
@@ -98,58 +113,132 @@ class Vault:
             raise RuntimeError(f"{self._path.parent} was closed; open it with isthmus.open")
         return self._environment.begin(**how)
 
+    @contextmanager
+    def _reading(self) -> Iterator[lmdb.Transaction]:
+        try:
+            with self._begin(buffers=True) as transaction:
+                yield transaction
+        except lmdb.Error as error:
+            raise _unusable(self._path, str(error)) from None
 
-def walk(path: str) -> None:
-    """Reads every key, so that damage shows: by an exception, or by the death of the process."""
-    environment = _opened(Path(path), readonly=True, create=False)
-    with environment.begin(buffers=True) as transaction, transaction.cursor() as cursor:
-        for key in cursor.iternext(keys=True, values=False):
-            bytes(key)
-        sealed = transaction.get(FORMAT_KEY)
-        if sealed is None:
-            raise lmdb.Error("it is another program's")
-        found = _unsealed(bytes(sealed), FORMAT_KEY, Path(path))
+    def _grow(self) -> None:
+        try:
+            self._environment.set_mapsize(2 * self._environment.info()["map_size"])
+        except (lmdb.Error, MemoryError, OverflowError) as error:
+            raise _unwritable(self._path, error) from None
+
+    def _audit(self) -> None:
+        """Compares the sum; reads small values on the way, which lie among the tree's own bytes."""
+        if not self._environment.stat()["entries"]:
+            raise _unbegun(self._path)
+        found = self.read(FORMAT_KEY)
+        if found is None:
+            raise _unusable(self._path, "it is another program's")
         if found != FORMAT:
-            raise lmdb.Error(f"it is of the format {found.decode(errors='replace')!r}")
+            raise _unusable(self._path, f"it is of the format {found.decode(errors='replace')!r}")
+        total = 0
+        with self._reading() as transaction, transaction.cursor() as cursor:
+            page = self._environment.stat()["psize"]
+            for view, sealed in cursor:
+                key, seal = bytes(view), bytes(sealed[:SEAL])
+                if bytes((transaction.get(key) or b"")[:SEAL]) != seal:
+                    raise _unusable(self._path, f"{_shown(key)} is not where it is looked for")
+                if len(sealed) < page:
+                    _unsealed(key, sealed, self._path)
+                total += 0 if key == SUM_KEY else _term(key, seal)
+        if self.read(SUM_KEY) != _written(total):
+            raise _unusable(self._path, "its entries are not those of one time")
+
+
+def blank(path: Path) -> bool:
+    """Tells whether nothing was ever committed to a file: whoever made it was killed before."""
+    if path.stat().st_size == 0:
+        return True
+    try:
+        _inspect(path)
+        environment = _opened(path, "round", readonly=True)
+    except IsthmusError:
+        return False
+    empty = environment.stat()["entries"] == 0
+    environment.close()
+    return empty
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Makes one line of a full disk, and of all else that keeps files from being written."""
+    try:
+        yield
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: Exception) -> IsthmusError:
+    reason = getattr(error, "strerror", None) or error
+    return IsthmusError(
+        f"{path} cannot be written ({reason}); expected room on the disk; make some and resume: "
+        "what was committed before is kept"
+    )
+
+
+def _unusable(path: Path, reason: str) -> IsthmusError:
+    return IsthmusError(
+        f"{path} cannot be used ({reason}); expected a whole file of the format "
+        f"{FORMAT.decode()!r}; restore it from a copy, or start the run anew"
+    )
+
+
+def _unbegun(path: Path) -> IsthmusError:
+    return IsthmusError(
+        f"{path} holds nothing: its run was stopped before it began; expected one that began; "
+        "start it anew with isthmus run"
+    )
 
 
 def _inspect(path: Path) -> None:
     if not path.is_file():
         raise IsthmusError(f"no {path}; expected the state of a run; name a run's directory")
-    code = f"from isthmus.vault import walk; walk({str(path)!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    if done.returncode:
-        told = done.stderr.strip().splitlines()
-        reason = (
-            told[-1].split(": ", 1)[-1] if told else f"reading it ends in signal {-done.returncode}"
-        )
-        raise IsthmusError(
-            f"{path} cannot be used ({reason}); expected a whole file of the format "
-            f"{FORMAT.decode()!r}; restore it from a copy, or start the run anew"
-        )
-
-
-def _opened(path: Path, **how: Any) -> lmdb.Environment:
+    if path.stat().st_size == 0:
+        raise _unbegun(path)
     try:
-        environment = lmdb.open(str(path), subdir=False, lock=False, max_dbs=0, **how)
+        problems = verify(str(path), subdir=False)  # type: ignore[no-untyped-call]
+    except VerifyError as error:
+        problems = [str(error)]
+    except OSError as error:
+        problems = [error.strerror or str(error)]
+    if problems:
+        raise _unusable(path, problems[0])
+
+
+def _opened(path: Path, sync: Sync, **how: Any) -> lmdb.Environment:
+    size = max(SMALLEST_MAP, 2 * path.stat().st_size if path.exists() else 0)
+    try:
+        environment = lmdb.open(
+            str(path),
+            subdir=False,
+            lock=False,
+            max_dbs=0,
+            map_size=size,
+            sync=sync == "round",
+            **how,
+        )
     except lmdb.Error as error:
-        if how.get("readonly"):
-            raise
         raise IsthmusError(
             f"{path} cannot be opened ({error}); expected a file to write; check the directory"
         ) from None
+    held = path.stat().st_size
     used = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-    if path.stat().st_size < used and environment.stat()["entries"]:
+    if held < used:
         environment.close()
-        raise lmdb.CorruptedError(f"it holds {path.stat().st_size} of its {used} bytes")
+        raise _unusable(path, f"it holds {held} of its {used} bytes")
     return environment
 
 
-def _lock(path: Path) -> IO[str]:
+def _lock(path: Path) -> IO[bytes]:
     """Takes a lock that ends with the process that holds it, however that ends."""
     name = path.with_suffix(".lock")
     try:
-        file = name.open("a+")
+        file = name.open("ab+", buffering=0)
     except OSError as error:
         raise IsthmusError(
             f"{name} cannot be written ({error.strerror}); expected a directory to write into; "
@@ -157,21 +246,26 @@ def _lock(path: Path) -> IO[str]:
         ) from None
     try:
         _take(file)
-    except OSError:
+    except OSError as error:
         file.seek(0)
-        holder = file.read().strip() or "another process"
+        holder = file.read().decode(errors="replace").strip() or "unknown"
         file.close()
+        if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
+            raise IsthmusError(
+                f"{name} cannot be locked ({error.strerror}); expected a disk that knows locks; "
+                "name a directory on another one with --out"
+            ) from None
         raise IsthmusError(
             f"{path.parent} is in use by process {holder}; expected one at a time; wait until it "
             "has ended, or stop it"
         ) from None
-    file.truncate(0)
-    file.write(str(os.getpid()))
-    file.flush()
+    with suppress(OSError):  # the lock holds also where a full disk has no room for the number
+        file.truncate(0)
+        file.write(str(os.getpid()).encode())
     return file
 
 
-def _take(file: IO[str]) -> None:
+def _take(file: IO[bytes]) -> None:
     if sys.platform == "win32":
         import msvcrt
 
@@ -183,15 +277,39 @@ def _take(file: IO[str]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _sealed(value: bytes) -> bytes:
-    return zlib.crc32(value).to_bytes(4, "little") + value
+def _put(transaction: lmdb.Transaction, changes: Mapping[bytes, bytes], path: Path) -> None:
+    """Writes entries and carries their checksums over into the sum."""
+    before = transaction.get(SUM_KEY)
+    if before is None:
+        total, changes = 0, {FORMAT_KEY: FORMAT, **changes}
+    else:
+        total = int.from_bytes(_unsealed(SUM_KEY, before, path), "little")
+    for key, value in changes.items():
+        old = transaction.get(key)
+        total -= 0 if old is None else _term(key, bytes(old[:SEAL]))
+        total += _term(key, _seal(key, value))
+        transaction.put(key, _seal(key, value) + value)
+    transaction.put(SUM_KEY, _seal(SUM_KEY, _written(total)) + _written(total))
 
 
-def _unsealed(sealed: bytes, key: bytes, path: Path) -> bytes:
-    value = sealed[4:]
-    if zlib.crc32(value).to_bytes(4, "little") != sealed[:4]:
-        raise IsthmusError(
-            f"{path} is damaged at {key.decode(errors='replace')!r}: its checksum is wrong; "
-            "expected what was written; restore it from a copy, or start the run anew"
-        )
+def _seal(key: bytes, value: bytes | memoryview) -> bytes:
+    return zlib.crc32(value, zlib.crc32(key)).to_bytes(SEAL, "little")
+
+
+def _unsealed(key: bytes, sealed: bytes | memoryview, path: Path) -> bytes:
+    value = bytes(sealed[SEAL:])
+    if _seal(key, value) != sealed[:SEAL]:
+        raise _unusable(path, f"the checksum of {_shown(key)} is wrong")
     return value
+
+
+def _term(key: bytes, seal: bytes) -> int:
+    return int.from_bytes(blake2b(key + seal, digest_size=16).digest(), "little")
+
+
+def _written(total: int) -> bytes:
+    return (total % 2**128).to_bytes(16, "little")
+
+
+def _shown(key: bytes) -> str:
+    return repr(key.decode(errors="replace"))

@@ -1,0 +1,200 @@
+"""Asks what a round costs with many clients: `python -m benchmarks.scale --clients 1000 100000`.
+
+SuPerFed-MM mixes from the first round on, with TwoNN (199,210 parameters), five clients a round, ten
+epochs of batches of ten. A client's 60 examples are drawn, when they are looked at, from its own
+stream out of 60,000 synthetic ones of the shape of MNIST, so that clients cost nothing by
+themselves. Each number of clients has a process of its own, which writes to disk as any run does;
+they take turns round by round, so that only one computes at a time and both see the same machine.
+
+A round is training, commit and reading the state back. Evaluation visits all clients and is linear
+in their number: it is timed where there are at most 1000 of them.
+"""
+
+import argparse
+import json
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from isthmus import Experiment, Federation, streams
+from isthmus.cohort import Clients, Round
+from isthmus.data.federation import Parts
+from isthmus.data.sources.arrays import Arrays
+from isthmus.rounds import advance, prepare
+from isthmus.store import STATE, Store
+from isthmus.vault import Vault
+
+POOL, FEATURES, CLASSES = 60_000, 784, 10
+TRAIN, VALIDATION, TEST = 44, 4, 12  # of 60
+EVALUATED = 1000  # clients, at most
+
+
+class Drawn(Sequence[Parts]):
+    """The parts of N clients, drawn when they are looked at."""
+
+    def __init__(self, clients: int):
+        self._clients = clients
+
+    def __len__(self) -> int:
+        return self._clients
+
+    def __getitem__(self, i: Any) -> Any:
+        if not 0 <= i < self._clients:
+            raise IndexError(i)
+        rows = streams.stream(0, "rows", i).choice(POOL, TRAIN + VALIDATION + TEST, replace=False)
+        train, validation, test = np.split(rows, [TRAIN, TRAIN + VALIDATION])
+        return Parts(np.sort(train), np.sort(validation), np.sort(test))
+
+
+def federation(clients: int) -> Federation:
+    """Makes many clients of one pool."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(256, size=(POOL, FEATURES), dtype=np.uint8)
+    y = rng.integers(CLASSES, size=POOL)
+    arrays = Arrays(x, y, x[:0], y[:0], CLASSES, scale=255.0)
+    return Federation(arrays, Drawn(clients), {"test": 0.2, "validation": 0.1})
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Gives the seconds of some work, and what it gave."""
+    began = time.perf_counter()
+    result = work()
+    return time.perf_counter() - began, result
+
+
+def tell(**figures: float) -> None:
+    """Writes figures for the process that asked."""
+    print(json.dumps(figures), flush=True)
+
+
+def serve(clients: int, rounds: int, folder: Path) -> None:
+    """Plays one round whenever a line comes in; then says what it took."""
+    data = federation(clients)
+    method = {"name": "superfed-mm", "start": 0.0}
+    wanted = Experiment(method=method, model="twonn", rounds=rounds, eval_every=0, data="own")
+    digest, _ = timed(data.digest)
+    prepared, (experiment, setting) = timed(lambda: prepare(wanted, data, None, Path(".")))
+    created, store = timed(lambda: Store.create(folder / "run", setting, experiment.toml()))
+    cohort, _ = timed(lambda: streams.cohort(0, 0, clients, 5))
+    tell(digest=digest, prepare=prepared, create=created, cohort=cohort)
+    torch.set_num_threads(1)
+    progress = store.progress
+    for _ in sys.stdin:
+        if progress.t == rounds:
+            break
+        trained, step = timed(lambda: advance(setting, progress, evaluate=False))
+        committed, _ = timed(lambda: store.commit(step))
+        read, progress = timed(lambda: store.progress)
+        tell(round=trained + committed + read, commit=committed)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    closed, _ = timed(lambda: store.close("stopped"))
+    disk = sum(path.stat().st_size for path in (folder / "run").iterdir())
+    opened, vault = timed(lambda: Vault(folder / "run" / STATE))
+    vault.close()
+    evaluated = 0.0
+    if clients <= EVALUATED:
+        store = Store(folder / "run", setting, Vault(folder / "run" / STATE))
+        everyone = Clients(range(clients), Round(setting, rounds, store.progress.own))
+        evaluated, _ = timed(lambda: setting.method.evaluate(store.progress.server, everyone))
+    tell(peak=peak, close=closed, disk=disk, open=opened, evaluate=evaluated)
+
+
+def ask(process: subprocess.Popen[str]) -> dict[str, float]:
+    """Asks a process for its next round, or for its last figures."""
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return answer(process)
+
+
+def answer(process: subprocess.Popen[str]) -> dict[str, float]:
+    """Reads what a process says next."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise SystemExit("scale: a process ended early")
+    figures: dict[str, float] = json.loads(line)
+    return figures
+
+
+def main() -> None:
+    """Lets the numbers of clients take turns, and prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=int, nargs="+", default=[1000, 100_000])
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    wanted = parser.parse_args()
+    if wanted.serve:
+        serve(wanted.clients[0], wanted.rounds + 1, wanted.serve)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        processes, starts = {}, {}
+        for clients in wanted.clients:
+            place = Path(folder, str(clients))
+            place.mkdir()
+            arguments = ["--clients", str(clients), "--rounds", str(wanted.rounds)]
+            processes[clients] = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.scale", *arguments, "--serve", str(place)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            starts[clients] = answer(processes[clients])
+        rounds: dict[int, list[dict[str, float]]] = {clients: [] for clients in processes}
+        for number in range(wanted.rounds + 1):
+            for clients, process in processes.items():
+                figures = ask(process)
+                if number:  # the first round warms up
+                    rounds[clients].append(figures)
+        ends = {clients: ask(process) for clients, process in processes.items()}
+        for process in processes.values():
+            process.communicate()
+    show(starts, rounds, ends)
+
+
+def show(
+    starts: dict[int, dict[str, float]],
+    rounds: dict[int, list[dict[str, float]]],
+    ends: dict[int, dict[str, float]],
+) -> None:
+    """Prints one column per number of clients, and the ratio of the last to the first."""
+    columns = {
+        clients: {
+            "round, seconds (median)": median(figures["round"] for figures in rounds[clients]),
+            "commit, seconds (median)": median(figures["commit"] for figures in rounds[clients]),
+            "cohort, seconds": starts[clients]["cohort"],
+            "peak memory, MB": ends[clients]["peak"] / 1e6,
+            "disk, MB": ends[clients]["disk"] / 1e6,
+            "digest of the data, seconds": starts[clients]["digest"],
+            "prepare, seconds": starts[clients]["prepare"],
+            "begin a run, seconds": starts[clients]["create"],
+            "close, seconds": ends[clients]["close"],
+            "open the state, seconds": ends[clients]["open"],
+            "evaluate all, seconds": ends[clients]["evaluate"],
+        }
+        for clients in starts
+    }
+    table = Table("", *(f"{clients:,} clients" for clients in columns), "ratio", box=None)
+    first, last = list(columns)[0], list(columns)[-1]
+    for name, value in columns[first].items():
+        values = [f"{column[name]:.4g}" if column[name] else "–" for column in columns.values()]
+        ratio = f"{columns[last][name] / value:.2f}" if value and columns[last][name] else "–"
+        table.add_row(name, *values, ratio)
+    print(f"{platform.machine()}, torch {torch.__version__}, {len(rounds[first])} rounds each")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
