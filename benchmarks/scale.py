@@ -1,8 +1,8 @@
 """Asks what a round costs with many clients: `python -m benchmarks.scale --clients 1000 100000`.
 
-SuPerFed-MM mixes from the first round on, with TwoNN (199,210 parameters), five clients a round, ten
-epochs of batches of ten. A client's 60 examples are drawn, when they are looked at, from its own
-stream out of 60,000 synthetic ones of the shape of MNIST, so that clients cost nothing by
+SuPerFed-MM mixes from the first round on, with TwoNN (199,210 parameters), five clients a round,
+ten epochs of batches of ten. A client's 60 examples are drawn, when they are looked at, from its
+own stream out of 60,000 synthetic ones of the shape of MNIST, so that clients cost nothing by
 themselves. Each number of clients has a process of its own, which writes to disk as any run does;
 they take turns round by round, so that only one computes at a time and both see the same machine.
 
@@ -94,10 +94,13 @@ def serve(clients: int, rounds: int, folder: Path) -> None:
     for _ in sys.stdin:
         if progress.t == rounds:
             break
-        trained, step = timed(lambda: advance(setting, progress, evaluate=False))
-        committed, _ = timed(lambda: store.commit(step))
-        read, progress = timed(lambda: store.progress)
-        tell(round=trained + committed + read, commit=committed)
+        began = time.perf_counter()
+        step = advance(setting, progress, evaluate=False)
+        trained = time.perf_counter()
+        store.commit(step)
+        committed = time.perf_counter()
+        progress = store.progress
+        tell(round=time.perf_counter() - began, commit=committed - trained)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     closed, _ = timed(lambda: store.close("stopped"))
     disk = sum(path.stat().st_size for path in (folder / "run").iterdir())
@@ -187,7 +190,7 @@ def show(
         for clients in starts
     }
     table = Table("", *(f"{clients:,} clients" for clients in columns), "ratio", box=None)
-    first, last = list(columns)[0], list(columns)[-1]
+    first, *_, last = [*columns, *columns]
     for name, value in columns[first].items():
         values = [f"{column[name]:.4g}" if column[name] else "–" for column in columns.values()]
         ratio = f"{columns[last][name] / value:.2f}" if value and columns[last][name] else "–"

@@ -1,10 +1,10 @@
 """Kills runs at random instants and resumes them: `python -m benchmarks.soak --kills 100`.
 
-Every run is a process that is killed with SIGKILL several times, resumed each time, and at last left
-to finish. Its digest and its tables must then be those of the same experiment in one piece; of
-rounds.csv, all but the seconds. A third of the kills fall anywhere in start-up, a third anywhere in
-the rounds, a third on the first write of a commit. A run that is killed before its first commit is
-started again in the same directory. Ends with exit code 1 if anything differs.
+Every run is a process that is killed with SIGKILL several times, resumed each time, and at last
+left to finish. Its digest and its tables must then be those of the same experiment in one piece; of
+rounds.csv, all but the seconds. A third of the kills are aimed anywhere at start-up, a third
+anywhere at the rounds, a third at the first write of a commit. A run that is killed before its
+first commit is started again in the same directory. Ends with exit code 1 if anything differs.
 """
 
 import argparse
