@@ -44,10 +44,13 @@ class Run(NamedTuple):
 
     @property
     def evaluation(self) -> Evaluation:
-        """The evaluation after the last round."""
-        last = self.rounds[-1].evaluation
-        assert last is not None  # the last round is always followed by one
-        return last
+        """The last evaluation that this process made."""
+        for done in reversed(self.rounds):
+            if done.evaluation is not None:
+                return done.evaluation
+        raise RuntimeError(
+            "this process evaluated nothing; the run's clients.csv has what others did"
+        )
 
     def _choice(self) -> str:
         if not any(score.model == "path" for score in self.evaluation.scores):
@@ -56,6 +59,9 @@ class Run(NamedTuple):
         return f"; path point by {rule}{', on TEST data' if rule.startswith('oracle') else ''}"
 
     def __repr__(self) -> str:
+        name, t = self.experiment.method["name"], self.progress.t
+        if not any(done.evaluation for done in self.rounds):
+            return f"<{name} after {t} rounds; digest {self.digest}>"
         scores = self.evaluation.scores
         means = [
             f"{score.model} {score.figures.top1.mean():.2%}"
@@ -63,7 +69,7 @@ class Run(NamedTuple):
             if score.split == "test" and score.model != "path"
         ]
         return (
-            f"<{self.experiment.method['name']} after {self.progress.t} rounds: mean top-1 over "
+            f"<{name} after {t} rounds: mean top-1 over "
             f"{len(self.setting.federation)} clients' test parts: {', '.join(means)}"
             f"{self._choice()}; digest {self.digest}>"
         )
@@ -128,6 +134,10 @@ def reopen(
         experiment, setting = prepare(experiment, data, model, data_root)
         _may_extend(setting, before.rounds, experiment.rounds, rounds_of(vault, path))
         store = Store(path, setting, vault)
+        if experiment.rounds != before.rounds:
+            store.notes.append(
+                f"{experiment.rounds} rounds instead of {before.rounds}; nothing that is done changes"
+            )
     except BaseException:
         vault.close()
         raise

@@ -5,9 +5,9 @@ was committed. What a failing disk or a careless copy did to the file is found o
 
 - Before LMDB sees the file, `lmdb.verify` reads its tree, since a damaged one can crash whoever
   walks it.
-- Every entry begins with a checksum of its key and its value, compared whenever it is read.
-- One entry holds the sum of all entries' checksums, compared when the file is opened: an entry that
-  is missing, or older than the rest, is noticed though nobody reads it.
+- Every value has a seal, a checksum of its key and itself, compared whenever it is read.
+- The sum of all seals is compared when the file is opened: a value that is missing, or older than
+  the rest, is noticed though nobody reads it.
 """
 
 import errno
@@ -29,8 +29,8 @@ Sync = Literal["round", "system"]
 
 FORMAT = b"isthmus vault 1"
 FORMAT_KEY = b"format"
-SUM_KEY = b"sum"
-SEAL = 4  # bytes before every value: its checksum
+SEAL = b"seal/"  # and the key that it belongs to
+SUM = b"sum"
 SMALLEST_MAP = 64 * 2**20  # bytes; doubled whenever it is full
 
 
@@ -67,15 +67,18 @@ class Vault:
     def read(self, key: bytes) -> bytes | None:
         """Gives the value of a key, if there is one."""
         with self._reading() as transaction:
-            sealed = transaction.get(key)
-            return None if sealed is None else _unsealed(key, sealed, self._path)
+            value, seal = transaction.get(key), transaction.get(SEAL + key)
+            if value is None and seal is None:
+                return None
+            self._compare(key, value, seal)
+            return bytes(value or b"")
 
     def write(self, changes: Mapping[bytes, bytes]) -> None:
         """Writes all changes, or, if that fails, none."""
         while True:
             try:
                 with self._begin(write=True, buffers=True) as transaction:
-                    _put(transaction, changes, self._path)
+                    _put(transaction, changes)
                 return
             except lmdb.MapFullError:
                 self._grow()
@@ -129,25 +132,36 @@ class Vault:
 
     def _audit(self) -> None:
         """Compares the sum; reads small values on the way, which lie among the tree's own bytes."""
-        if not self._environment.stat()["entries"]:
-            raise _unbegun(self._path)
-        found = self.read(FORMAT_KEY)
-        if found is None:
-            raise _unusable(self._path, "it is another program's")
-        if found != FORMAT:
-            raise _unusable(self._path, f"it is of the format {found.decode(errors='replace')!r}")
-        total = 0
         with self._reading() as transaction, transaction.cursor() as cursor:
-            page = self._environment.stat()["psize"]
-            for view, sealed in cursor:
-                key, seal = bytes(view), bytes(sealed[:SEAL])
-                if bytes((transaction.get(key) or b"")[:SEAL]) != seal:
+            status = self._environment.stat()
+            if not status["entries"]:
+                raise _unbegun(self._path)
+            found = transaction.get(FORMAT_KEY)
+            if found is None:
+                raise _unusable(self._path, "it is another program's")
+            if found != FORMAT:
+                name = bytes(found).decode(errors="replace")
+                raise _unusable(self._path, f"it is of the format {name!r}")
+            total = values = 0
+            for view, value in cursor:
+                key = bytes(view)
+                if transaction.get(key) is None:
                     raise _unusable(self._path, f"{_shown(key)} is not where it is looked for")
-                if len(sealed) < page:
-                    _unsealed(key, sealed, self._path)
-                total += 0 if key == SUM_KEY else _term(key, seal)
-        if self.read(SUM_KEY) != _written(total):
-            raise _unusable(self._path, "its entries are not those of one time")
+                if key.startswith(SEAL):
+                    total += _term(key.removeprefix(SEAL), bytes(value))
+                elif key not in (FORMAT_KEY, SUM):
+                    values += 1
+                    if len(value) < status["psize"]:
+                        self._compare(key, value, transaction.get(SEAL + key))
+            # Values, as many seals, the format and the sum.
+            if transaction.get(SUM) != _written(total) or status["entries"] != 2 * values + 2:
+                raise _unusable(self._path, "its entries are not those of one time")
+
+    def _compare(
+        self, key: bytes, value: bytes | memoryview | None, seal: bytes | memoryview | None
+    ) -> None:
+        if value is None or seal != _seal(key, value):
+            raise _unusable(self._path, f"the checksum of {_shown(key)} is wrong")
 
 
 def blank(path: Path) -> bool:
@@ -277,30 +291,21 @@ def _take(file: IO[bytes]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _put(transaction: lmdb.Transaction, changes: Mapping[bytes, bytes], path: Path) -> None:
-    """Writes entries and carries their checksums over into the sum."""
-    before = transaction.get(SUM_KEY)
-    if before is None:
-        total, changes = 0, {FORMAT_KEY: FORMAT, **changes}
-    else:
-        total = int.from_bytes(_unsealed(SUM_KEY, before, path), "little")
+def _put(transaction: lmdb.Transaction, changes: Mapping[bytes, bytes]) -> None:
+    """Writes entries with their seals, and carries the seals over into the sum."""
+    before = transaction.get(SUM)
+    total = 0 if before is None else int.from_bytes(before, "little")
     for key, value in changes.items():
-        old = transaction.get(key)
-        total -= 0 if old is None else _term(key, bytes(old[:SEAL]))
-        total += _term(key, _seal(key, value))
-        transaction.put(key, _seal(key, value) + value)
-    transaction.put(SUM_KEY, _seal(SUM_KEY, _written(total)) + _written(total))
+        old, new = transaction.get(SEAL + key), _seal(key, value)
+        total += _term(key, new) - (0 if old is None else _term(key, bytes(old)))
+        transaction.put(SEAL + key, new)
+        transaction.put(key, value)
+    transaction.put(FORMAT_KEY, FORMAT)
+    transaction.put(SUM, _written(total))
 
 
 def _seal(key: bytes, value: bytes | memoryview) -> bytes:
-    return zlib.crc32(value, zlib.crc32(key)).to_bytes(SEAL, "little")
-
-
-def _unsealed(key: bytes, sealed: bytes | memoryview, path: Path) -> bytes:
-    value = bytes(sealed[SEAL:])
-    if _seal(key, value) != sealed[:SEAL]:
-        raise _unusable(path, f"the checksum of {_shown(key)} is wrong")
-    return value
+    return zlib.crc32(value, zlib.crc32(key)).to_bytes(4, "little")
 
 
 def _term(key: bytes, seal: bytes) -> int:

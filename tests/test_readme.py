@@ -1,0 +1,48 @@
+"""What the README and the pages show works as it stands, with fewer rounds."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from isthmus.cli import main
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "runs.md", ROOT / "docs" / "experiments.md"]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", path.read_text(), flags=re.DOTALL)
+
+
+def commands(path: Path) -> list[list[str]]:
+    """The page's isthmus commands, but those that need files which are not bundled."""
+    lines = "\n".join(blocks(path, "sh")).replace("\\\n", " ").splitlines()
+    found = [shlex.split(line, comments=True) for line in lines if line.startswith("isthmus ")]
+    return [
+        words[1:] for words in found if "mnist" not in words and not any(".npz" in w for w in words)
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_the_commands_of_a_page_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert len(commands(page)) >= 3
+    for words in commands(page):
+        if words[0] == "run":
+            words = [*words, "--rounds", "2", "--set", "epochs=1"]
+        monkeypatch.setattr(sys, "argv", ["isthmus", *words])
+        main()
+
+
+def test_the_python_of_the_readme_runs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks(ROOT / "README.md", "python")
+    exec(block.replace("rounds=40", "rounds=2"), {})
+    assert "[" in capsys.readouterr().out
