@@ -10,7 +10,10 @@ import pytest
 from isthmus.cli import main
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "docs" / "runs.md", ROOT / "docs" / "experiments.md"]
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / name for name in ("runs.md", "experiments.md", "partitions.md")),
+]
 
 
 def blocks(path: Path, language: str) -> list[str]:

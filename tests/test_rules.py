@@ -33,6 +33,9 @@ ALLOWED: dict[str, set[str]] = {
     "ledger": {"cohort", "data", "metrics"},
     "store": {"cohort", "errors", "ledger", "method", "tree", "vault"},
     "terminal": set(),
+    "picture": set(),
+    "options": {"experiment", "parts"},
+    "data_cli": {"data", "options", "picture", "rounds"},
     "parts": {"data", "errors", "method", "methods", "models"},
     "experiment": {"data", "errors", "models", "parts", "ranges", "task"},
     "rounds": {
@@ -68,11 +71,13 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"errors", "metrics"},
     "cli": {
         "data",
+        "data_cli",
         "errors",
         "estimate",
         "experiment",
         "joining",
         "opened",
+        "options",
         "parts",
         "report",
         "rounds",
@@ -82,7 +87,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 NOT_EVERYWHERE = {
-    "torch": {"report", "cli", "terminal", "vault"},
+    "torch": {"report", "cli", "data_cli", "options", "picture", "terminal", "vault"},
     "flwr": {"*"},
     "ray": {"*"},
     "pickle": {"*"},

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from isthmus import data_cli
 from isthmus.errors import IsthmusError
+from isthmus.options import Data, DataRoot, File, Seed, Settings, described
 
 if TYPE_CHECKING:
     from isthmus.cohort import Setting
@@ -23,6 +25,7 @@ app = typer.Typer(
     help="Personalized federated learning over connected modes.\n\n"
     "Start with `isthmus demo`. Then `isthmus run --method superfed-mm --data digits --rounds 40`.",
 )
+app.add_typer(data_cli.app, name="data")
 
 UsageError: Any = typer.BadParameter.__base__  # click's own, or the one that typer brings
 
@@ -35,16 +38,6 @@ DEMO_SETTINGS = {
     "lr": 0.05,
     "eval_every": 5,
 }
-
-DataRoot = Annotated[
-    Path,
-    typer.Option(
-        "--data-root",
-        envvar="ISTHMUS_DATA_ROOT",
-        metavar="DIR",
-        help="Where data sets lie that do not come with isthmus.",
-    ),
-]
 
 
 @app.command()
@@ -74,24 +67,17 @@ def demo(
 
 @app.command()
 def run(
-    file: Annotated[
-        Path | None, typer.Argument(metavar="EXPERIMENT.toml", help="An experiment file.")
-    ] = None,
+    file: File = None,
     method: Annotated[str | None, typer.Option(help="See `isthmus list methods`.")] = None,
-    data: Annotated[str | None, typer.Option(help="See `isthmus list data`.")] = None,
+    data: Data = None,
     rounds: Annotated[
         str | None, typer.Option(metavar="NUMBER", help="Communication rounds.")
     ] = None,
-    seed: Annotated[
-        str | None, typer.Option(metavar="NUMBER", help="Decides every random draw.")
-    ] = None,
+    seed: Seed = None,
     preset: Annotated[
         str | None, typer.Option(help="clean, paper or release: whose defaults to take.")
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; may be repeated."),
-    ] = None,
+    settings: Settings = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -119,14 +105,8 @@ def run(
 
     `isthmus run first/experiment.toml` runs the same again, to the same digest.
     """
-    from isthmus.experiment import Experiment, assign
-    from isthmus.parts import merged
-
     named = {"method": method, "data": data, "rounds": rounds, "seed": seed, "preset": preset}
-    changes: dict[str, Any] = {}
-    for text in [f"{key}={value}" for key, value in named.items() if value] + (settings or []):
-        changes = merged(changes, assign(text))
-    experiment = Experiment.load(file, changes) if file else Experiment(**changes)
+    experiment = described(file, named, settings)
     name = f"{experiment.data['name']}-{experiment.method['name']}-{experiment.seed}"
     where = out or _unused(Path("runs") / name)
     _ended(_train(experiment, where, data_root, sync), where)
@@ -324,6 +304,8 @@ def _train(experiment: "Experiment", out: Path, data_root: Path, sync: str = "ro
     needed = estimate(experiment, setting)
     refuse_what_cannot_fit(needed, out)
     store = Store.create(out, setting, experiment.toml(), sync)  # type: ignore[arg-type]
+    for note in setting.federation.notes:
+        print(f"note: {note}", file=sys.stderr)
     terminal.foretell(experiment, needed)
     return _go_on(experiment, setting, store, out)
 

@@ -106,7 +106,7 @@ def refuse_what_cannot_fit(needed: Estimate, out: Path) -> None:
 def _fits(what: str, wanted: int, free: int | None) -> None:
     if free is not None and wanted > free:
         raise IsthmusError(
-            f"the run needs about {wanted / 1e9:.1f} GB {what}, and {free / 1e9:.1f} GB are free; "
+            f"the run needs about {wanted / 1e6:,.0f} MB {what}, {free / 1e6:,.0f} MB are free; "
             "expected it to fit; lower clients, clients_per_round or the size of the model, or "
             "raise eval_every"
         )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from isthmus.data.partition import PARTITIONS
+from isthmus.data.partitions import PARTITIONS
 from isthmus.data.sources import SOURCES
 from isthmus.errors import IsthmusError, nearest
 from isthmus.method import Method
@@ -63,8 +63,8 @@ def _options(owner: Any) -> dict[str, Option]:
 def catalogue(part: str) -> list[dict[str, Any]]:
     """Describes all that a part may be called: name, one line, options with their defaults.
 
-    >>> [entry["name"] for entry in catalogue("partition")]
-    ['iid', 'pathological']
+    >>> [entry["name"] for entry in catalogue("partition")][:3]
+    ['iid', 'pathological', 'dirichlet-classwise']
     """
     return [
         {

@@ -130,13 +130,13 @@ def reopen(
     try:
         before = Experiment(**tomllib.loads(experiment_of(vault, path)))
         given = {name: getattr(before, name) for name in Experiment.model_fields}
-        experiment = Experiment(**given | {"rounds": rounds or before.rounds})
+        experiment = Experiment(**given | {"rounds": before.rounds if rounds is None else rounds})
         experiment, setting = prepare(experiment, data, model, data_root)
         _may_extend(setting, before.rounds, experiment.rounds, rounds_of(vault, path))
         store = Store(path, setting, vault)
         if experiment.rounds != before.rounds:
             store.notes.append(
-                f"{experiment.rounds} rounds instead of {before.rounds}; nothing that is done changes"
+                f"{experiment.rounds} rounds instead of {before.rounds}; what is done stays"
             )
     except BaseException:
         vault.close()
@@ -201,11 +201,6 @@ def prepare(
         _same(experiment.data.get("digest"), data.digest())
         given |= {"data": {"name": OWN, "digest": data.digest()}, "partition": OWN}
         given |= {"clients": len(data), **data.shares}
-    elif experiment.data["name"] == OWN:
-        raise IsthmusError(
-            "the experiment's data are somebody's own; expected them as an argument; call "
-            "federate(experiment, data=...) from Python"
-        )
     if model is not None:
         given |= {"model": {"name": OWN, "class": getattr(model, "__qualname__", str(model))}}
     elif experiment.model["name"] == OWN:
@@ -213,8 +208,10 @@ def prepare(
             "the experiment's model is somebody's own; expected it as an argument; call "
             "federate(experiment, model=...) from Python"
         )
-    experiment = Experiment(**given)
     federation = federation_of(experiment, data_root) if data is None else data
+    if len(federation) != given["clients"]:
+        given |= _recounted(experiment, len(federation))
+    experiment = Experiment(**given)
     shape, classes = federation.shape, federation.classes
     build = model or (lambda: parts.build("model", experiment.model, shape, classes))
     later = None
@@ -236,14 +233,34 @@ def _same(wanted: str | None, given: str) -> None:
         )
 
 
+def _recounted(experiment: Experiment, clients: int) -> dict[str, Any]:
+    """Says how many clients there are where the partition did not make as many as asked for."""
+    partition = dict(experiment.partition)
+    if experiment.clients_per_round > clients:
+        raise IsthmusError(
+            f"clients_per_round={experiment.clients_per_round}, but partition {partition['name']} "
+            f"made {clients} clients of these data, not {experiment.clients}; expected at most as "
+            "many as there are; lower clients_per_round"
+        )
+    if partition.get("drawn") == 0:  # so that the record makes the same clients again
+        partition["drawn"] = experiment.clients
+    return {"clients": clients, "partition": partition}
+
+
 def federation_of(experiment: Experiment, data_root: Path) -> Federation:
     """Reads and divides the experiment's data."""
+    if OWN in (experiment.data["name"], experiment.partition["name"]):
+        raise IsthmusError(
+            "the experiment's data are somebody's own; expected them as an argument; call "
+            "federate(experiment, data=...) from Python"
+        )
     seed = experiment.seed
     arrays = parts.build("data", experiment.data).load(data_root, seed)
-    shares = parts.build("partition", experiment.partition).cut(
+    shares, notes = parts.build("partition", experiment.partition).cut(
         arrays.y, experiment.clients, streams.stream(seed, "partition")
     )
-    return Federation(arrays, divide(shares, experiment.test, experiment.validation, seed))
+    parted = divide(shares, experiment.test, experiment.validation, seed)
+    return Federation(arrays, parted, notes=notes)
 
 
 def assemble(

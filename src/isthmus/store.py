@@ -79,7 +79,9 @@ class Store:
     def start(self, experiment: str) -> None:
         """Begins to write: a new run from nothing, one that is there from where it was."""
         versions = {"isthmus": version("isthmus"), "torch": version("torch")}
-        about = {"experiment": experiment, "federation": self._federation, **versions}
+        about = {"federation": self._federation, **versions}
+        about |= json.loads(self._vault.read(b"run") or b"{}")  # the versions that began it stay
+        about["experiment"] = experiment
         changes = {b"run": json.dumps(about).encode()}
         if b"progress" not in self._vault:
             server = self._setting.method.init(self._setting.task)

@@ -42,6 +42,8 @@ class Vault:
     """
 
     def __init__(self, path: Path, *, new: bool = False, sync: Sync = "round"):
+        if not new and not path.is_file():  # before a lock is left in somebody's directory
+            raise IsthmusError(f"no {path}; expected the state of a run; name a run's directory")
         self._path = path
         self._closed = False
         self._guard = _lock(path)
@@ -210,8 +212,6 @@ def _unbegun(path: Path) -> IsthmusError:
 
 
 def _inspect(path: Path) -> None:
-    if not path.is_file():
-        raise IsthmusError(f"no {path}; expected the state of a run; name a run's directory")
     if path.stat().st_size == 0:
         raise _unbegun(path)
     try:

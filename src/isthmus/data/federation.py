@@ -43,11 +43,17 @@ class Federation:
     """
 
     def __init__(
-        self, arrays: Arrays, parts: Sequence[Parts], shares: Mapping[str, float] | None = None
+        self,
+        arrays: Arrays,
+        parts: Sequence[Parts],
+        shares: Mapping[str, float] | None = None,
+        notes: Sequence[str] = (),
     ):
         self.arrays = arrays
         self.parts = parts
         self.shares = dict(shares or {})  # "test" and "validation", where they are known
+        self.notes = tuple(notes)  # what its partition relaxed
+        self._digest: str | None = None
         self.classes = arrays.classes
         self.shape: tuple[int, ...] = arrays.x.shape[1:]
 
@@ -123,7 +129,7 @@ class Federation:
         for i, part in enumerate(self.parts):
             drawn = stream(seed, "shots", i).permutation(part.train)[:shots]
             parts.append(part._replace(train=np.sort(drawn)))
-        return Federation(self.arrays, parts, self.shares)
+        return Federation(self.arrays, parts, self.shares, self.notes)
 
     def held_out(self, share: float, seed: int) -> tuple["Federation", "Federation"]:
         """Divides the clients into those that train and those that come later."""
@@ -131,8 +137,9 @@ class Federation:
         later = order[: _share(share, len(self))]
         train, held = sorted(set(range(len(self))) - set(later)), sorted(later)
         first, second = ([self.parts[i] for i in ids] for ids in (train, held))
-        return Federation(self.arrays, first, self.shares), Federation(
-            self.arrays, second, self.shares
+        return (
+            Federation(self.arrays, first, self.shares, self.notes),
+            Federation(self.arrays, second, self.shares, self.notes),
         )
 
     def part(self, i: int, name: str) -> Part:
@@ -155,6 +162,11 @@ class Federation:
 
     def digest(self) -> str:
         """Names the data and its division: equal names, equal federations."""
+        if self._digest is None:  # it looks at every client
+            self._digest = self._named()
+        return self._digest
+
+    def _named(self) -> str:
         sha = hashlib.sha256(f"{self.classes}:{self.arrays.scale}:".encode())
         for array in self.arrays[:4]:
             sha.update(f"{array.dtype}{array.shape}".encode())

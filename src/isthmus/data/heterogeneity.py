@@ -1,0 +1,94 @@
+"""How different the clients' data are: sizes, classes, label distributions."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Numbers = NDArray[np.float64]
+
+
+class Spread(NamedTuple):
+    """The least, the middle and the most of a number over clients."""
+
+    least: int
+    median: float
+    most: int
+
+
+class Heterogeneity(NamedTuple):
+    """The figures of a table of label counts [N, C]; a client counts once, whatever its size."""
+
+    clients: int
+    examples: int
+    classes: int
+    sizes: Spread
+    gini: float  # of the sizes: 0 all equal, towards 1 one client has all
+    classes_per_client: Spread
+    entropy: float  # of a client's labels, in nats, mean over clients
+    pooled_entropy: float  # of all labels together, in nats
+    distance: float  # total variation of two clients' label distributions, mean over all pairs
+
+
+def heterogeneity(counts: ArrayLike) -> Heterogeneity:
+    """Measures label counts, a row per client.
+
+    >>> found = heterogeneity([[4, 0], [0, 4], [2, 2]])
+    >>> found.classes_per_client, round(found.distance, 3), found.gini
+    (Spread(least=1, median=1.0, most=2), 0.667, 0.0)
+    """
+    table = np.asarray(counts, dtype=np.int64)
+    sizes = table.sum(axis=1)
+    shares = table / sizes[:, None]  # [N, C]
+    pairs = len(table) * (len(table) - 1) / 2
+    return Heterogeneity(
+        clients=len(table),
+        examples=int(sizes.sum()),
+        classes=table.shape[1],
+        sizes=_spread(sizes),
+        gini=gini(sizes),
+        classes_per_client=_spread((table > 0).sum(axis=1)),
+        entropy=float(entropy(shares).mean()),
+        pooled_entropy=float(entropy(table.sum(axis=0) / sizes.sum())),
+        # TV(p, q) = sum_c |p_c - q_c| / 2, and classes add up: no pair is looked at by itself.
+        distance=float(differences(shares).sum() / 2 / pairs) if pairs else 0.0,
+    )
+
+
+def entropy(shares: Numbers) -> Numbers:
+    """Returns -sum_c p_c ln p_c over the last axis, in nats.
+
+    >>> entropy(np.array([[1.0, 0.0], [0.5, 0.5]])).round(4).tolist()
+    [0.0, 0.6931]
+    """
+    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+    terms: Numbers = np.abs(shares * logs)  # all have one sign; no minus zero
+    return np.asarray(terms.sum(axis=-1))
+
+
+def gini(values: ArrayLike) -> float:
+    """Returns the Gini coefficient: the mean difference of two values over twice their mean.
+
+    Over all N^2 ordered pairs, so that N equal values have 0 and one owner of all has 1 - 1 / N.
+
+    >>> gini([1, 1, 1]), gini([0, 0, 0, 8])
+    (0.0, 0.75)
+    """
+    numbers = np.asarray(values, dtype=np.float64)
+    return float(differences(numbers) / (len(numbers) * numbers.sum()))
+
+
+def differences(values: Numbers) -> Numbers:
+    """Sums |a - b| over all unordered pairs of the first axis.
+
+    Sorted, the i-th of N numbers is added i times and taken away N - 1 - i times.
+
+    >>> float(differences(np.array([1.0, 4.0, 2.0])))
+    6.0
+    """
+    n = len(values)
+    return np.tensordot(2 * np.arange(n) - (n - 1.0), np.sort(values, axis=0), axes=1)
+
+
+def _spread(values: NDArray[np.int64]) -> Spread:
+    return Spread(int(values.min()), float(np.median(values)), int(values.max()))

@@ -1,0 +1,40 @@
+"""Options that several commands have, and the experiment that they describe."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from isthmus.experiment import Experiment
+
+File = Annotated[Path | None, typer.Argument(metavar="EXPERIMENT.toml", help="An experiment file.")]
+Data = Annotated[str | None, typer.Option(help="See `isthmus list data`.")]
+Seed = Annotated[str | None, typer.Option(metavar="NUMBER", help="Decides every random draw.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; may be repeated."),
+]
+DataRoot = Annotated[
+    Path,
+    typer.Option(
+        "--data-root",
+        envvar="ISTHMUS_DATA_ROOT",
+        metavar="DIR",
+        help="Where data sets lie that do not come with isthmus.",
+    ),
+]
+
+
+def described(
+    file: Path | None, named: Mapping[str, str | None], settings: Sequence[str] | None
+) -> "Experiment":
+    """Makes the experiment of a file, of options by name, and of what came with --set."""
+    from isthmus.experiment import Experiment, assign
+    from isthmus.parts import merged
+
+    changes: dict[str, Any] = {}
+    for text in [f"{key}={value}" for key, value in named.items() if value] + [*(settings or [])]:
+        changes = merged(changes, assign(text))
+    return Experiment.load(file, changes) if file else Experiment(**changes)
