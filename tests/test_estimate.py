@@ -26,6 +26,7 @@ def test_traffic_is_foretold_exactly(method: str) -> None:
     experiment, setting = prepare(Experiment(**SETTINGS, method=method), None, None, Path())
     needed = estimate.estimate(experiment, setting)
     run = train(experiment, setting, Memory(setting))
+    assert needed is not None
     assert needed.wire_bytes == sum(d.cost.down_bytes + d.cost.up_bytes for d in run.rounds)
     assert needed.seconds > 0
     assert needed.ram_bytes > 16 * setting.task.w0.nbytes
@@ -36,7 +37,9 @@ def test_disk_grows_with_the_clients_that_take_part() -> None:
 
     def disk(method: str, rounds: int) -> int:
         given = SETTINGS | {"method": method, "rounds": rounds, "eval_every": 0}
-        return estimate.estimate(*prepare(Experiment(**given), None, None, Path())).disk_bytes
+        needed = estimate.estimate(*prepare(Experiment(**given), None, None, Path()))
+        assert needed is not None
+        return needed.disk_bytes
 
     one = disk("superfed-mm", 50) - disk("superfed-mm", 1)
     vector = prepare(Experiment(**SETTINGS), None, None, Path())[1].task.w0.nbytes
@@ -55,3 +58,12 @@ def test_what_cannot_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         estimate.estimate(*prepare(Experiment(**SETTINGS), None, None, Path()))
     monkeypatch.setattr(estimate, "free_memory", lambda: None)  # where the system does not tell
     refuse_what_cannot_fit(much._replace(disk_bytes=0), tmp_path)
+
+
+def test_a_client_that_diverges_leaves_the_word_to_the_run() -> None:
+    """The trial is of the last round; the run itself says in which one it happened."""
+    settings = SETTINGS | {"method": {"name": "fedprox", "mu": 1e300}}
+    experiment, setting = prepare(Experiment(**settings), None, None, Path())
+    assert estimate.estimate(experiment, setting) is None
+    with pytest.raises(IsthmusError, match="diverged in round 1"):
+        train(experiment, setting, Memory(setting))

@@ -151,6 +151,8 @@ def test_damaged_exports_are_refused(tmp_path: Path) -> None:
         card.load(written)
     with pytest.raises(IsthmusError, match="cannot be read"):
         card.load(tmp_path / "nothing.json")
+    with isthmus.open(path) as run, pytest.raises(IsthmusError, match="cannot be written"):
+        list(export(run, path / "experiment.toml", [0]))
 
 
 @pytest.mark.parametrize("method", list(METHODS))

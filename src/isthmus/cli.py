@@ -40,6 +40,24 @@ DEMO_SETTINGS = {
 }
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"isthmus {version('isthmus')}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Does what comes before any command."""
+
+
 @app.command()
 def demo(
     out: Annotated[
@@ -302,11 +320,13 @@ def _train(experiment: "Experiment", out: Path, data_root: Path, sync: str = "ro
         raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
     experiment, setting = prepare(experiment, None, None, data_root)
     needed = estimate(experiment, setting)
-    refuse_what_cannot_fit(needed, out)
+    if needed is not None:
+        refuse_what_cannot_fit(needed, out)
     store = Store.create(out, setting, experiment.toml(), sync)  # type: ignore[arg-type]
     for note in setting.federation.notes:
         print(f"note: {note}", file=sys.stderr)
-    terminal.foretell(experiment, needed)
+    if needed is not None:
+        terminal.foretell(experiment, needed)
     return _go_on(experiment, setting, store, out)
 
 

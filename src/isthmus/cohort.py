@@ -22,6 +22,10 @@ BLOCK = 256  # clients whose scores are summed up at a time
 ClientFunction = Callable[..., Any]  # f(client, own, *received)
 
 
+class DivergenceError(IsthmusError):
+    """Says which client ended with numbers that are not finite, and when."""
+
+
 class NobodyAnswered(Exception):  # noqa: N818 - it is no error
     """Ends a round in which every reply was lost: the server keeps its state."""
 
@@ -196,7 +200,7 @@ class Clients:
     def _check(self, i: int, f: ClientFunction, own: State, reply: State) -> None:
         if not tree.finite((own, reply)):
             task = self._round.setting.task
-            raise IsthmusError(
+            raise DivergenceError(
                 f"client {i} diverged in round {self.t + 1}: {_name(f)} ended with numbers that "
                 f"are not finite (lr={task.lr_at(self.t):.3g}); expected a loss that falls; "
                 "lower lr, or raise batch_size"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from isthmus import tree
-from isthmus.cohort import Call, Clients, Request, Round, Setting
+from isthmus.cohort import Call, Clients, DivergenceError, Request, Round, Setting
 from isthmus.engines.base import one_thread
 from isthmus.engines.loop import Loop
 from isthmus.errors import IsthmusError
@@ -57,24 +57,27 @@ class First:
             return
 
 
-def estimate(experiment: Experiment, setting: Setting) -> Estimate:
-    """Tries one client out and counts up."""
+def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
+    """Tries one client out and counts up; None if it diverges: the run itself will say when."""
     method, clients = setting.method, setting.task.clients
     # What comes and goes within a step: parameters, gradients, momenta, and what they pass through.
     working = VECTORS * setting.task.w0.nbytes
     _fits("of memory", working, free_memory())
     few = setting._replace(task=replace(setting.task, epochs=1), engine=First())
     last = experiment.rounds - 1
-    for _ in range(2):  # the first time, much is done for the first time
-        with one_thread():
-            began = time.perf_counter()
-            round = Round(few, last, {})
-            ids = range(experiment.clients_per_round)
-            server = method.round(method.init(few.task), Clients(ids, round))
-            trained = time.perf_counter() - began
-            scored = Round(few, last, {}, changed=dict(round.changed))
-            evaluation = method.evaluate(server, One([0], scored))
-            evaluated = time.perf_counter() - began - trained
+    try:
+        for _ in range(2):  # the first time, much is done for the first time
+            with one_thread():
+                began = time.perf_counter()
+                round = Round(few, last, {})
+                ids = range(experiment.clients_per_round)
+                server = method.round(method.init(few.task), Clients(ids, round))
+                trained = time.perf_counter() - began
+                scored = Round(few, last, {}, changed=dict(round.changed))
+                evaluation = method.evaluate(server, One([0], scored))
+                evaluated = time.perf_counter() - began - trained
+    except DivergenceError:
+        return None
     asked = len(round.asked)
     own = sum(tree.nbytes(state) for state in round.changed.values())
     reply = round.up

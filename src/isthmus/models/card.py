@@ -20,11 +20,16 @@ OWN = "own"
 
 def save(module: nn.Module, card: Mapping[str, Any], folder: Path, name: str) -> Path:
     """Writes NAME.safetensors and NAME.json into a folder, and returns the card's path."""
-    folder.mkdir(parents=True, exist_ok=True)
     tensors = {key: value.contiguous() for key, value in module.state_dict().items()}
-    safetensors.torch.save_file(tensors, folder / f"{name}.safetensors")
     path = folder / f"{name}.json"
-    path.write_text(json.dumps(card, indent=2) + "\n")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        safetensors.torch.save_file(tensors, folder / f"{name}.safetensors")
+        path.write_text(json.dumps(card, indent=2) + "\n")
+    except (OSError, SafetensorError) as error:
+        raise IsthmusError(
+            f"{path} cannot be written ({error}); expected a directory to write into; name another"
+        ) from None
     return path
 
 
