@@ -6,13 +6,12 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from isthmus import cli, rounds
+from commands import Isthmus, Said
+from isthmus import rounds
 from isthmus.methods import METHODS
 
 RECORDS = {
@@ -30,51 +29,6 @@ TINY = [
     *("--set", "epochs=1", "--set", "hidden=8"),
 ]
 HELP = "import sys; sys.argv[1:] = {}; import isthmus.cli as cli; cli.main(); {}"
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def digest(self) -> str:
-        (found,) = re.findall(r"^digest: ([0-9a-f]{16})$", self.out, re.MULTILINE)
-        return str(found)
-
-    @property
-    def mistake(self) -> str:
-        """The one line that says what was wrong."""
-        assert self.code == 2
-        assert "Traceback" not in self.err + self.out
-        lines = self.err.splitlines()
-        (line,) = [line for line in lines if line.startswith("isthmus: ")]
-        assert lines[-1] == line
-        return line
-
-
-Isthmus = Callable[..., Said]
-
-
-@pytest.fixture
-def isthmus(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Isthmus:
-    """Runs the program in an empty directory, in this process."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ISTHMUS_DATA_ROOT", raising=False)
-
-    def isthmus(*arguments: str) -> Said:
-        monkeypatch.setattr(sys, "argv", ["isthmus", *arguments])
-        capsys.readouterr()
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return Said(code, *capsys.readouterr())
-
-    return isthmus
 
 
 def rows(path: Path) -> list[dict[str, str]]:

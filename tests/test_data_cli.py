@@ -1,14 +1,13 @@
 """`isthmus data show`, the notes of a run, and partitions that make another number of clients."""
 
 import json
-import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from isthmus import Experiment, IsthmusError, cli, federate
+from commands import Isthmus
+from isthmus import Experiment, IsthmusError, federate
 from isthmus.rounds import federation_of
 
 DROP = "partition={name='dirichlet-classwise', short='drop', alpha=0.05}"
@@ -20,29 +19,6 @@ RUN = [
     *("run", *TINY, "--method", "fedavg", "--rounds", "2"),
     *("--set", "epochs=1", "--set", "hidden=8"),
 ]
-
-Isthmus = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def isthmus(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Isthmus:
-    """Runs the program in an empty directory, in this process."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ISTHMUS_DATA_ROOT", raising=False)
-
-    def isthmus(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["isthmus", *arguments])
-        capsys.readouterr()
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return code, *capsys.readouterr()
-
-    return isthmus
 
 
 def test_show_prints_the_figures_and_the_picture(isthmus: Isthmus) -> None:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import small
-from isthmus import Experiment, IsthmusError, Run, cli, federate, rounds
+from commands import Isthmus
+from isthmus import Experiment, IsthmusError, Run, federate, rounds
 from isthmus.rounds import Done, resume
 from isthmus.store import STATE, rounds_of
 from isthmus.vault import Vault
@@ -210,41 +211,6 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path, method: str) -> N
     assert ended(path) == wanted
 
 
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Isthmus = Callable[..., Said]
-
-
-@pytest.fixture
-def isthmus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Isthmus:
-    """Runs the program in this process."""
-
-    def isthmus(*arguments: object) -> Said:
-        monkeypatch.setattr(sys, "argv", ["isthmus", *(str(word) for word in arguments)])
-        capsys.readouterr()
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return Said(code, *capsys.readouterr())
-
-    return isthmus
-
-
-def mistake(said: Said) -> str:
-    """The one line that says what was wrong, after the rounds that went well."""
-    assert said.code == 2
-    assert "Traceback" not in said.out + said.err
-    lines = said.err.splitlines()
-    assert [line for line in lines if line.startswith("isthmus: ")] == lines[-1:]
-    return lines[-1]
-
-
 SLOWLY = """
 import time
 from isthmus import cli, rounds
@@ -401,7 +367,7 @@ def test_other_data_of_the_same_name_are_refused(
 
     with monkeypatch.context() as patch:
         patch.setattr(rounds, "federation_of", other)
-        line = mistake(isthmus("resume", path))
+        line = isthmus("resume", path).mistake
     assert re.search(rf"have digest (?!{ours.digest()})[0-9a-f]{{16}}; .* {ours.digest()}; ", line)
     assert "--data-root" in line
     assert done_rounds(path) == 1
@@ -490,14 +456,14 @@ def test_a_full_disk_is_one_line_and_loses_no_round(
     path = disk / "run"
     with monkeypatch.context() as patch:
         patch.setattr(Vault, "write", filling(disk, b"1", leave=20_000))
-        line = mistake(isthmus("run", tmp_path / "reference" / "experiment.toml", "--out", path))
+        line = isthmus("run", tmp_path / "reference" / "experiment.toml", "--out", path).mistake
     assert re.search(FULL, line)
     assert "what was committed before is kept" in line
     (disk / "ballast").unlink()
     done = done_rounds(path)
     assert 1 <= done < 6
     weight = ballast(disk, leave=0)
-    assert re.search(FULL, mistake(isthmus("resume", path)))
+    assert re.search(FULL, isthmus("resume", path).mistake)
     weight.unlink()
     assert done_rounds(path) == done
     said = isthmus("resume", path)
@@ -513,7 +479,7 @@ def test_tables_without_room_are_one_line_too(
     path = disk / "run"
     with monkeypatch.context() as patch:
         patch.setattr(Vault, "write", filling(disk, b"3", leave=0))
-        line = mistake(isthmus("run", tmp_path / "reference" / "experiment.toml", "--out", path))
+        line = isthmus("run", tmp_path / "reference" / "experiment.toml", "--out", path).mistake
     assert line.startswith(f"isthmus: {path} cannot be written (No space left on device); ")
     (disk / "ballast").unlink()
     assert (done_rounds(path), written_rounds(path)) == (3, 2)
@@ -540,10 +506,11 @@ def test_a_directory_that_cannot_be_written_is_one_line(
     path = disk / "run"
     federate(experiment("fedavg"), out=path, watch=after(2))
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-    assert "cannot be made (Read-only file system)" in mistake(
-        isthmus("run", path / "experiment.toml", "--out", disk / "other")
+    assert (
+        "cannot be made (Read-only file system)"
+        in isthmus("run", path / "experiment.toml", "--out", disk / "other").mistake
     )
-    line = mistake(isthmus("resume", path))
+    line = isthmus("resume", path).mistake
     assert "state.lock cannot be written (Read-only file system)" in line
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
     assert resume(path).progress.t == 6
