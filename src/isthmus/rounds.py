@@ -20,7 +20,7 @@ from isthmus.joining import SHOTS, Newcomers, adapt
 from isthmus.ledger import Cost
 from isthmus.models.flat import Flat
 from isthmus.parts import OWN
-from isthmus.store import STATE, Memory, Progress, Step, Store, digest_of, experiment_of, rounds_of
+from isthmus.store import STATE, Memory, Progress, Step, Store, experiment_of, rounds_of
 from isthmus.task import Task
 from isthmus.vault import Vault
 
@@ -183,9 +183,8 @@ def train(
             if setting.newcomers is not None:
                 newcomers = adapt(setting, progress, setting.newcomers, SHOTS)
                 store.welcome(newcomers)
-        digest = digest_of(progress)
     finally:
-        store.close(status)
+        digest = store.close(status)
     return Run(experiment, setting, progress, tuple(rounds), digest, tuple(newcomers))
 
 

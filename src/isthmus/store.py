@@ -60,8 +60,9 @@ class Memory:
     def welcome(self, newcomers: Sequence[tuple[int | None, tuple[Score, ...]]]) -> None:
         """Does nothing: nothing is kept."""
 
-    def close(self, status: str) -> None:
-        """Does nothing: nothing is kept."""
+    def close(self, status: str) -> str:
+        """Gives the digest of the state; nothing is kept."""
+        return digest_of(self.progress)
 
 
 class Store:
@@ -145,13 +146,13 @@ class Store:
         with writing(self._path):
             self._ledger.newcomers(newcomers)
 
-    def close(self, status: str) -> None:
-        """Writes how the run stands, and lets others in."""
+    def close(self, status: str) -> str:
+        """Writes how the run stands, lets others in, and gives the digest of the state."""
         try:
-            progress = self.progress
-            seconds = round(self._seconds, 3)
-            ended = {"rounds": progress.t, "digest": digest_of(progress), "seconds": seconds}
-            self._summarise(status, ended)
+            progress, seconds = self.progress, round(self._seconds, 3)
+            digest = digest_of(progress)
+            self._summarise(status, {"rounds": progress.t, "digest": digest, "seconds": seconds})
+            return digest
         finally:
             self.leave()
 

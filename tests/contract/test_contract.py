@@ -152,12 +152,14 @@ def test_a_round_uses_the_replies_that_came(row: Row) -> None:
         return Progress(3, server, {**middle.own, **round.changed})
 
     if row.name == "local":  # trains all clients, whoever was sampled
-        lost, rest = {1, 4}, [0, 2, 3, 5]
-        server = after(list(range(len(SIZES))), lost).server
-        assert server.training.shape == (len(SIZES),)
+        some, all_of_them = after([0], {1, 4}), after([0], set())
+        for i in range(len(SIZES)):
+            expected = middle if i in (1, 4) else all_of_them
+            assert same(some.own[i], expected.own[i])
+            assert some.server.training[i] == expected.server.training[i]
+        assert not same(middle.own[1], all_of_them.own[1])  # it would have trained
     else:
-        lost, rest = {1, 4}, [0, 2]
-        assert digest_of(after([0, 1, 2, 4], lost)) == digest_of(after(rest, set()))
+        assert digest_of(after([0, 1, 2, 4], {1, 4})) == digest_of(after([0, 2], set()))
 
 
 @every_method
