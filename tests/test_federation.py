@@ -199,3 +199,33 @@ def test_arrays_that_make_no_federation_are_refused(name: str) -> None:
     with pytest.raises(IsthmusError, match=message) as error:
         own(**changes)
     assert "\n" not in str(error.value)
+
+
+def test_channels_are_normalised_after_scaling() -> None:
+    """(51 / 255 - 0.1) / 0.5 = 0.2 in one channel, (51 / 255 - 0.2) / 0.25 = 0 in the other."""
+    pixels = np.full((10, 2, 1, 1), 51, np.uint8)
+    y = np.zeros(10, np.int64)
+    arrays = Arrays(pixels, y, pixels, y, 1, scale=255.0, mean=(0.1, 0.2), std=(0.5, 0.25))
+    federation = Federation(arrays, divide([np.arange(10)], 0.2, 0.1, seed=1))
+    found = federation.part(0, "train").x[0].flatten()
+    torch.testing.assert_close(found, torch.tensor([0.2, 0.0]))
+
+
+def test_tokens_stay_whole_numbers() -> None:
+    symbols = np.arange(20, dtype=np.uint8).reshape(10, 2)
+    y = np.zeros(10, np.int64)
+    arrays = Arrays(symbols, y, symbols[:0], y[:0], 1, scale=255.0, tokens=True)
+    federation = Federation(arrays, divide([np.arange(10)], 0.2, 0.1, seed=1))
+    part = federation.part(0, "train")
+    assert part.x.dtype == torch.int64
+    assert (part.x == torch.as_tensor(symbols[federation.parts[0].train])).all()
+
+
+def test_data_that_come_divided_stay_divided() -> None:
+    """Client 0 brings all three parts; client 1 brings a test part, and gets its validation cut."""
+    split = np.array([0, 0, 1, 2, 2, 0, 0, 0, 2, 2], np.int8)
+    first, second = divide([np.arange(5), np.arange(5, 10)], 0.2, 0.34, seed=1, split=split)
+    assert [part.tolist() for part in first] == [[0, 1], [2], [3, 4]]
+    assert second.test.tolist() == [8, 9]
+    assert len(second.validation) == 1
+    assert sorted([*second.train, *second.validation]) == [5, 6, 7]

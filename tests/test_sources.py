@@ -26,7 +26,7 @@ def test_digits_are_the_1797_of_the_repository() -> None:
     The file begins 0 1 2 3 4 5 6 7 8 9 0 1 2, so that the server has 0, 6 and 2 first. The counts
     per class are those of the 1998 donation's test set.
     """
-    x, y, test_x, test_y, classes, scale = Digits().load(NOWHERE, seed=0)
+    x, y, test_x, test_y, classes, scale, *_ = Digits().load(NOWHERE, seed=0)
     assert (x.shape, test_x.shape) == ((1497, 1, 8, 8), (300, 1, 8, 8))
     assert (len(y), len(test_y), classes) == (1497, 300, 10)
     assert (y[:6].tolist(), test_y[:3].tolist()) == ([1, 2, 3, 4, 5, 7], [0, 6, 2])
@@ -44,7 +44,7 @@ def test_digits_do_not_depend_on_the_seed() -> None:
 
 def test_a_synthetic_set_has_the_size_asked_for() -> None:
     """A fifth as many for the server: 103 // 5 = 20."""
-    x, y, test_x, test_y, classes, _ = Synthetic(samples=103, features=4, classes=3).load(
+    x, y, test_x, test_y, classes, *_ = Synthetic(samples=103, features=4, classes=3).load(
         NOWHERE, 5
     )
     assert (x.shape, y.shape, test_x.shape, test_y.shape) == ((103, 4), (103,), (20, 4), (20,))
@@ -99,7 +99,7 @@ def write(folder: Path, files: dict[str, bytes], *, zipped: bool) -> None:
 @pytest.mark.parametrize("folder", ["mnist", "."])
 def test_mnist_is_read_from_its_four_files(tmp_path: Path, folder: str, zipped: bool) -> None:
     write(tmp_path / folder, contents(), zipped=zipped)
-    x, y, test_x, test_y, classes, scale = Mnist().load(tmp_path, seed=0)
+    x, y, test_x, test_y, classes, scale, *_ = Mnist().load(tmp_path, seed=0)
     assert (x.shape, test_x.shape) == ((12, 1, 3, 2), (5, 1, 3, 2))
     assert x[:, 0, 2, 1].tolist() == list(range(12))
     assert y.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]

@@ -120,7 +120,7 @@ def complete(given: Table) -> dict[str, Any]:
     source = wanted["data"].get("name")
     brings = SOURCES.get(source) if isinstance(source, str) else None
     defaults = {
-        "partition": OWN if source == OWN else "pathological",
+        "partition": OWN if source == OWN else brings.partition if brings else "pathological",
         "model": brings.model if brings else "mlp",
         "clients": brings.clients if brings else 100,
     }

@@ -258,7 +258,7 @@ def federation_of(experiment: Experiment, data_root: Path) -> Federation:
     shares, notes = parts.build("partition", experiment.partition).cut(
         arrays.y, experiment.clients, streams.stream(seed, "partition")
     )
-    parted = divide(shares, experiment.test, experiment.validation, seed)
+    parted = divide(shares, experiment.test, experiment.validation, seed, arrays.split)
     return Federation(arrays, parted, notes=notes)
 
 

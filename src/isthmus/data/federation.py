@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isthmus.data.sources.arrays import Arrays
+from isthmus.data.sources.arrays import TEST, TRAIN, VALIDATION, Arrays
 from isthmus.errors import IsthmusError
 from isthmus.streams import stream
 
@@ -168,6 +168,8 @@ class Federation:
 
     def _named(self) -> str:
         sha = hashlib.sha256(f"{self.classes}:{self.arrays.scale}:".encode())
+        seen = (self.arrays.mean, self.arrays.std, self.arrays.tokens)
+        sha.update(f"{seen}".encode() if any(seen) else b"")
         for array in self.arrays[:4]:
             sha.update(f"{array.dtype}{array.shape}".encode())
             sha.update(np.ascontiguousarray(array).data)
@@ -178,29 +180,55 @@ class Federation:
         return sha.hexdigest()[:16]
 
     def _ready(self, x: NDArray[Any], y: NDArray[np.int64]) -> Part:
+        labels = torch.as_tensor(np.array(y))
+        if self.arrays.tokens:
+            return Part(torch.as_tensor(np.array(x, np.int64)), labels)
         inputs = torch.as_tensor(np.array(x)).to(torch.get_default_dtype())
         if np.issubdtype(x.dtype, np.integer):
             inputs = inputs / self.arrays.scale
-        return Part(inputs, torch.as_tensor(np.array(y)))
+        if self.arrays.mean:
+            inputs = (inputs - self._per_channel("mean")) / self._per_channel("std")
+        return Part(inputs, labels)
+
+    def _per_channel(self, name: str) -> Tensor:
+        numbers = torch.tensor(getattr(self.arrays, name), dtype=torch.get_default_dtype())
+        return numbers.view(-1, *[1] * (len(self.shape) - 1))
 
 
-def divide(shares: list[Indices], test: float, validation: float, seed: int) -> list[Parts]:
+def divide(
+    shares: list[Indices],
+    test: float,
+    validation: float,
+    seed: int,
+    split: NDArray[np.int8] | None = None,
+) -> list[Parts]:
     """Cuts each client's share at random into training, validation and test parts.
 
     The test part has floor(test * n) examples; of the rest, a share `validation` (at least one
-    example where it is not 0) is kept for choosing.
+    example where it is not 0) is kept for choosing. Where a `split` says which part each example
+    belongs to it stays there; a client that it leaves without a part gets that part cut as above.
     """
     for name, value, least in (("test", test, 1e-9), ("validation", validation, 0)):
         if not least <= value < 1:
             raise IsthmusError(f"{name}={value:g}; expected a share of 1; for example {name}=0.2")
-    return [_parts(share, test, validation, seed, i) for i, share in enumerate(shares)]
+    return [_parts(share, test, validation, seed, i, split) for i, share in enumerate(shares)]
 
 
-def _parts(share: Indices, test: float, validation: float, seed: int, i: int) -> Parts:
+def _parts(
+    share: Indices,
+    test: float,
+    validation: float,
+    seed: int,
+    i: int,
+    split: NDArray[np.int8] | None,
+) -> Parts:
     rows = stream(seed, "parts", i).permutation(share)
-    tested = _share(test, len(rows))
-    kept = max(1, _share(validation, len(rows) - tested)) if validation else 0
-    if tested + kept >= len(rows) or (test and not tested):
+    part = np.zeros(len(rows), np.int8) if split is None else split[rows]
+    free, chosen, held = (rows[part == name] for name in (TRAIN, VALIDATION, TEST))
+    tested = 0 if len(held) else _share(test, len(free))
+    wanted = validation and not len(chosen)
+    kept = max(1, _share(validation, len(free) - tested)) if wanted else 0
+    if tested + kept >= len(free) or not (tested or len(held)):
         raise IsthmusError(
             f"client {i} has {len(rows)} examples, too few for test={test:g} and "
             f"validation={validation:g}; expected at least one in each part; lower clients, or "
@@ -208,9 +236,9 @@ def _parts(share: Indices, test: float, validation: float, seed: int, i: int) ->
         )
     # Ascending order inside a part: what follows draws its own batches anyway.
     return Parts(
-        np.sort(rows[tested + kept :]),
-        np.sort(rows[tested : tested + kept]),
-        np.sort(rows[:tested]),
+        np.sort(free[tested + kept :]),
+        np.sort(np.concatenate([chosen, free[tested : tested + kept]])),
+        np.sort(np.concatenate([held, free[:tested]])),
     )
 
 

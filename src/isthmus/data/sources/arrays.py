@@ -1,15 +1,20 @@
 """What every data set becomes: arrays, kept as compact as they came."""
 
-from typing import NamedTuple
+from pathlib import Path
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+TRAIN, VALIDATION, TEST = 0, 1, 2  # in `Arrays.split`
 
 
 class Arrays(NamedTuple):
     """A data set: examples for the clients, and where there are any, the server's own test set.
 
-    Integer inputs are divided by `scale` when they are used; floating-point ones are used as is.
+    Integer inputs are divided by `scale` when they are used, unless they are `tokens`; then, and
+    floating-point ones always, `mean` is subtracted and `std` divided by, one number per channel
+    (the first axis of an example), where they are given.
     """
 
     x: NDArray[np.generic]
@@ -18,3 +23,21 @@ class Arrays(NamedTuple):
     test_y: NDArray[np.int64]
     classes: int
     scale: float = 1.0
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    tokens: bool = False  # the inputs are symbols: a network looks them up
+    owner: NDArray[np.int64] | None = None  # whose each example is, where the data say so: 0, 1, ..
+    names: tuple[str, ...] = ()  # of the owners
+    split: NDArray[np.int8] | None = None  # TRAIN, VALIDATION or TEST, where the data say so
+    labels: tuple[str, ...] = ()  # names of the classes, where they have any
+
+
+class Source(Protocol):
+    """A data set by name: a frozen setting, and what an experiment on it takes by default."""
+
+    clients: ClassVar[int]
+    model: ClassVar[str]
+    partition: ClassVar[str]
+
+    def load(self, root: Path, seed: int) -> Arrays:
+        """Reads it from its files below `root`."""

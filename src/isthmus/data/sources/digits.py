@@ -22,6 +22,7 @@ class Digits:
 
     clients: ClassVar[int] = 20
     model: ClassVar[str] = "mlp"
+    partition: ClassVar[str] = "pathological"
 
     def load(self, root: Path, seed: int) -> Arrays:
         """Reads the bundled file."""

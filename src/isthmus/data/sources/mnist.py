@@ -27,6 +27,7 @@ class Mnist:
 
     clients: ClassVar[int] = 100
     model: ClassVar[str] = "twonn"
+    partition: ClassVar[str] = "pathological"
 
     def load(self, root: Path, seed: int) -> Arrays:
         """Reads the four files."""

@@ -22,6 +22,7 @@ class Synthetic:
 
     clients: ClassVar[int] = 20
     model: ClassVar[str] = "mlp"
+    partition: ClassVar[str] = "pathological"
 
     def load(self, root: Path, seed: int) -> Arrays:
         """Draws the clients' samples, and a fifth as many for the server's test set."""
