@@ -9,7 +9,7 @@ from torch import nn
 from isthmus import Experiment, Federation, rounds
 from isthmus.cohort import Engine, Setting
 from isthmus.rounds import assemble
-from isthmus.store import Memory, Progress, Step
+from isthmus.store import Memory, Progress, Step, following
 
 FEATURES, CLASSES = 6, 3
 SIZES = (9, 40, 23, 31, 14, 20)  # unequal, so that batches and passes are ragged
@@ -64,7 +64,7 @@ def begin(setting: Setting) -> Progress:
 def advance(setting: Setting, progress: Progress, evaluate: bool) -> tuple[Progress, Step]:
     """Plays one round and gives the state after it."""
     step = rounds.advance(setting, progress, evaluate)
-    return Progress(progress.t + 1, step.server, {**progress.own, **step.changed}), step
+    return following(progress, step), step
 
 
 def played(setting: Setting, count: int, progress: Progress | None = None) -> Progress:

@@ -21,6 +21,7 @@ RECORDS = {
     "federation.csv",
     "rounds.csv",
     "clients.csv",
+    "notes.csv",
     "summary.json",
 }
 TINY = [

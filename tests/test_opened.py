@@ -19,7 +19,7 @@ from isthmus.joining import describe
 from isthmus.methods import METHODS
 from isthmus.models import card
 from isthmus.opened import export
-from small import federation, network, setting
+from small import begin, federation, network, setting
 
 SETTINGS: dict[str, Any] = {
     "data": {"name": "synthetic", "samples": 160},
@@ -196,7 +196,7 @@ def test_a_newcomers_start_is_no_other_clients() -> None:
     made = setting("superfed-mm")
     from isthmus.joining import Joining
 
-    (request,) = Joining(made, 4, taken=6)._requests(None, range(1))
+    (request,) = Joining(made, begin(made))._requests(None, range(1))
     others = [made.method.own(made.task, i).wl for i in range(6)]
     assert not any(torch.equal(request.own.wl, other) for other in others)
 

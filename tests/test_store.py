@@ -11,7 +11,7 @@ import pytest
 
 from isthmus import Experiment, IsthmusError, Run, federate
 
-TABLES = ["federation.csv", "rounds.csv", "clients.csv"]
+TABLES = ["federation.csv", "rounds.csv", "clients.csv", "notes.csv"]
 SETTINGS: dict[str, Any] = {
     "data": {"name": "synthetic", "samples": 120},
     "clients": 4,

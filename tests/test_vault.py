@@ -430,3 +430,13 @@ def test_a_flipped_bit_never_gives_a_wrong_value(path: Path, tmp_path: Path) -> 
     assert set(found) <= {"right", "refused", "refused when read", "the commit before"}
     assert min(found["right"], found["refused"], found["refused when read"]) >= 10
     assert all(int(line[0]) < 2 * PAGE for line in lines if line[2] == "the commit before")
+
+
+def test_an_entry_that_is_taken_away_is_gone_and_the_rest_is_whole(path: Path) -> None:
+    with_both = Vault(path, new=True)
+    with_both.write({b"a": b"1", b"b": b"2"})
+    with_both.write({b"a": None, b"c": b"3", b"never there": None})
+    with_both.close()
+    opened = Vault(path)  # compares the sum of what is there
+    assert [opened.read(key) for key in (b"a", b"b", b"c")] == [None, b"2", b"3"]
+    opened.close()

@@ -45,6 +45,7 @@ class Batch(NamedTuple):
     x: Tensor
     y: Tensor
     u: Tensor  # [method.noise(task)], uniform on [0, 1)
+    rows: Tensor  # [B]: which of the training examples they are
     weight: Tensor | None = None  # as in Examples
     real: Tensor | None = None  # False where a block's other clients go on and this one has ended
 
@@ -106,9 +107,19 @@ class Client:
         self._choice = choice
         self._taken = 0
 
-    def scan(self, step: Callable[[Any, Batch], Any], carry: Any, passes: int | None = None) -> Any:
-        """Folds `step(carry, batch) -> carry` over the batches of some passes over the data."""
-        for batch in self._batches(self.task.epochs if passes is None else passes):
+    def scan(
+        self,
+        step: Callable[[Any, Batch], Any],
+        carry: Any,
+        passes: int | None = None,
+        draw: Callable[[Tensor], Tensor] | None = None,
+    ) -> Any:
+        """Folds `step(carry, batch) -> carry` over the batches of some passes over the data.
+
+        `draw` turns the uniforms of all these steps [S, noise] into what the steps find in
+        `batch.u` instead, [S, ...]: a law that is costly to draw from is drawn from once.
+        """
+        for batch in self._batches(self.task.epochs if passes is None else passes, draw):
             new = step(carry, batch)
             if batch.real is not None:
                 new = tree.map(_keep_if(batch.real), new, carry)
@@ -122,11 +133,13 @@ class Client:
         at: Callable[[Any, Tensor], Tensor] | None = None,
         loss: Callable[[Tensor, Batch], Tensor] | None = None,
         penalty: Callable[[Any], Tensor] | None = None,
+        draw: Callable[[Tensor], Tensor] | None = None,
         epochs: int | None = None,
         lr: float | None = None,
     ) -> Any:
         """Runs SGD on loss(at(w, u), batch) + penalty(w) from `start`, a vector or several.
 
+        u is `batch.u`: uniforms, or what `draw` made of them, as in `scan`.
         Momentum starts at zero; weight decay is coupled: g <- grad + wd * w; v <- momentum * v + g;
         w <- w - lr * v. It acts on every vector in `start` and on nothing else.
         """
@@ -145,7 +158,7 @@ class Client:
             v = tree.map(lambda v, g, w: g.add(w, alpha=decay).add_(v, alpha=momentum), v, g, w)
             return tree.map(lambda w, v: w.sub(v, alpha=eta), w, v), v
 
-        return self.scan(step, (start, tree.map(torch.zeros_like, start)), epochs)[0]
+        return self.scan(step, (start, tree.map(torch.zeros_like, start)), epochs, draw)[0]
 
     def loss(self, z: Tensor, batch: Batch) -> Tensor:
         """Gives the mean cross-entropy of the network with parameters z on a batch."""
@@ -174,6 +187,10 @@ class Client:
         sums = self.tally(w, "validation")
         return (sums.loss / sums.n).to(w.dtype)
 
+    def once(self, f: Callable[[Tensor], Tensor]) -> Tensor:
+        """Evaluates f on the inputs of all training examples; batches find theirs by `rows`."""
+        return f(self._train.x)
+
     def label_counts(self) -> Tensor:
         """Counts the training examples of each class, [C]."""
         counts = one_hot(self._train.y, self.task.classes)
@@ -195,7 +212,7 @@ class Client:
         rows = [tally(self._method.logits(self, row, x), y, weight) for row in w.unbind(0)]
         return tree.stack(rows)
 
-    def _batches(self, passes: int) -> Iterator[Batch]:
+    def _batches(self, passes: int, draw: Callable[[Tensor], Tensor] | None) -> Iterator[Batch]:
         x, y, _ = self._train
         first = self._taken
         self._taken += passes * self._plan.per_pass
@@ -205,13 +222,15 @@ class Client:
                 f"{type(self._method).__name__} made more than the {allowed} passes over the data "
                 "that its passes() announces; raise what passes() returns"
             )
+        u = self._plan.u[first : self._taken]
+        u = u if draw is None else draw(u)
         for s in range(first, self._taken):
-            rows, u = self._plan.rows[s], self._plan.u[s]
+            rows = self._plan.rows[s]
             if self._plan.weight is None:
-                yield Batch(x[rows], y[rows], u)
+                yield Batch(x[rows], y[rows], u[s - first], rows)
             else:
                 weight = self._plan.weight[s]
-                yield Batch(x[rows], y[rows], u, weight, weight.sum() > 0)
+                yield Batch(x[rows], y[rows], u[s - first], rows, weight, weight.sum() > 0)
 
 
 def _keep_if(real: Tensor) -> Callable[[Tensor, Tensor], Tensor]:

@@ -15,11 +15,13 @@ from isthmus.data.federation import Federation
 from isthmus.errors import IsthmusError
 from isthmus.method import Method, State
 from isthmus.metrics.score import Figures, Tally, figures, tally
+from isthmus.shelf import Shelf
 from isthmus.task import Task
 
 BLOCK = 256  # clients whose scores are summed up at a time
 
 ClientFunction = Callable[..., Any]  # f(client, own, *received)
+Each = State | Callable[[int], State]  # a message per client: stacked, or as a function of its id
 
 
 class DivergenceError(IsthmusError):
@@ -105,6 +107,8 @@ class Round:
     down: int = 0  # bytes
     up: int = 0
     turn: int = 0
+    shelf: Shelf = field(default_factory=Shelf)
+    notes: list[str] = field(default_factory=list)
 
     def own(self, i: int) -> State:
         """Finds what client i holds; a client that never took part costs nothing until now."""
@@ -121,6 +125,7 @@ class Clients:
         self.ids = list(ids)
         self.t = round.t
         self.total = round.setting.task.clients  # N
+        self.shelf = round.shelf  # what the server keeps beside its state
         self._round = round
 
     @property
@@ -132,18 +137,22 @@ class Clients:
         """These clients."""
         return Clients(ids, self._round)
 
-    def map(self, f: ClientFunction, *shared: State, each: State = None) -> tuple[Tensor, Any]:
+    def note(self, text: str) -> None:
+        """Tells the user of something, and the records too."""
+        self._round.notes.append(text)
+
+    def map(self, f: ClientFunction, *shared: State, each: Each = None) -> tuple[Tensor, Any]:
         """Runs f(client, own, *shared) -> (own, reply) for every client of the cohort.
 
-        Gives the ids of the clients that answered, [K], and their replies, stacked. `each` has a
-        leading axis as long as the cohort: one more message for every client.
+        Gives the ids of the clients that answered, [K], and their replies, stacked. `each` is one
+        more message for every client: it has a leading axis as long as the cohort, or is a function
+        of a client's id, called when its turn comes.
         """
         round = self._round
         call = Call(f, shared, self.t, "train", round.turn)
         round.turn += 1
         round.asked.update(self.ids)
         round.down += len(self.ids) * tree.nbytes(shared)
-        round.down += 0 if each is None else tree.nbytes(each)
         replies = {}
         requests = self._requests(each, range(len(self.ids)))
         for i, (own, reply) in round.setting.engine.run(round.setting, call, requests):
@@ -158,7 +167,7 @@ class Clients:
         ids = sorted(replies)  # an order that does not depend on who came first
         return torch.tensor(ids), tree.stack([replies[i] for i in ids])
 
-    def score(self, common: Tensor | None, *shared: State, each: State = None) -> Evaluation:
+    def score(self, common: Tensor | None, *shared: State, each: Each = None) -> Evaluation:
         """Scores, on every client's data, what it would deploy, the shared model, and the path."""
         setting = self._round.setting
         method, splits, path = setting.method, splits_of(setting), has_path(setting)
@@ -179,7 +188,7 @@ class Clients:
         self,
         f: ClientFunction,
         shared: tuple[State, ...],
-        each: State,
+        each: Each,
         choice: int | None,
         purpose: str = "evaluate",
     ) -> Iterator[list[Any]]:
@@ -192,10 +201,17 @@ class Clients:
             found = dict(round.setting.engine.run(round.setting, call, requests))
             yield [found[self.ids[k]] for k in span]
 
-    def _requests(self, each: State, span: range) -> Iterator[Request]:
+    def _requests(self, each: Each, span: range) -> Iterator[Request]:
         for k in span:
-            message = () if each is None else (tree.row(each, k),)
+            message = self._message(each, k)
             yield Request(self.ids[k], self._round.own(self.ids[k]), message)
+
+    def _message(self, each: Each, k: int) -> tuple[State, ...]:
+        if each is None:
+            return ()
+        message = each(self.ids[k]) if callable(each) else tree.row(each, k)
+        self._round.down += tree.nbytes(message)
+        return (message,)
 
     def _check(self, i: int, f: ClientFunction, own: State, reply: State) -> None:
         if not tree.finite((own, reply)):
@@ -253,7 +269,7 @@ def scores_of(
             yield Score(model, split, at, Figures(*(np.concatenate(column) for column in columns)))
 
 
-def one_for_all(everyone: Clients, shared: tuple[State, ...], each: State) -> int | None:
+def one_for_all(everyone: Clients, shared: tuple[State, ...], each: Each) -> int | None:
     """Finds the point of the path that all clients take, where the selection rule is such a one."""
     setting = everyone._round.setting
     method, selection = setting.method, setting.task.selection

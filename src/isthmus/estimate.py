@@ -51,10 +51,9 @@ class First:
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
-        """Yields the first client's result."""
-        for request in requests:
-            yield from Loop().run(setting, call, iter([request]))
-            return
+        """Yields the first client's result; asks for all, so that what is sent is counted."""
+        first, *_ = list(requests)
+        yield from Loop().run(setting, call, iter([first]))
 
 
 def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
@@ -73,7 +72,7 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
                 ids = range(experiment.clients_per_round)
                 server = method.round(method.init(few.task), Clients(ids, round))
                 trained = time.perf_counter() - began
-                scored = Round(few, last, {}, changed=dict(round.changed))
+                scored = Round(few, last, {}, changed=dict(round.changed), shelf=round.shelf)
                 evaluation = method.evaluate(server, One([0], scored))
                 evaluated = time.perf_counter() - began - trained
     except DivergenceError:

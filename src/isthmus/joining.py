@@ -13,6 +13,7 @@ from torch import Tensor
 from isthmus.client import Client
 from isthmus.cohort import (
     Clients,
+    Each,
     Evaluation,
     Request,
     Round,
@@ -26,6 +27,7 @@ from isthmus.data.federation import Federation
 from isthmus.engines.base import one_thread
 from isthmus.engines.loop import Loop
 from isthmus.method import State
+from isthmus.shelf import Shelf
 from isthmus.store import Progress
 
 SHOTS = (5, 10, 20, 50, None)  # training examples; None: all there are
@@ -53,7 +55,7 @@ def adapt(
     for count in [count for count in shots if count is None or count < largest]:
         few = data if count is None else data.limited(count, task.seed)
         visit = setting._replace(task=task, federation=few, engine=Loop())
-        joining = Joining(visit, progress.t, task.clients)
+        joining = Joining(visit, progress)
         with one_thread():
             evaluation = setting.method.evaluate(progress.server, joining)
         result.append(Newcomers(count, evaluation.scores))
@@ -63,11 +65,11 @@ def adapt(
 class Joining(Clients):
     """Stands in for the cohort of an evaluation: all clients of other data, as newcomers."""
 
-    def __init__(self, setting: Setting, t: int, taken: int):
-        Clients.__init__(self, range(len(setting.federation)), Round(setting, t, {}))
-        self._taken = taken  # numbers of the run's own clients, which newcomers must not reuse
+    def __init__(self, setting: Setting, progress: Progress):
+        round = Round(setting, progress.t, {}, shelf=Shelf(progress.shelf))
+        Clients.__init__(self, range(len(setting.federation)), round)
 
-    def score(self, common: Tensor | None, *shared: State, each: State = None) -> Evaluation:
+    def score(self, common: Tensor | None, *shared: State, each: Each = None) -> Evaluation:
         """Scores what each newcomer builds for itself, and the shared model on its data."""
         setting = self._round.setting
         method, splits = setting.method, splits_of(setting)
@@ -78,13 +80,15 @@ class Joining(Clients):
             return models if common is None else (*models, measure(client, common, splits))
 
         names = ["newcomer"] if common is None else ["newcomer", "shared"]
-        measured = self.visits(joined, shared, None, None, purpose="join")
+        measured = self.visits(joined, shared, each, None, purpose="join")
         return Evaluation(tuple(scores_of(names, splits, measured)), None)
 
-    def _requests(self, each: State, span: range) -> Iterator[Request]:
-        setting = self._round.setting
-        for i in span:
-            yield Request(i, setting.method.own(setting.task, self._taken + i), ())
+    def _requests(self, each: Each, span: range) -> Iterator[Request]:
+        method, task = self._round.setting.method, self._round.setting.task
+        for k in span:
+            # The numbers below belong to the run's own clients.
+            own = method.own(task, task.clients + self.ids[k])
+            yield Request(self.ids[k], own, self._message(each, k))
 
 
 def describe(found: Sequence[Newcomers]) -> str:

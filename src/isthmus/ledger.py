@@ -4,6 +4,7 @@
     rounds.csv        what each round cost: clients, bytes, seconds
     clients.csv       what each model scored, for every client, after every evaluated round
     newcomers.csv     the same for clients that were held out, after the last round
+    notes.csv         what the partition relaxed (round 0), and what the method said in a round
 
 Every table begins with the experiment in lines that start with "#"; docs/records.md describes the
 columns. The store keeps the same rows with the state they belong to, and writes the tables anew
@@ -25,6 +26,7 @@ from isthmus.metrics.score import Figures
 FEDERATION = ("client", "train", "validation", "test", "labels")
 CLIENTS = ("round", "client", "model", "at", "split", *Figures._fields)
 NEWCOMERS = ("shots", *CLIENTS[1:])
+NOTES = ("round", "note")
 
 
 class Cost(NamedTuple):
@@ -45,6 +47,7 @@ class Rows(NamedTuple):
 
     rounds: str
     clients: str
+    notes: str = ""
 
 
 class Ledger:
@@ -56,10 +59,16 @@ class Ledger:
         self._begin("federation.csv", FEDERATION, _text(_describe(federation)))
         self._begin("rounds.csv", Cost._fields)
         self._begin("clients.csv", CLIENTS)
+        self._begin("notes.csv", NOTES, _text((0, note) for note in federation.notes))
 
     def add(self, rows: Rows) -> None:
         """Adds one round's rows."""
-        for name, text in (("clients.csv", rows.clients), ("rounds.csv", rows.rounds)):
+        tables = (
+            ("notes.csv", rows.notes),
+            ("clients.csv", rows.clients),
+            ("rounds.csv", rows.rounds),
+        )
+        for name, text in tables:
             # Opened for each round: a full disk shows here, and closing has nothing left to write.
             with (self._path / name).open("a", newline="") as table:
                 table.write(text)
@@ -75,11 +84,12 @@ class Ledger:
         (self._path / name).write_text(self._head + _text([columns]) + text, newline="")
 
 
-def rows(cost: Cost, evaluation: Evaluation | None) -> Rows:
+def rows(cost: Cost, evaluation: Evaluation | None, notes: Iterable[str] = ()) -> Rows:
     """Writes one finished round and, where there was one, its evaluation."""
     seconds = (f"{cost.train_seconds:.6f}", f"{cost.evaluate_seconds:.6f}")
     scores = [] if evaluation is None else _scores(cost.round, evaluation)
-    return Rows(_text([(*cost[:-2], *seconds)]), _text(scores))
+    said = _text((cost.round, note) for note in notes)
+    return Rows(_text([(*cost[:-2], *seconds)]), _text(scores), said)
 
 
 def _text(lines: Iterable[Iterable[Any]]) -> str:

@@ -18,6 +18,7 @@ from isthmus import tree
 from isthmus.client import Client, Point
 from isthmus.cohort import (
     Clients,
+    Each,
     Evaluation,
     Round,
     Setting,
@@ -32,6 +33,7 @@ from isthmus.joining import SHOTS, Newcomers, adapt
 from isthmus.method import State
 from isthmus.models.card import save
 from isthmus.rounds import reopen
+from isthmus.shelf import Shelf
 from isthmus.store import Progress, Store
 
 
@@ -116,10 +118,11 @@ class Takeout(Clients):
     """Stands in for the cohort of an evaluation, and takes one client's personal model out."""
 
     def __init__(self, setting: Setting, progress: Progress, i: int):
-        Clients.__init__(self, [i], Round(setting, progress.t - 1, progress.own))
+        shelf = Shelf(progress.shelf)
+        Clients.__init__(self, [i], Round(setting, progress.t - 1, progress.own, shelf=shelf))
         self.model = Point(torch.zeros(0), torch.zeros(0))
 
-    def score(self, common: Tensor | None, *shared: State, each: State = None) -> Evaluation:
+    def score(self, common: Tensor | None, *shared: State, each: Each = None) -> Evaluation:
         """Takes the model instead of scoring it."""
         setting = self._round.setting
 
@@ -128,8 +131,9 @@ class Takeout(Clients):
             return model if isinstance(model, Point) else Point(model.new_zeros(0), model)
 
         choice = one_for_all(self.all, shared, each)
-        mine = None if each is None else tree.map(lambda rows: rows[self.ids], each)
-        ((self.model,),) = self.visits(deployed, shared, mine, choice)
+        if each is not None and not callable(each):
+            each = tree.map(lambda rows: rows[self.ids], each)
+        ((self.model,),) = self.visits(deployed, shared, each, choice)
         return Evaluation((), None)
 
 

@@ -20,6 +20,7 @@ from isthmus.joining import SHOTS, Newcomers, adapt
 from isthmus.ledger import Cost
 from isthmus.models.flat import Flat
 from isthmus.parts import OWN
+from isthmus.shelf import Shelf
 from isthmus.store import STATE, Memory, Progress, Step, Store, experiment_of, rounds_of
 from isthmus.task import Task
 from isthmus.vault import Vault
@@ -30,6 +31,7 @@ class Done(NamedTuple):
 
     cost: Cost
     evaluation: Evaluation | None
+    notes: tuple[str, ...] = ()  # what the method said in the round
 
 
 class Run(NamedTuple):
@@ -175,7 +177,7 @@ def train(
                 step = advance(setting, progress, due(experiment, progress.t))
                 store.commit(step)
                 progress = store.progress
-                rounds.append(Done(step.cost, step.evaluation))
+                rounds.append(Done(step.cost, step.evaluation, step.notes))
                 if watch(rounds[-1]):
                     break
         if progress.t == experiment.rounds:
@@ -329,18 +331,18 @@ def advance(setting: Setting, progress: Progress, evaluate: bool) -> Step:
     method, task = setting.method, setting.task
     t = progress.t
     began = time.perf_counter()
-    round = Round(setting, t, progress.own)
+    round = Round(setting, t, progress.own, shelf=Shelf(progress.shelf))
     ids = streams.cohort(task.seed, t, task.clients, task.clients_per_round)
     server, changed = progress.server, {}
     try:
         server = method.round(progress.server, Clients(ids, round))
         changed = round.changed
     except NobodyAnswered:
-        pass
+        round.shelf = Shelf(progress.shelf)
     trained = time.perf_counter()
     evaluation = None
     if evaluate:
-        after = Round(setting, t, progress.own, changed=dict(changed))
+        after = Round(setting, t, progress.own, changed=dict(changed), shelf=round.shelf)
         evaluation = method.evaluate(server, Clients(range(task.clients), after))
     cost = Cost(
         round=t + 1,
@@ -352,4 +354,4 @@ def advance(setting: Setting, progress: Progress, evaluate: bool) -> Step:
         train_seconds=trained - began,
         evaluate_seconds=time.perf_counter() - trained if evaluate else 0.0,
     )
-    return Step(server, changed, cost, evaluation)
+    return Step(server, changed, cost, evaluation, dict(round.shelf.changed), tuple(round.notes))

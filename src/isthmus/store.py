@@ -14,17 +14,21 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from isthmus import tree
 from isthmus.cohort import Evaluation, Score, Setting
 from isthmus.errors import IsthmusError
 from isthmus.ledger import Cost, Ledger, Rows, rows
 from isthmus.method import State
+from isthmus.shelf import EMPTY, after
 from isthmus.vault import Sync, Vault, blank, writing
 
+SHELF = b"shelf/"
 STATE = "state.lmdb"
 LOCK = "state.lock"
 
@@ -35,6 +39,7 @@ class Progress(NamedTuple):
     t: int  # rounds done
     server: State
     own: Mapping[int, State]  # of the clients that took part
+    shelf: Mapping[str, Tensor] = EMPTY  # what the server keeps beside its state
 
 
 class Step(NamedTuple):
@@ -44,6 +49,8 @@ class Step(NamedTuple):
     changed: Mapping[int, State]  # own states, of the clients that took part in it
     cost: Cost
     evaluation: Evaluation | None
+    shelf: Mapping[str, Tensor | None] = MappingProxyType({})  # what it put there or took away
+    notes: tuple[str, ...] = ()
 
 
 class Memory:
@@ -54,8 +61,7 @@ class Memory:
 
     def commit(self, step: Step) -> None:
         """Takes over what a round changed."""
-        t, _, own = self.progress
-        self.progress = Progress(t + 1, step.server, {**own, **step.changed})
+        self.progress = following(self.progress, step)
 
     def welcome(self, newcomers: Sequence[tuple[int | None, tuple[Score, ...]]]) -> None:
         """Does nothing: nothing is kept."""
@@ -122,12 +128,16 @@ class Store:
             like=self._setting.method.init(self._setting.task),
         )
         done = rounds_of(self._vault, self._path)
-        return Progress(done, server, Own(self._vault, self._setting))
+        return Progress(done, server, Own(self._vault, self._setting), Shelved(self._vault))
 
     def commit(self, step: Step) -> None:
         """Writes what a round changed, in one transaction."""
-        record = rows(step.cost, step.evaluation)
-        changes = {_own_key(i): tree.pack(state) for i, state in step.changed.items()}
+        record = rows(step.cost, step.evaluation, step.notes)
+        changes: dict[bytes, bytes | None] = {
+            _own_key(i): tree.pack(state) for i, state in step.changed.items()
+        }
+        for name, tensor in step.shelf.items():
+            changes[SHELF + name.encode()] = None if tensor is None else tree.pack(tensor)
         changes[_round_key(step.cost.round)] = zlib.compress(json.dumps(record).encode(), 1)
         changes[b"server"] = tree.pack(step.server)
         changes[b"progress"] = str(step.cost.round).encode()
@@ -172,6 +182,28 @@ class Store:
             _replace(self._path / "summary.json", json.dumps(summary, indent=2) + "\n")
 
 
+class Shelved(Mapping[str, Tensor]):
+    """A shelf in a store: nothing is read before it is asked for."""
+
+    def __init__(self, vault: Vault):
+        self._vault = vault
+
+    def __getitem__(self, name: str) -> Tensor:
+        packed = self._vault.read(SHELF + name.encode())
+        if packed is None:
+            raise KeyError(name)
+        return tree.unpack(packed, like=torch.empty(0))
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and SHELF + name.encode() in self._vault
+
+    def __iter__(self) -> Iterator[str]:
+        return (key.removeprefix(SHELF).decode() for key in self._vault.keys(SHELF))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 class Own(Mapping[int, State]):
     """The clients' own states in a store: nothing is read before it is asked for."""
 
@@ -211,15 +243,23 @@ def rounds_of(vault: Vault, path: Path) -> int:
     return int(_present(vault.read(b"progress"), path))
 
 
+def following(progress: Progress, step: Step) -> Progress:
+    """Gives the state after a round, in memory."""
+    own = {**progress.own, **step.changed}
+    return Progress(progress.t + 1, step.server, own, after(progress.shelf, step.shelf))
+
+
 def digest_of(progress: Progress) -> str:
     """Names the state of a run: equal names, equal bits."""
-    own = ((torch.tensor(i), progress.own[i]) for i in sorted(progress.own))
-    return tree.digest(_chain(progress.server, own))
+    return tree.digest(_states(progress))
 
 
-def _chain(server: State, own: Iterator[State]) -> Iterator[State]:
-    yield server
-    yield from own
+def _states(progress: Progress) -> Iterator[State]:
+    yield progress.server
+    for i in sorted(progress.own):
+        yield torch.tensor(i), progress.own[i]
+    for name in sorted(progress.shelf):
+        yield torch.tensor(list(name.encode())), progress.shelf[name]
 
 
 def _own_key(i: int) -> bytes:

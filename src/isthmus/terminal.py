@@ -27,12 +27,18 @@ def progress(experiment: "Experiment", done: int = 0) -> Iterator[Show]:
     )
 
     method, console = experiment.method["name"], Console(stderr=True)
+
+    def lines(done: "Done", found: bool) -> Iterator[str]:
+        place = f"{method}: round {done.cost.round}/{experiment.rounds}"
+        yield from (f"{place}: note: {note}" for note in done.notes)
+        if found and done.evaluation is not None:
+            yield f"{place}: {figures(experiment, done)}"
+
     if not console.is_terminal:
 
         def tell(done: "Done") -> None:
-            if done.evaluation is not None:
-                place = f"{method}: round {done.cost.round}/{experiment.rounds}"
-                print(f"{place}: {figures(experiment, done)}", file=sys.stderr, flush=True)
+            for line in lines(done, found=True):
+                print(line, file=sys.stderr, flush=True)
 
         yield tell
         return
@@ -47,6 +53,8 @@ def progress(experiment: "Experiment", done: int = 0) -> Iterator[Show]:
         task = bar.add_task(method, total=experiment.rounds, completed=done, figures="")
 
         def show(done: "Done") -> None:
+            for line in lines(done, found=False):
+                bar.console.print(line, highlight=False, markup=False)
             bar.advance(task)
             if done.evaluation is not None:
                 bar.update(task, figures=figures(experiment, done))

@@ -75,8 +75,8 @@ class Vault:
             self._compare(key, value, seal)
             return bytes(value or b"")
 
-    def write(self, changes: Mapping[bytes, bytes]) -> None:
-        """Writes all changes, or, if that fails, none."""
+    def write(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Writes all changes, or, if that fails, none; None takes an entry away."""
         while True:
             try:
                 with self._begin(write=True, buffers=True) as transaction:
@@ -291,13 +291,19 @@ def _take(file: IO[bytes]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _put(transaction: lmdb.Transaction, changes: Mapping[bytes, bytes]) -> None:
+def _put(transaction: lmdb.Transaction, changes: Mapping[bytes, bytes | None]) -> None:
     """Writes entries with their seals, and carries the seals over into the sum."""
     before = transaction.get(SUM)
     total = 0 if before is None else int.from_bytes(before, "little")
     for key, value in changes.items():
-        old, new = transaction.get(SEAL + key), _seal(key, value)
-        total += _term(key, new) - (0 if old is None else _term(key, bytes(old)))
+        old = transaction.get(SEAL + key)
+        total -= 0 if old is None else _term(key, bytes(old))
+        if value is None:
+            transaction.delete(SEAL + key)
+            transaction.delete(key)
+            continue
+        new = _seal(key, value)
+        total += _term(key, new)
         transaction.put(SEAL + key, new)
         transaction.put(key, value)
     transaction.put(FORMAT_KEY, FORMAT)

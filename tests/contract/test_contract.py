@@ -6,10 +6,12 @@ import pytest
 import torch
 
 from isthmus import Experiment, tree
-from isthmus.cohort import Clients, Round
+from isthmus.cohort import Clients, Round, Setting
 from isthmus.engines import Stacked
 from isthmus.method import Method
 from isthmus.methods import METHODS
+from isthmus.shelf import Shelf
+from isthmus.shelf import after as following_shelf
 from isthmus.store import Progress, digest_of
 from odd_engines import Flaky, Wire, through_bytes
 from small import CLASSES, SIZES, advance, begin, federation, played, setting
@@ -26,6 +28,14 @@ def distance(first: Any, second: Any) -> float:
     pairs = zip(tree.leaves(first), tree.leaves(second), strict=True)
     gaps = [(a.double() - b.double()).abs().nan_to_num(0).max() for a, b in pairs if a.numel()]
     return float(max(gaps, default=0.0))
+
+
+def after(made: Setting, middle: Progress, ids: list[int]) -> Progress:
+    """Plays the third round with these clients, whoever would have been drawn."""
+    round = Round(made, middle.t, middle.own, shelf=Shelf(middle.shelf))
+    server = made.method.round(middle.server, Clients(ids, round))
+    shelf = following_shelf(middle.shelf, round.shelf.changed)
+    return Progress(3, server, {**middle.own, **round.changed}, shelf)
 
 
 def test_every_method_has_a_row() -> None:
@@ -95,11 +105,7 @@ def test_padding_changes_nothing(row: Row, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_order_of_clients_changes_nothing(row: Row) -> None:
     made = setting(row.name)
     middle = played(made, 2)
-    ends = []
-    for ids in ([0, 2, 3, 5], [5, 3, 0, 2]):
-        round = Round(made, middle.t, middle.own)
-        server = made.method.round(middle.server, Clients(ids, round))
-        ends.append(Progress(3, server, {**middle.own, **round.changed}))
+    ends = [after(made, middle, ids) for ids in ([0, 2, 3, 5], [5, 3, 0, 2])]
     assert digest_of(ends[0]) == digest_of(ends[1])
 
 
@@ -120,13 +126,14 @@ def test_the_same_seed_gives_the_same_bits_on_any_number_of_threads(row: Row, en
 
 @every_method
 def test_resumed_equals_uninterrupted(row: Row) -> None:
-    """Between any two rounds, server and own states as bytes are all that the rest depends on."""
+    """Between two rounds, server, shelf and own states as bytes are all the rest depends on."""
     made = setting(row.name)
     progress = begin(made)
     for _ in range(4):
         progress = played(setting(row.name), 1, progress)  # a new process would build it anew
         own = {i: through_bytes(state) for i, state in progress.own.items()}
-        progress = Progress(progress.t, through_bytes(progress.server), own)
+        shelf = {name: through_bytes(tensor) for name, tensor in progress.shelf.items()}
+        progress = Progress(progress.t, through_bytes(progress.server), own, shelf)
     assert digest_of(progress) == digest_of(played(made, 4))
 
 
@@ -145,21 +152,18 @@ def test_a_round_uses_the_replies_that_came(row: Row) -> None:
     made = setting(row.name)
     middle = played(made, 2)
 
-    def after(ids: list[int], lost: set[int]) -> Progress:
-        flaky = made._replace(engine=Flaky(lambda t, i: i in lost))
-        round = Round(flaky, middle.t, middle.own)
-        server = made.method.round(middle.server, Clients(ids, round))
-        return Progress(3, server, {**middle.own, **round.changed})
+    def losing(ids: list[int], lost: set[int]) -> Progress:
+        return after(made._replace(engine=Flaky(lambda t, i: i in lost)), middle, ids)
 
     if row.name == "local":  # trains all clients, whoever was sampled
-        some, all_of_them = after([0], {1, 4}), after([0], set())
+        some, all_of_them = losing([0], {1, 4}), losing([0], set())
         for i in range(len(SIZES)):
             expected = middle if i in (1, 4) else all_of_them
             assert same(some.own[i], expected.own[i])
             assert some.server.training[i] == expected.server.training[i]
         assert not same(middle.own[1], all_of_them.own[1])  # it would have trained
     else:
-        assert digest_of(after([0, 1, 2, 4], {1, 4})) == digest_of(after([0, 2], set()))
+        assert digest_of(losing([0, 1, 2, 4], {1, 4})) == digest_of(losing([0, 2], set()))
 
 
 @every_method
@@ -181,10 +185,11 @@ def test_what_one_client_owns_never_reaches_another(row: Row) -> None:
     strange = tree.map(lambda leaf: torch.ones_like(leaf), made.method.own(made.task, 2))
     ends = []
     for own in (middle.own, {**middle.own, 2: strange}):
-        round = Round(made, middle.t, own)
-        server = made.method.round(middle.server, Clients([0, 1, 2, 3], round))
-        assert 2 not in round.changed
-        ends.append(Progress(3, server, round.changed))
+        end = after(made, middle._replace(own=own), [0, 1, 2, 3])
+        assert (2 in end.own) == (2 in own)
+        if 2 in own:
+            assert same(end.own[2], own[2])
+        ends.append(end._replace(own={i: state for i, state in end.own.items() if i != 2}))
     assert digest_of(ends[0]) == digest_of(ends[1])
 
 

@@ -24,6 +24,8 @@ class Flat:
     >>> net = Flat(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
     >>> net.size, net.layers, net.head
     (67, 2, slice(40, 67, None))
+    >>> net.weight
+    slice(40, 64, None)
     >>> net.logits(net.fresh(seed=1), torch.zeros(5, 4)).shape
     torch.Size([5, 3])
 
@@ -59,6 +61,12 @@ class Flat:
                 "define the head's module last"
             )
         self.body, self.head = slice(0, cut), slice(cut, self.size)
+        self.weight = self._weight(owners)  # of the last weight-owning module, without its bias
+
+    def _weight(self, owners: list[str]) -> slice:
+        first = owners.index(owners[-1])
+        begin = sum(self._sizes[:first])
+        return slice(begin, begin + self._sizes[first])
 
     def tensors(self, w: Tensor) -> list[Tensor]:
         """Cuts a vector into views, one per parameter tensor of the module."""
