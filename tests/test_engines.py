@@ -34,7 +34,7 @@ def steps_of(engine: Any, method: str, steps: int) -> Trace:
                 z = (1 - lam) * w[0] + lam * w[1]
                 return client.loss(z, batch) + (w[0] - server.w).square().sum()
 
-            gf, gl = client._gradient(objective, (wf, wl))
+            gf, gl = client.gradient(objective, (wf, wl))
             wf, wl = wf - 0.1 * gf, wl - 0.1 * gl
             seen = seen + batch.mean(torch.ones_like(batch.y, dtype=wf.dtype))
             here = torch.arange(steps) >= t

@@ -103,7 +103,7 @@ class Client:
         self._method = method
         self._train, self._validation, self._test = train, validation, test
         self._plan = plan
-        self._gradient = gradient
+        self.gradient = gradient  # of a function, at a vector or several: gradient(f, w)
         self._choice = choice
         self._taken = 0
 
@@ -130,22 +130,26 @@ class Client:
         self,
         start: Vectors,
         *,
-        at: Callable[[Any, Tensor], Tensor] | None = None,
-        loss: Callable[[Tensor, Batch], Tensor] | None = None,
+        at: Callable[[Any, Tensor], Any] | None = None,
+        loss: Callable[[Any, Batch], Tensor] | None = None,
         penalty: Callable[[Any], Tensor] | None = None,
         draw: Callable[[Tensor], Tensor] | None = None,
         epochs: int | None = None,
         lr: float | None = None,
+        momentum: float | None = None,
     ) -> Any:
         """Runs SGD on loss(at(w, u), batch) + penalty(w) from `start`, a vector or several.
 
-        u is `batch.u`: uniforms, or what `draw` made of them, as in `scan`.
+        u is `batch.u`: uniforms, or what `draw` made of them, as in `scan`. What `at` gives is what
+        `loss` takes: one vector, or several for a loss of one's own.
+
         Momentum starts at zero; weight decay is coupled: g <- grad + wd * w; v <- momentum * v + g;
         w <- w - lr * v. It acts on every vector in `start` and on nothing else.
         """
         evaluate = self.loss if loss is None else loss
         eta = self.lr if lr is None else lr
-        momentum, decay = self.task.momentum, self.task.weight_decay
+        rho = self.task.momentum if momentum is None else momentum
+        decay = self.task.weight_decay
 
         def step(carry: Any, batch: Batch) -> Any:
             w, v = carry
@@ -154,8 +158,8 @@ class Client:
                 value = evaluate(w if at is None else at(w, batch.u), batch)
                 return value if penalty is None else value + penalty(w)
 
-            g = self._gradient(objective, w)
-            v = tree.map(lambda v, g, w: g.add(w, alpha=decay).add_(v, alpha=momentum), v, g, w)
+            g = self.gradient(objective, w)
+            v = tree.map(lambda v, g, w: g.add(w, alpha=decay).add_(v, alpha=rho), v, g, w)
             return tree.map(lambda w, v: w.sub(v, alpha=eta), w, v), v
 
         return self.scan(step, (start, tree.map(torch.zeros_like, start)), epochs, draw)[0]
@@ -186,6 +190,12 @@ class Client:
         """Gives the mean cross-entropy on the client's own validation part."""
         sums = self.tally(w, "validation")
         return (sums.loss / sums.n).to(w.dtype)
+
+    @property
+    def examples(self) -> Batch:
+        """All training examples, as one batch without random numbers."""
+        x, y, weight = self._train
+        return Batch(x, y, x.new_zeros(0), torch.arange(len(y)), weight)
 
     def once(self, f: Callable[[Tensor], Tensor]) -> Tensor:
         """Evaluates f on the inputs of all training examples; batches find theirs by `rows`."""
