@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "client": {"errors", "metrics", "models", "task", "tree"},
     "method": {"client", "task"},
     "cohort": {"client", "data", "errors", "method", "metrics", "shelf", "task", "tree"},
-    "methods": {"client", "cohort", "method", "ranges", "task", "tree", "vector"},
+    "methods": {"client", "cohort", "errors", "method", "ranges", "task", "tree", "vector"},
     "engines": {"client", "cohort", "errors", "streams", "tree"},
     "shelf": set(),
     "vault": {"errors"},

@@ -124,7 +124,8 @@ class Clients:
     def __init__(self, ids: Sequence[int], round: Round):
         self.ids = list(ids)
         self.t = round.t
-        self.total = round.setting.task.clients  # N
+        self.task = round.setting.task
+        self.total = self.task.clients  # N
         self.shelf = round.shelf  # what the server keeps beside its state
         self._round = round
 

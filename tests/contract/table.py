@@ -29,8 +29,9 @@ class Row(NamedTuple):
     defaults: dict[str, Any]  # as the specification gives them
     down: Wire  # what each client that is asked receives
     up: Wire  # and sends
-    limit: dict[str, Any]  # settings that make it ...
-    simpler: dict[str, Any]  # ... this method
+    limit: dict[str, Any] | None  # settings that make it ...; None: a test of its own shows it
+    simpler: dict[str, Any] | None = None  # ... this method
+    within: float = 0.0  # largest difference between the two, where they round differently
 
 
 ROWS = [
@@ -94,5 +95,100 @@ ROWS = [
         up=Wire(models=1, nbytes=FLOAT),
         limit={"method": {"name": "superfed-lm", "start": 1.0, "mu": 0.01}},
         simpler={"method": {"name": "fedprox", "mu": 0.02}},
+    ),
+    Row(
+        "scaffold",
+        {"eta": 1.0, "momentum": 0.0},
+        down=Wire(models=2),
+        up=Wire(models=2),
+        limit={"method": "scaffold", "rounds": 1, "clients_per_round": 1},
+        simpler={"method": "fedavg", "rounds": 1, "clients_per_round": 1, "momentum": 0.0},
+        within=1e-7,  # w + (y - w) is y but for the last bit
+    ),
+    Row("feddyn", {"a": 0.1}, down=Wire(models=1), up=Wire(models=1), limit=None),
+    Row(
+        "fedper",
+        {},
+        down=Wire(bodies=1),
+        up=Wire(bodies=1, nbytes=FLOAT),
+        limit={"method": "fedper", "clients_per_round": 1},
+        simpler={"method": "fedavg", "clients_per_round": 1},
+    ),
+    Row(
+        "lg-fedavg",
+        {},
+        down=Wire(heads=1),
+        up=Wire(heads=1, nbytes=FLOAT),
+        limit={"method": "lg-fedavg", "clients_per_round": 1},
+        simpler={"method": "fedavg", "clients_per_round": 1},
+    ),
+    Row(
+        "fedrep",
+        {"head_epochs": 10, "body_epochs": 1},
+        down=Wire(bodies=1),
+        up=Wire(bodies=1, nbytes=FLOAT),
+        limit={
+            "method": {"name": "fedrep", "head_epochs": 0, "body_epochs": 2},
+            "clients_per_round": 1,
+        },
+        simpler={"method": {"name": "fedbabu", "tune": 0}, "clients_per_round": 1},
+    ),
+    Row(
+        "fedbabu",
+        {"tune": 5},
+        down=Wire(bodies=1),
+        up=Wire(bodies=1, nbytes=FLOAT),
+        limit={"method": {"name": "fedbabu", "tune": 0}, "clients_per_round": 1},
+        simpler={
+            "method": {"name": "fedrep", "head_epochs": 0, "body_epochs": 2},
+            "clients_per_round": 1,
+        },
+    ),
+    Row("fedrod", {}, down=Wire(models=1), up=Wire(models=1, nbytes=FLOAT), limit=None),
+    Row(
+        "fedbn",
+        {},
+        down=Wire(models=1),  # the small network has no normalisation layers
+        up=Wire(models=1, nbytes=FLOAT),
+        limit={"method": "fedbn", "clients_per_round": 1},
+        simpler={"method": "fedavg", "clients_per_round": 1},
+    ),
+    Row(
+        "apfl",
+        {"alpha": 0.25, "adaptive": False},
+        down=Wire(models=1),
+        up=Wire(models=1, nbytes=FLOAT),
+        limit={"method": {"name": "apfl", "alpha": 1.0}, "clients_per_round": 1},
+        simpler={"method": {"name": "local", "budget": "participation"}, "clients_per_round": 1},
+    ),
+    Row(
+        "pfedme",
+        {"lam": 15.0, "inner": 5, "inner_lr": 0.01, "beta": 1.0},
+        down=Wire(models=1),
+        up=Wire(models=1, nbytes=FLOAT),
+        limit=None,
+    ),
+    Row(
+        "ditto",
+        {"lam": 1.0, "own_epochs": 5},
+        down=Wire(models=1),
+        up=Wire(models=1, nbytes=FLOAT),
+        limit={"method": "ditto"},
+        simpler={"method": "fedavg"},
+    ),
+    Row(
+        "fedala",
+        {"layers": 1, "ala_lr": 1.0, "ala_epochs": 1},
+        down=Wire(models=1),
+        up=Wire(models=1, nbytes=FLOAT),
+        limit={"method": {"name": "fedala", "ala_epochs": 0}},
+        simpler={"method": "fedavg"},
+    ),
+    Row(
+        "per-fedavg",
+        {"variant": "first-order", "alpha": 0.01, "delta": 1e-3, "tune": 1},
+        down=Wire(models=1),
+        up=Wire(models=1),
+        limit=None,
     ),
 ]

@@ -10,11 +10,54 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from isthmus import tree
 from isthmus.client import Client, Examples, Steps
 from isthmus.engines.loop import gradient
 from isthmus.method import Method
 from isthmus.models.flat import Flat
 from isthmus.task import Task
+
+
+class Cohort:
+    """Clients worked out on paper, as a method's server sees them; it keeps their own states."""
+
+    def __init__(self, method: Method, task: Task, clients: Sequence[Client]):
+        self.method, self.task, self.clients = method, task, clients
+        self.t, self.total, self.ids = clients[0].t, task.clients, list(range(len(clients)))
+        self.own = [method.own(task, i) for i in self.ids]
+
+    def map(self, f: Any, *shared: Any) -> tuple[Tensor, Any]:
+        replies = []
+        for i, client in enumerate(self.clients):
+            client._taken = 0
+            self.own[i], reply = f(client, self.own[i], *shared)
+            replies.append(reply)
+        return torch.tensor(self.ids), tree.stack(replies)
+
+    def rounds(self, count: int, server: Any = None) -> Any:
+        server = self.method.init(self.task) if server is None else server
+        for _ in range(count):
+            server = self.method.round(server, self)  # type: ignore[arg-type]
+        return server
+
+
+def chain() -> Flat:
+    """One weight, then two: parameters (b, h0, h1), logits (h0 b x, h1 b x); the head is (h0, h1).
+
+    At label 0 the gradient is (h @ d, b d) x with d = (p0 - 1, p1) and p = softmax of the logits.
+    """
+    return Flat(
+        lambda: nn.Sequential(
+            nn.Linear(1, 1, bias=False, dtype=torch.float64),
+            nn.Linear(1, 2, bias=False, dtype=torch.float64),
+        )
+    )
+
+
+def parabola(client: Client, a: float, b: float) -> Client:
+    """Gives a client another loss: a / 2 |z - b|^2, whose gradient is a (z - b)."""
+    client.loss = lambda z, batch: a / 2 * (z - b).square().sum()  # type: ignore[method-assign]
+    return client
 
 
 def vector(*entries: float) -> Tensor:
@@ -50,8 +93,10 @@ def client(
     u: Sequence[Sequence[float]] = ((),),
 ) -> Client:
     """A client that visits its examples in order, one a step, with the given uniforms."""
+    x = x if len(x) == len(y) else [x[0]] * len(y)
     examples = Examples(torch.tensor(x, dtype=torch.float64), torch.tensor(y))
-    rows = [torch.tensor([k]) for k in range(len(y))] * task.epochs
+    rows = [torch.tensor([k]) for k in range(len(y))] * method.passes(task)
+    u = u if len(u) == len(rows) else [u[0]] * len(rows)
     return Client(
         method,
         task,

@@ -1,9 +1,22 @@
 """Methods by name. An entry is the method with its default hyper-parameters."""
 
 from isthmus.method import Method
+from isthmus.methods.apfl import Apfl
+from isthmus.methods.ditto import Ditto
+from isthmus.methods.fedala import FedAla
 from isthmus.methods.fedavg import FedAvg
+from isthmus.methods.fedbabu import FedBabu
+from isthmus.methods.fedbn import FedBn
+from isthmus.methods.feddyn import FedDyn
+from isthmus.methods.fedper import FedPer
 from isthmus.methods.fedprox import FedProx
+from isthmus.methods.fedrep import FedRep
+from isthmus.methods.fedrod import FedRod
+from isthmus.methods.lgfedavg import LgFedAvg
 from isthmus.methods.local import Local
+from isthmus.methods.perfedavg import PerFedAvg
+from isthmus.methods.pfedme import PFedMe
+from isthmus.methods.scaffold import Scaffold
 from isthmus.methods.superfed import SuPerFed
 
 METHODS: dict[str, Method] = {
@@ -14,4 +27,17 @@ METHODS: dict[str, Method] = {
     "fedprox-lu": FedProx(tune=1),
     "superfed-mm": SuPerFed(mix="model", nu=1.0),
     "superfed-lm": SuPerFed(mix="layer", nu=2.0),
+    "scaffold": Scaffold(),
+    "feddyn": FedDyn(),
+    "fedper": FedPer(),
+    "lg-fedavg": LgFedAvg(),
+    "fedrep": FedRep(),
+    "fedbabu": FedBabu(),
+    "fedrod": FedRod(),
+    "fedbn": FedBn(),
+    "apfl": Apfl(),
+    "pfedme": PFedMe(),
+    "ditto": Ditto(),
+    "fedala": FedAla(),
+    "per-fedavg": PerFedAvg(),
 }

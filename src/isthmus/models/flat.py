@@ -61,7 +61,13 @@ class Flat:
                 "define the head's module last"
             )
         self.body, self.head = slice(0, cut), slice(cut, self.size)
+        self.normalises = self._normalising(owners)  # [P]: whether a normalisation layer owns it
         self.weight = self._weight(owners)  # of the last weight-owning module, without its bias
+
+    def _normalising(self, owners: list[str]) -> Tensor:
+        kinds = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+        flags = [isinstance(self._module.get_submodule(owner), kinds) for owner in owners]
+        return torch.repeat_interleave(torch.tensor(flags), torch.tensor(self._sizes))
 
     def _weight(self, owners: list[str]) -> slice:
         first = owners.index(owners[-1])
