@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from isthmus import Experiment, IsthmusError, parts
-from isthmus.experiment import assign
+from isthmus.experiment import assign, assignments
 from isthmus.methods import METHODS
 from isthmus.parts import Option, merged
 
@@ -304,6 +304,15 @@ def test_a_setting_that_two_parts_have_needs_its_part(monkeypatch: pytest.Monkey
     with pytest.raises(IsthmusError, match=r"'depth' is an option of data and of model; .*write"):
         assign("depth=3")
     assert assign("model.depth=3") == {"model": {"depth": 3}}
+
+
+def test_a_setting_that_two_parts_have_is_that_of_the_one_that_is_chosen() -> None:
+    """`alpha` is an option of dirichlet-hsu and of apfl; in any order."""
+    dirichlet, mixture = "partition=dirichlet-hsu", "method=apfl"
+    assert assignments(["alpha=0.5", dirichlet], {})["partition"]["alpha"] == 0.5
+    assert assignments(["alpha=0.5"], {"method": "apfl"}) == {"method": {"alpha": 0.5}}
+    with pytest.raises(IsthmusError, match=r"'alpha' is an option of method and of partition"):
+        assignments(["alpha=0.5", dirichlet, mixture], {})
 
 
 def test_every_part_is_listed_with_its_options() -> None:

@@ -35,7 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "store": {"cohort", "errors", "ledger", "method", "shelf", "tree", "vault"},
     "terminal": set(),
     "picture": set(),
-    "options": {"experiment", "parts"},
+    "options": {"experiment"},
     "data_cli": {"data", "options", "picture", "rounds"},
     "parts": {"data", "errors", "method", "methods", "models"},
     "experiment": {"data", "errors", "models", "parts", "ranges", "task"},

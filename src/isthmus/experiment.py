@@ -4,7 +4,7 @@ What cannot move a number (paths, verbosity) is not here.
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -80,19 +80,7 @@ class Experiment(BaseModel):
     @classmethod
     def load(cls, path: Path | str, changes: Table | None = None) -> "Experiment":
         """Reads an experiment file, with some settings changed."""
-        path = Path(path)
-        try:
-            given = tomllib.loads(path.read_text())
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise IsthmusError(
-                f"{path} cannot be read ({reason}); expected an experiment in TOML; check the path"
-            ) from None
-        except tomllib.TOMLDecodeError as error:
-            raise IsthmusError(
-                f"{path} is not TOML ({error}); expected an experiment; mend that line"
-            ) from None
-        changes = changes or {}
+        given, changes = read(Path(path)), changes or {}
         preset = given.get("preset", changes.get("preset"))
         if changes.get("preset", preset) != preset:
             raise IsthmusError(
@@ -110,12 +98,23 @@ class Experiment(BaseModel):
         return "\n".join(lines) + "\n"
 
 
-def complete(given: Table) -> dict[str, Any]:
-    """Fills in what was left out: the preset's values first, then what the data set brings."""
-    known = list(Experiment.model_fields)
-    for key in given:
-        if key not in known:
-            raise IsthmusError(f"no setting is called {key!r}; {nearest(key, known)}")
+def read(path: Path) -> dict[str, Any]:
+    """Reads what an experiment file states."""
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise IsthmusError(
+            f"{path} cannot be read ({reason}); expected an experiment in TOML; check the path"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise IsthmusError(
+            f"{path} is not TOML ({error}); expected an experiment; mend that line"
+        ) from None
+
+
+def named(given: Table) -> dict[str, Any]:
+    """Names the parts that were left out: after the data set, which brings the others."""
     wanted = merged({"method": "superfed-mm", "data": "digits"}, given)
     source = wanted["data"].get("name")
     brings = SOURCES.get(source) if isinstance(source, str) else None
@@ -124,7 +123,16 @@ def complete(given: Table) -> dict[str, Any]:
         "model": brings.model if brings else "mlp",
         "clients": brings.clients if brings else 100,
     }
-    wanted = merged(defaults, wanted)
+    return merged(defaults, wanted)
+
+
+def complete(given: Table) -> dict[str, Any]:
+    """Fills in what was left out: the preset's values first, then what the data set brings."""
+    known = list(Experiment.model_fields)
+    for key in given:
+        if key not in known:
+            raise IsthmusError(f"no setting is called {key!r}; {nearest(key, known)}")
+    wanted = named(given)
     family = presets().get(str(wanted.get("preset", "clean")), {})
     for preset in (family.get(str(wanted["method"].get("name")), {}), family.get("all", {})):
         wanted = merged(parts.fitting(preset, wanted), wanted)
@@ -137,7 +145,25 @@ def presets() -> dict[str, Any]:
     return tomllib.loads((files("isthmus") / "presets.toml").read_text())
 
 
-def assign(text: str) -> dict[str, Any]:
+def assignments(texts: Iterable[str], given: Table) -> dict[str, Any]:
+    """Reads several `key=value`, as changes of what is given.
+
+    Options without their part come last: whose they are depends on the parts that are chosen.
+
+    >>> assignments(["alpha=0.1", "partition=dirichlet-hsu"], {})
+    {'partition': {'name': 'dirichlet-hsu', 'alpha': 0.1}}
+    """
+    changes: dict[str, Any] = {}
+    for text in sorted(texts, key=lambda text: not _placed(text.partition("=")[0].strip())):
+        changes = merged(changes, assign(text, merged(given, changes)))
+    return changes
+
+
+def _placed(key: str) -> bool:
+    return "." in key or key in Experiment.model_fields
+
+
+def assign(text: str, given: Table = MappingProxyType({})) -> dict[str, Any]:
     """Reads `key=value` as from --set; the value is TOML, or a string where it is not.
 
     >>> assign("nu=2"), assign("partition=iid")
@@ -155,7 +181,8 @@ def assign(text: str) -> dict[str, Any]:
         return {top: {option: parsed}}
     if key in Experiment.model_fields:
         return {key: parsed}
-    return {parts.owner_of(key, list(Experiment.model_fields)): {key: parsed}}
+    chosen = {part: str(table.get("name")) for part, table in named(given).items() if part in PARTS}
+    return {parts.owner_of(key, list(Experiment.model_fields), chosen): {key: parsed}}
 
 
 def _value(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,10 +31,8 @@ def described(
     file: Path | None, named: Mapping[str, str | None], settings: Sequence[str] | None
 ) -> "Experiment":
     """Makes the experiment of a file, of options by name, and of what came with --set."""
-    from isthmus.experiment import Experiment, assign
-    from isthmus.parts import merged
+    from isthmus.experiment import Experiment, assignments, read
 
-    changes: dict[str, Any] = {}
-    for text in [f"{key}={value}" for key, value in named.items() if value] + [*(settings or [])]:
-        changes = merged(changes, assign(text))
+    texts = [f"{key}={value}" for key, value in named.items() if value] + [*(settings or [])]
+    changes = assignments(texts, read(file) if file else {})
     return Experiment.load(file, changes) if file else Experiment(**changes)

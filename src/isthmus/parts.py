@@ -139,10 +139,14 @@ def fitting(preset: Table, wanted: Table) -> dict[str, Any]:
     return result
 
 
-def owner_of(option: str, settings: list[str]) -> str:
-    """Finds the part of an option that was named without it: `mu` is `method.mu`."""
+def owner_of(option: str, settings: list[str], chosen: Mapping[str, str]) -> str:
+    """Finds the part of an option that was named without it: `mu` is `method.mu`.
+
+    Where several parts might have it, it is that of the one that has it as it is chosen.
+    """
     every = {(part, name) for part in PARTS for known in options(part).values() for name in known}
-    owners = sorted(part for part, name in every if name == option)
+    here = [part for part in PARTS if option in options(part).get(chosen.get(part, ""), {})]
+    owners = here or sorted(part for part, name in every if name == option)
     if len(owners) == 1:
         return owners[0]
     if owners:

@@ -16,7 +16,7 @@ took part, and a newcomer, deploy w.
 Limiting case: with alpha = 0 it is FedAvg; with alpha = 1 what a client deploys is Local, trained
 when it takes part.
 
-Departures: ak moves by the gradient on all the client's training examples, once in a participation.
+Departures: the share moves by the gradient on all training examples, once in a participation.
 Weight decay and momentum act on wk and vk alike; SGD without them is what the paper analyses.
 """
 

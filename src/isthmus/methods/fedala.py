@@ -17,9 +17,9 @@ that never took part deploys w. A newcomer has no model to keep anything of, and
 
 Limiting case: with ala_epochs = 0 it is FedAvg.
 
-Departures: mk is learned from the second participation on, when there is something to keep, and
-always for the same number of epochs; the paper learns to convergence the first time. It is learned
-on all of the client's training examples; the paper takes a random share of them.
+Departures: weights are learned from the second participation on, when there is something to keep,
+and always for the same number of epochs; the paper learns to convergence the first time. They are
+learned on all of the client's training examples; the paper takes a random share of them.
 """
 
 from dataclasses import dataclass

@@ -17,8 +17,8 @@ newcomer, have pk = 0 and deploy w.
 
 Limiting case: where a client has as many examples of every class, its copy is FedAvg's.
 
-Departures: pk begins at 0, so that nothing random is deployed; the version that makes pk of the
-class counts by a hyper-network is not offered.
+Departures: the own head begins at 0, so that nothing random is deployed; the version that makes it
+of the class counts by a hyper-network is not offered.
 """
 
 from dataclasses import dataclass
