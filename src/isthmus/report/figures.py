@@ -12,7 +12,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
-from isthmus.report.records import Federation, Floats, Run, labels, trained_alone
+from isthmus.report.columns import Floats
+from isthmus.report.records import Federation, Run, labels, trained_alone
 from isthmus.report.tables import DAGGER, nbytes
 
 # Light and dark tones of one hue each, told apart by every common kind of colour vision; each has

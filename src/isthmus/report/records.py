@@ -3,25 +3,30 @@
 Sizes: N clients, C classes, L points on a path.
 """
 
-import csv
 import json
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.errors import IsthmusError
 from isthmus.metrics import spread
+from isthmus.report.columns import (
+    Floats,
+    Integers,
+    checked,
+    columns,
+    floats,
+    frozen,
+    integers,
+    number,
+)
 
-Floats: TypeAlias = NDArray[np.float64]
-Integers: TypeAlias = NDArray[np.int64]
 Texts: TypeAlias = NDArray[np.str_]
-Value = TypeVar("Value")
-Column = TypeVar("Column", bound=NDArray[Any])
 
 SERVER = -1  # the client number of rows about the server's own test set
 
@@ -289,51 +294,51 @@ def _summary(path: Path) -> Mapping[str, Any]:
 
 
 def _federation(path: Path) -> Federation:
-    table = _columns(path, Federation._fields)
-    counts = _checked(path, table, "labels", lambda text: [int(count) for count in text.split()])
+    table = columns(path, Federation._fields)
+    counts = checked(path, table, "labels", lambda text: [int(count) for count in text.split()])
     if len({len(row) for row in counts}) > 1:
         raise IsthmusError(
             f"{path} has label counts of different lengths; expected one count per class, "
             "so run it again"
         )
-    order = np.argsort(_checked(path, table, "client", int), kind="stable")
-    columns = {
-        name: _frozen(_integers(path, table, name)[order])
+    order = np.argsort(checked(path, table, "client", int), kind="stable")
+    sizes = {
+        name: frozen(integers(path, table, name)[order])
         for name in ("client", "train", "validation", "test")
     }
     shape = (len(counts), len(counts[0]) if counts else 0)
     labels = np.asarray(counts, dtype=np.int64).reshape(shape)[order]
-    return Federation(**columns, labels=_frozen(labels))
+    return Federation(**sizes, labels=frozen(labels))
 
 
 def _rounds(path: Path) -> Rounds:
-    table = _columns(path, Rounds._fields)
+    table = columns(path, Rounds._fields)
     return Rounds(
-        round=_integers(path, table, "round"),
-        lr=_floats(path, table, "lr"),
-        asked=_integers(path, table, "asked"),
-        answered=_integers(path, table, "answered"),
-        down_bytes=_integers(path, table, "down_bytes"),
-        up_bytes=_integers(path, table, "up_bytes"),
-        train_seconds=_floats(path, table, "train_seconds"),
-        evaluate_seconds=_floats(path, table, "evaluate_seconds"),
+        round=integers(path, table, "round"),
+        lr=floats(path, table, "lr"),
+        asked=integers(path, table, "asked"),
+        answered=integers(path, table, "answered"),
+        down_bytes=integers(path, table, "down_bytes"),
+        up_bytes=integers(path, table, "up_bytes"),
+        train_seconds=floats(path, table, "train_seconds"),
+        evaluate_seconds=floats(path, table, "evaluate_seconds"),
     )
 
 
 def _clients(path: Path) -> Clients:
-    table = _columns(path, tuple("at" if name == "lam" else name for name in Clients._fields))
+    table = columns(path, tuple("at" if name == "lam" else name for name in Clients._fields))
     return Clients(
-        round=_integers(path, table, "round"),
-        client=_integers(path, table, "client", _client),
-        model=_frozen(np.asarray(table["model"], dtype=np.str_)),
-        lam=_floats(path, table, "at", _lam),
-        split=_frozen(np.asarray(table["split"], dtype=np.str_)),
-        n=_integers(path, table, "n"),
-        top1=_floats(path, table, "top1"),
-        top5=_floats(path, table, "top5"),
-        loss=_floats(path, table, "loss"),
-        ece=_floats(path, table, "ece"),
-        mce=_floats(path, table, "mce"),
+        round=integers(path, table, "round"),
+        client=integers(path, table, "client", _client),
+        model=frozen(np.asarray(table["model"], dtype=np.str_)),
+        lam=floats(path, table, "at", _lam),
+        split=frozen(np.asarray(table["split"], dtype=np.str_)),
+        n=integers(path, table, "n"),
+        top1=floats(path, table, "top1"),
+        top5=floats(path, table, "top5"),
+        loss=floats(path, table, "loss"),
+        ece=floats(path, table, "ece"),
+        mce=floats(path, table, "mce"),
     )
 
 
@@ -342,49 +347,7 @@ def _evaluated(federation: Federation, clients: Clients) -> Integers:
     measured &= clients.client != SERVER
     pairs = np.unique(np.stack([clients.round[measured], clients.client[measured]]), axis=1)
     rounds, counts = np.unique(pairs[0], return_counts=True)
-    return _frozen(rounds[counts >= np.sum(federation.test > 0)])
-
-
-def _columns(path: Path, expected: Iterable[str]) -> dict[str, list[str]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise IsthmusError(f"{path} is not text ({error}); restore it, or run again") from None
-    # A killed process leaves a last line without its end: what it says may be half a number.
-    complete = text[: text.rfind("\n") + 1].splitlines()
-    start = next((i for i, line in enumerate(complete) if not line.startswith("#")), len(complete))
-    rows = csv.reader(complete[start:])
-    header = next(rows, [])
-    missing = [name for name in expected if name not in header]
-    if missing:
-        raise IsthmusError(
-            f"{path} has no column {missing[0]!r}; expected {','.join(expected)}, so run it again"
-        )
-    lines = list(rows)
-    for number, line in enumerate(lines, start=start + 2):
-        if len(line) != len(header):
-            raise IsthmusError(
-                f"{path} line {number} has {len(line)} fields; expected {len(header)}, "
-                "so restore the file, or run it again"
-            )
-    columns = zip(*lines, strict=True) if lines else ([] for _ in header)
-    return {name: list(column) for name, column in zip(header, columns, strict=True)}
-
-
-def _checked(
-    path: Path, table: Mapping[str, list[str]], name: str, parse: Callable[[str], Value]
-) -> list[Value]:
-    try:
-        return [parse(text) for text in table[name]]
-    except ValueError as error:
-        raise IsthmusError(
-            f"{path} column {name!r} holds something else than a number ({error}); "
-            "restore the file, or run it again"
-        ) from None
-
-
-def _number(text: str) -> float:
-    return float(text) if text else np.nan
+    return frozen(rounds[counts >= np.sum(federation.test > 0)])
 
 
 def _client(text: str) -> int:
@@ -392,21 +355,4 @@ def _client(text: str) -> int:
 
 
 def _lam(text: str) -> float:
-    return np.nan if " " in text else _number(text)
-
-
-def _integers(
-    path: Path, table: Mapping[str, list[str]], name: str, parse: Callable[[str], int] = int
-) -> Integers:
-    return _frozen(np.asarray(_checked(path, table, name, parse), dtype=np.int64))
-
-
-def _floats(
-    path: Path, table: Mapping[str, list[str]], name: str, parse: Callable[[str], float] = _number
-) -> Floats:
-    return _frozen(np.asarray(_checked(path, table, name, parse), dtype=np.float64))
-
-
-def _frozen(array: Column) -> Column:
-    array.flags.writeable = False
-    return array
+    return np.nan if " " in text else number(text)
