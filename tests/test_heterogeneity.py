@@ -6,7 +6,7 @@ from math import log
 import numpy as np
 import pytest
 
-from isthmus.data.heterogeneity import Spread, gini, heterogeneity
+from isthmus.data.heterogeneity import Spread, heterogeneity
 from isthmus.picture import ROWS, picture
 
 
@@ -49,10 +49,6 @@ def test_equal_clients_do_not_differ_and_strangers_do_so_altogether() -> None:
 def test_one_client_has_nobody_to_differ_from() -> None:
     found = heterogeneity([[3, 1]])
     assert (found.distance, found.gini) == (0.0, 0.0)
-
-
-def test_gini_of_one_owner_is_all_but_one_part() -> None:
-    assert gini([0] * 9 + [5]) == pytest.approx(0.9, abs=1e-12)
 
 
 def test_the_picture_shades_by_share() -> None:

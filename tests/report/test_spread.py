@@ -29,3 +29,17 @@ def test_the_worst_are_rounded_up_to_whole_clients(clients: int, share: float, l
 def test_a_client_that_stays_equal_is_not_harmed() -> None:
     """Of (0.5, 0.6, 0.7) against (0.5, 0.7, 0.6) only the second is lower."""
     assert spread.harmed([0.5, 0.6, 0.7], [0.5, 0.7, 0.6]) == 1
+
+
+def test_gini_is_the_mean_difference_over_twice_the_mean() -> None:
+    """Of (0.2, 0.4, 0.9): the differences 0.2, 0.7, 0.5 of three pairs, 1.4 in all, count twice
+    among nine ordered pairs; 2.8 / 9 over twice the mean, 1: 0.3111111."""
+    assert spread.gini([0.9, 0.2, 0.4]) == pytest.approx(0.3111111, abs=1e-7)
+
+
+def test_gini_of_one_owner_is_all_but_one_part() -> None:
+    assert spread.gini([0] * 9 + [5]) == pytest.approx(0.9, abs=1e-12)
+
+
+def test_gini_of_equals_is_zero_also_of_nothing() -> None:
+    assert (spread.gini([0.5] * 4), spread.gini([0.0] * 4)) == (0, 0)

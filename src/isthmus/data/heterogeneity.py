@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from isthmus.metrics.spread import differences, gini
+
 Numbers = NDArray[np.float64]
 
 
@@ -64,30 +66,6 @@ def entropy(shares: Numbers) -> Numbers:
     logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
     terms: Numbers = np.abs(shares * logs)  # all have one sign; no minus zero
     return np.asarray(terms.sum(axis=-1))
-
-
-def gini(values: ArrayLike) -> float:
-    """Returns the Gini coefficient: the mean difference of two values over twice their mean.
-
-    Over all N^2 ordered pairs, so that N equal values have 0 and one owner of all has 1 - 1 / N.
-
-    >>> gini([1, 1, 1]), gini([0, 0, 0, 8])
-    (0.0, 0.75)
-    """
-    numbers = np.asarray(values, dtype=np.float64)
-    return float(differences(numbers) / (len(numbers) * numbers.sum()))
-
-
-def differences(values: Numbers) -> Numbers:
-    """Sums |a - b| over all unordered pairs of the first axis.
-
-    Sorted, the i-th of N numbers is added i times and taken away N - 1 - i times.
-
-    >>> float(differences(np.array([1.0, 4.0, 2.0])))
-    6.0
-    """
-    n = len(values)
-    return np.tensordot(2 * np.arange(n) - (n - 1.0), np.sort(values, axis=0), axes=1)
 
 
 def _spread(values: NDArray[np.int64]) -> Spread:

@@ -1,9 +1,9 @@
-"""How a number is spread over the clients: its mean, its deviation, its worst clients."""
+"""How a number is spread over the clients: its mean, its deviation, its worst clients, its Gini."""
 
 from math import ceil
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 
 def mean(values: ArrayLike) -> float:
@@ -45,3 +45,28 @@ def harmed(values: ArrayLike, reference: ArrayLike) -> int:
     1
     """
     return int(np.sum(np.asarray(values) < np.asarray(reference)))
+
+
+def gini(values: ArrayLike) -> float:
+    """Returns the Gini coefficient: the mean difference of two values over twice their mean.
+
+    Over all N^2 ordered pairs, so that N equal values have 0 and one owner of all has 1 - 1 / N.
+
+    >>> gini([1, 1, 1]), gini([0, 0, 0, 8])
+    (0.0, 0.75)
+    """
+    numbers = np.asarray(values, dtype=np.float64)
+    total = numbers.sum()
+    return float(differences(numbers) / (len(numbers) * total)) if total else 0.0
+
+
+def differences(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sums |a - b| over all unordered pairs of the first axis.
+
+    Sorted, the i-th of N numbers is added i times and taken away N - 1 - i times.
+
+    >>> float(differences(np.array([1.0, 4.0, 2.0])))
+    6.0
+    """
+    n = len(values)
+    return np.tensordot(2 * np.arange(n) - (n - 1.0), np.sort(values, axis=0), axes=1)
