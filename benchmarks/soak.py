@@ -69,7 +69,8 @@ def wait(process: subprocess.Popen[str], state: Path, place: str, rng: random.Ra
 
 def tables(run: Path) -> dict[str, str]:
     """Reads what must be equal, without the seconds."""
-    texts = {name: (run / name).read_text() for name in ("federation.csv", "clients.csv")}
+    same = ("federation.csv", "clients.csv", "reliability.csv")
+    texts = {name: (run / name).read_text() for name in same}
     lines = (run / "rounds.csv").read_text().splitlines()
     texts["rounds.csv"] = "\n".join(line.rsplit(",", 2)[0] for line in lines)
     return texts | {"digest": json.loads((run / "summary.json").read_text())["digest"]}

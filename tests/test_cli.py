@@ -22,6 +22,7 @@ RECORDS = {
     "rounds.csv",
     "clients.csv",
     "notes.csv",
+    "reliability.csv",
     "summary.json",
 }
 TINY = [

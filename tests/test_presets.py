@@ -31,12 +31,12 @@ def test_paper_is_as_printed() -> None:
 def test_release_is_as_the_final_code_runs(method: str, start: float, nu: float) -> None:
     """For 100 clients: L/R 0.4 and nu 1 for MM, 0.6 and 2 for LM; norms not squared; 1e-6 in every
     product; strided shards; decay 0.999; lambda per client by test data; three linear layers as
-    head."""
+    head; calibration per mini-batch."""
     e = Experiment(preset="release", method=method)
     assert (e.method["start"], e.method["nu"], e.method["mu"]) == (start, nu, 0.01)
     assert (e.method["proximity"], e.method["dot_offset"]) == ("sum_of_norms", 1e-6)
     assert (e.lr_decay, e.selection, e.head) == (0.999, "oracle", "classifier")
-    assert e.partition["assignment"] == "strided"
+    assert (e.partition["assignment"], e.calibration) == ("strided", "per-batch")
 
 
 def test_what_is_said_wins_over_the_preset() -> None:

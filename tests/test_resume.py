@@ -50,6 +50,7 @@ class Ended(NamedTuple):
     digest: str
     federation: str
     clients: str
+    reliability: str
     rounds: list[str]  # without the seconds
 
 
@@ -61,6 +62,7 @@ def ended(path: Path) -> Ended:
         summary["digest"],
         (path / "federation.csv").read_text(),
         (path / "clients.csv").read_text(),
+        (path / "reliability.csv").read_text(),
         [row.rsplit(",", 2)[0] for row in rows],
     )
 

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot, softmax
+from torchmetrics.functional import mean_squared_error
+from torchmetrics.functional.classification import multiclass_calibration_error
 
 from isthmus import tree
 from isthmus.metrics import calibration
-from isthmus.metrics.score import Tally, figures, tally
+from isthmus.metrics.score import Tally, figures, pooled, tally
 
 # Sums of float64 in another grouping differ by their last digits; hundreds of terms, not more.
 REGROUPED = 1e-13
@@ -34,7 +37,7 @@ def tallied(examples: list[tuple[Tensor, int]]) -> Tally:
 
 
 def close(found: Tally, expected: Tally) -> None:
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(tree.leaves(found), tree.leaves(expected), strict=True):
         torch.testing.assert_close(one, other, rtol=REGROUPED, atol=0)
 
 
@@ -49,6 +52,8 @@ def test_a_hand_worked_example() -> None:
     top-1 2/4; top-5 3/4; loss -(ln .5 + ln .18 + ln .04 + ln .9) / 4 = -ln(.00324) / 4 = 1.4330455.
     Gaps: |1 - .5| = .5 of one, |0 - .42| = .42 of two, |1 - .9| = .1 of one:
     ECE .25 * .5 + .5 * .42 + .25 * .1 = .36, MCE .5. float64 leaves 1e-12 to spare.
+    Squares: .25 + 5 * .01 = .3; .1764 + .6724 + 4 * .01 = .8888;
+    .1764 + .09 + .01 + .0064 + .0036 + .9216 = 1.208; .01 + 5 * .0004 = .012; Brier 2.4088 / 4.
     """
     p = torch.tensor(
         [
@@ -67,6 +72,31 @@ def test_a_hand_worked_example() -> None:
     assert found.loss == pytest.approx(-math.log(0.00324) / 4, rel=1e-12)
     assert found.ece == pytest.approx(0.36, rel=1e-12)
     assert found.mce == pytest.approx(0.5, rel=1e-12)
+    assert found.brier == pytest.approx(0.6022, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_calibration_and_brier_are_those_of_torchmetrics(seed: int) -> None:
+    """Its bins are closed below, ours above: random confidences lie on no edge. It sums in float32,
+    which leaves some 1e-7. Brier is its mean squared error of each class's probability, summed over
+    classes."""
+    logits, y = some(300, seed=seed)
+    found = figures(tally(logits, y))
+    for norm, value in (("l1", found.ece), ("max", found.mce)):
+        other = multiclass_calibration_error(logits, y, num_classes=7, n_bins=15, norm=norm)
+        assert value == pytest.approx(float(other), rel=1e-6)
+    p, label = softmax(logits, dim=1), one_hot(y, 7).float()
+    other = mean_squared_error(p, label, num_outputs=7).sum()
+    assert found.brier == pytest.approx(float(other), rel=1e-6)
+
+
+def test_the_least_and_the_largest_brier_score() -> None:
+    """Sure and right: 0. Sure and wrong: (1 - 0)^2 + (0 - 1)^2 = 2. Without an opinion on four
+    classes: 3 * .25^2 + .75^2 = .75."""
+    sure = torch.tensor([[200.0, 0.0]])
+    assert figures(tally(sure, torch.tensor([0]))).brier == 0
+    assert figures(tally(sure, torch.tensor([1]))).brier == 2
+    assert figures(tally(torch.zeros(1, 4), torch.tensor([2]))).brier == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize(("classes", "bin"), [(15, 0), (5, 2), (3, 4), (1, 14)])
@@ -170,6 +200,59 @@ def test_calibration_is_that_of_the_whole_split() -> None:
     assert figures(tallied([right, wrong])).ece == pytest.approx(0.4, rel=1e-12)
     alone = [figures(tallied([one])).ece for one in (right, wrong)]
     assert np.mean(alone) == pytest.approx(0.5, rel=1e-12)
+
+
+def test_calibration_per_batch_is_the_mean_over_batches() -> None:
+    """Confidence .9 throughout; right, wrong | wrong: |.5 - .9| = .4 and |0 - .9| = .9, of which
+    the mean is .65, for ECE and MCE alike; over all three it is |1/3 - .9| = .5666667. The short
+    last batch counts like the others; top-1 and Brier are over all: 1/3 and (.02 + 1.62 * 2) / 3.
+    """
+    examples = [with_confidence(0.9, right) for right in (True, False, False)]
+    logits, y = torch.stack([row for row, _ in examples]), torch.tensor([y for _, y in examples])
+    found, whole = figures(tally(logits, y, batch=2)), figures(tally(logits, y))
+    assert (found.ece, found.mce) == (pytest.approx(0.65), pytest.approx(0.65))
+    assert whole.ece == pytest.approx(0.5666667, abs=1e-7)
+    assert (found.top1, found.brier) == (whole.top1, whole.brier)
+    assert found.brier == pytest.approx((0.02 + 1.62 * 2) / 3)
+
+
+@pytest.mark.parametrize("size", [1, 7, 20, 64])
+def test_calibration_per_batch_is_that_of_each_batch_by_itself(size: int) -> None:
+    """60 examples: with 7 the last of nine batches has four; with 64 there is only one."""
+    logits, y = some(60)
+    parts = zip(logits.split(size), y.split(size), strict=True)
+    alone = [figures(tally(*part)) for part in parts]
+    found = figures(tally(logits, y, batch=size))
+    assert found.ece == pytest.approx(np.mean([one.ece for one in alone]), rel=REGROUPED)
+    assert found.mce == pytest.approx(np.mean([one.mce for one in alone]), rel=REGROUPED)
+
+
+def test_padding_changes_nothing_per_batch() -> None:
+    """40 examples in batches of seven are six, the last of five; padding fills it up, and more."""
+    logits, y = some(40)
+    garbage = torch.cat([logits, 1e4 * some(24, seed=1)[0]])
+    labels = torch.cat([y, torch.zeros(24, dtype=torch.int64)])
+    weight = torch.cat([torch.ones(40), torch.zeros(24)])
+    found = tally(garbage, labels, weight, batch=7)
+    close(found, tally(logits, y, batch=7))
+    assert found.batches
+    assert found.batches.n == 6
+
+
+def test_whole_batches_add_to_those_of_the_whole() -> None:
+    logits, y = some(90)
+    first, second = tally(logits[:40], y[:40], batch=8), tally(logits[40:], y[40:], batch=8)
+    close(tree.map(torch.add, first, second), tally(logits, y, batch=8))
+
+
+def test_what_is_pooled_is_calibrated_over_all_examples() -> None:
+    """Per batch or not: every example is counted once, in its bin."""
+    logits, y = some(90)
+    found = pooled(tally(logits, y, batch=8))
+    assert found == pooled(tally(logits, y))._replace(bins=found.bins)
+    assert found.bins.n.sum() == 90
+    assert found.bins.top1.sum() == found.figures.top1 * 90
+    assert found.figures.ece == calibration.ece(*found.bins)
 
 
 def test_opposite_errors_cancel_inside_a_bin_and_not_across() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from isthmus import Experiment, IsthmusError, Run, federate
 
-TABLES = ["federation.csv", "rounds.csv", "clients.csv", "notes.csv"]
+TABLES = ["federation.csv", "rounds.csv", "clients.csv", "reliability.csv", "notes.csv"]
 SETTINGS: dict[str, Any] = {
     "data": {"name": "synthetic", "samples": 120},
     "clients": 4,
@@ -97,7 +97,7 @@ def test_a_path_says_where_its_points_lie(mixed: Kept) -> None:
 
 
 def test_lambda_zero_is_the_shared_model(mixed: Kept) -> None:
-    figures = ("n", "top1", "top5", "loss", "ece", "mce")
+    figures = ("n", "top1", "top5", "loss", "brier", "ece", "mce")
     for row in rows_of(mixed, model="path", at="0", round="4"):
         (shared,) = rows_of(
             mixed, model="shared", round="4", client=row["client"], split=row["split"]
@@ -124,6 +124,43 @@ def test_figures_are_those_of_the_run_to_eight_digits(mixed: Kept) -> None:
                 assert float(row[name]) == pytest.approx(getattr(figures, name)[i], rel=1e-7)
 
 
+def test_the_bins_of_all_clients_are_kept(mixed: Kept) -> None:
+    """Rounds 2 and 4, two models, two splits, fifteen bins; the path has none. Eight digits."""
+    rows = read(mixed.path / "reliability.csv")[1]
+    assert Counter((r["round"], r["model"], r["split"]) for r in rows) == {
+        (round, model, split): 15
+        for round in "24"
+        for model in ("personal", "shared")
+        for split in ("validation", "test")
+    }
+    pooled = mixed.run.evaluation("personal").pooled
+    assert pooled is not None
+    assert pooled.bins.n.sum() == 4 * 6  # examples of the test parts
+    last = [r for r in rows if (r["round"], r["model"], r["split"]) == ("4", "personal", "test")]
+    for b, row in enumerate(last):
+        assert row["bin"] == str(b + 1)
+        assert float(row["lower"]) == pytest.approx(b / 15, rel=1e-7)
+        assert float(row["upper"]) == pytest.approx((b + 1) / 15, rel=1e-7)
+        n = int(row["n"])
+        assert n == pooled.bins.n[b]
+        if n == 0:
+            assert (row["top1"], row["confidence"]) == ("", "")
+            continue
+        assert n * float(row["top1"]) == pytest.approx(pooled.bins.top1[b], rel=1e-7)
+        assert n * float(row["confidence"]) == pytest.approx(pooled.bins.confidence[b], rel=1e-7)
+
+
+def test_calibration_per_batch_is_named_in_the_tables(tmp_path: Path, mixed: Kept) -> None:
+    store = kept(
+        tmp_path / "run", method="fedavg", rounds=1, calibration="per-batch", held_out=0.25
+    )
+    for table in ("clients.csv", "newcomers.csv"):
+        columns = read(store.path / table)[1][0].keys()
+        assert {"ece_per_batch", "mce_per_batch"} <= columns
+        assert not {"ece", "mce"} & columns
+    assert {"ece", "mce"} <= rows_of(mixed)[0].keys()
+
+
 def test_the_federation_says_who_has_what(mixed: Kept) -> None:
     """30 examples each: floor(0.2 * 30) = 6 for testing, floor(0.1 * 24) = 2 for choosing, 22."""
     rows = read(mixed.path / "federation.csv")[1]
@@ -146,6 +183,9 @@ def test_the_rounds_say_what_they_cost(mixed: Kept) -> None:
         assert float(row["lr"]) == pytest.approx(0.1 * 0.99**t, rel=1e-12)
         assert (row["asked"], row["answered"], row["down_bytes"]) == ("2", "2", "1808")
         assert 1808 < int(row["up_bytes"]) <= 1808 + 2 * 8
+        found = mixed.run.rounds[t - 1].cost.head_variance
+        assert found is not None
+        assert float(row["head_variance"]) == pytest.approx(found, rel=1e-7)
         assert (float(row["evaluate_seconds"]) > 0) == (t % 2 == 0)
 
 
@@ -170,6 +210,8 @@ def test_what_a_method_lacks_has_no_rows(
     assert Counter(row["model"] for row in rows_of(store)) == +expected
     assert {row["at"] for row in rows_of(store)} == {""}
     assert len(rows_of(store, client="server")) == server
+    (row,) = read(store.path / "rounds.csv")[1]
+    assert (row["head_variance"] == "") == (method == "local")
 
 
 def test_without_validation_data_there_are_no_rows_of_them(tmp_path: Path) -> None:

@@ -314,10 +314,11 @@ def test_another_programs_lmdb_file_is_refused(path: Path) -> None:
     refused(path, "it is another program's")
 
 
-def test_a_later_format_is_refused(path: Path) -> None:
+@pytest.mark.parametrize("number", [1, 3])
+def test_an_earlier_and_a_later_format_are_refused(path: Path, number: int) -> None:
     fill(path)
-    raw(path, {FORMAT_KEY: b"isthmus vault 2"})
-    line = refused(path, "it is of the format 'isthmus vault 2'")
+    raw(path, {FORMAT_KEY: b"isthmus vault %d" % number})
+    line = refused(path, f"it is of the format 'isthmus vault {number}'")
     assert f"expected a whole file of the format {FORMAT.decode()!r}" in line
 
 

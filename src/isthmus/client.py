@@ -211,16 +211,17 @@ class Client:
     def tally(self, w: Tensor, split: str) -> Tally:
         """Sums up how a model [P], or each of several [L, P], does on a part of the data."""
         x, y, weight = self._validation if split == "validation" else self._test
+        batch = self.task.calibrated
         if not len(y):
             raise IsthmusError(
                 f"{type(self._method).__name__} needs {split} data, and a client has none; "
                 f"expected {split} > 0; set {split}=0.1"
             )
         if w.dim() == 1:
-            return tally(self._method.logits(self, w, x), y, weight)
+            return tally(self._method.logits(self, w, x), y, weight, batch)
         # One after another: the point at lambda 0 then predicts as the shared model does, exactly.
-        rows = [tally(self._method.logits(self, row, x), y, weight) for row in w.unbind(0)]
-        return tree.stack(rows)
+        rows = (self._method.logits(self, row, x) for row in w.unbind(0))
+        return tree.stack([tally(logits, y, weight, batch) for logits in rows])
 
     def _batches(self, passes: int, draw: Callable[[Tensor], Tensor] | None) -> Iterator[Batch]:
         x, y, _ = self._train

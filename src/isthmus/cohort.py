@@ -14,9 +14,10 @@ from isthmus.client import Client, Point
 from isthmus.data.federation import Federation
 from isthmus.errors import IsthmusError
 from isthmus.method import Method, State
-from isthmus.metrics.score import Figures, Tally, figures, tally
+from isthmus.metrics.score import Figures, Pooled, Tally, figures, pooled, tally
 from isthmus.shelf import Shelf
 from isthmus.task import Task
+from isthmus.vector import total_variance
 
 BLOCK = 256  # clients whose scores are summed up at a time
 
@@ -78,6 +79,7 @@ class Score(NamedTuple):
     split: str  # "validation" or "test"
     at: NDArray[np.float64]  # [N, D], or [N, L, D] for a path: where the model lies; D may be 0
     figures: Figures  # each [N], or [N, L] for a path
+    pooled: Pooled | None  # over all clients' examples together; None for a path
 
 
 class Evaluation(NamedTuple):
@@ -106,6 +108,7 @@ class Round:
     answered: set[int] = field(default_factory=set)
     down: int = 0  # bytes
     up: int = 0
+    head_variance: float | None = None  # of what the clients made of the last layer
     turn: int = 0
     shelf: Shelf = field(default_factory=Shelf)
     notes: list[str] = field(default_factory=list)
@@ -166,7 +169,11 @@ class Clients:
         if not replies:
             raise NobodyAnswered(f"none of {len(self.ids)} clients answered in round {self.t + 1}")
         ids = sorted(replies)  # an order that does not depend on who came first
-        return torch.tensor(ids), tree.stack([replies[i] for i in ids])
+        stacked = tree.stack([replies[i] for i in ids])
+        heads = round.setting.method.head(round.setting.task, stacked)
+        if heads is not None:
+            round.head_variance = float(total_variance(heads.double()))
+        return torch.tensor(ids), stacked
 
     def score(self, common: Tensor | None, *shared: State, each: Each = None) -> Evaluation:
         """Scores, on every client's data, what it would deploy, the shared model, and the path."""
@@ -224,12 +231,14 @@ class Clients:
             )
 
     def _on_server(self, common: Tensor | None) -> Figures | None:
-        model, test = self._round.setting.task.model, self._round.setting.federation.server_test()
+        task, test = self._round.setting.task, self._round.setting.federation.server_test()
         if common is None or not len(test.y):
             return None
         sums: Tally | None = None
-        for x, y in zip(torch.split(test.x, 1000), torch.split(test.y, 1000), strict=True):
-            part = tally(model.logits(common, x), y)
+        batch = task.calibrated or 1
+        some = batch * max(1, 1000 // batch)  # whole mini-batches, about a thousand examples
+        for x, y in zip(torch.split(test.x, some), torch.split(test.y, some), strict=True):
+            part = tally(task.model.logits(common, x), y, batch=task.calibrated)
             sums = part if sums is None else tree.map(torch.add, sums, part)
         assert sums is not None
         return figures(sums)
@@ -259,15 +268,19 @@ def scores_of(
 
     The sums of a block are divided before the next block is visited: they are much larger.
     """
-    blocks = [
-        [(at.double().numpy(), [figures(part) for part in sums]) for at, sums in tree.stack(block)]
-        for block in measured
-    ]
+    blocks: list[Any] = []
+    total: Any = None
+    for block in measured:
+        stacked = tree.stack(block)
+        blocks.append([(at.double().numpy(), [*map(figures, sums)]) for at, sums in stacked])
+        added = tree.map(lambda rows: rows.sum(0), tuple(sums for _, sums in stacked))
+        total = added if total is None else tree.map(torch.add, total, added)
     for m, model in enumerate(names):
         at = np.concatenate([block[m][0] for block in blocks])
         for s, split in enumerate(splits):
             columns = zip(*(block[m][1][s] for block in blocks), strict=True)
-            yield Score(model, split, at, Figures(*(np.concatenate(column) for column in columns)))
+            found = Figures(*(np.concatenate(column) for column in columns))
+            yield Score(model, split, at, found, None if model == "path" else pooled(total[m][s]))
 
 
 def one_for_all(everyone: Clients, shared: tuple[State, ...], each: Each) -> int | None:

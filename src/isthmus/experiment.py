@@ -19,7 +19,7 @@ from isthmus.errors import IsthmusError, nearest
 from isthmus.models.flat import Head
 from isthmus.parts import OWN, PARTS, Table, merged
 from isthmus.ranges import NonNegative, NonNegativeInt, Positive, PositiveInt
-from isthmus.task import Selection
+from isthmus.task import Calibration, Selection
 
 Part = Annotated[Mapping[str, Any], AfterValidator(MappingProxyType)]  # {"name": ..., options}
 
@@ -56,6 +56,7 @@ class Experiment(BaseModel):
     head: Head = "last"
     eval_every: NonNegativeInt = 10  # 0: only after the last round
     selection: Selection = "validation"
+    calibration: Calibration = "split"  # per-batch: as the released SuPerFed code measures it
     engine: Literal["loop", "stacked"] = "loop"
     block: PositiveInt = 16  # clients that `stacked` computes together
 

@@ -3,6 +3,7 @@
     federation.csv    who has what: client, sizes of its parts, counts of its labels
     rounds.csv        what each round cost: clients, bytes, seconds
     clients.csv       what each model scored, for every client, after every evaluated round
+    reliability.csv   how sure and how right models were, over all clients, in bins of confidence
     newcomers.csv     the same for clients that were held out, after the last round
     notes.csv         what the partition relaxed (round 0), and what the method said in a round
 
@@ -21,12 +22,15 @@ import numpy as np
 
 from isthmus.cohort import Evaluation, Score
 from isthmus.data.federation import Federation
+from isthmus.metrics.calibration import BINS
 from isthmus.metrics.score import Figures
+from isthmus.task import Calibration
 
 FEDERATION = ("client", "train", "validation", "test", "labels")
 CLIENTS = ("round", "client", "model", "at", "split", *Figures._fields)
 NEWCOMERS = ("shots", *CLIENTS[1:])
 NOTES = ("round", "note")
+RELIABILITY = ("round", "model", "split", "bin", "lower", "upper", "n", "top1", "confidence")
 
 
 class Cost(NamedTuple):
@@ -38,6 +42,7 @@ class Cost(NamedTuple):
     answered: int
     down_bytes: int
     up_bytes: int
+    head_variance: float | None
     train_seconds: float
     evaluate_seconds: float
 
@@ -47,30 +52,31 @@ class Rows(NamedTuple):
 
     rounds: str
     clients: str
-    notes: str = ""
+    notes: str
+    reliability: str
 
 
 class Ledger:
     """Writes the tables of one run into its directory."""
 
-    def __init__(self, path: Path, experiment: str, federation: Federation):
+    def __init__(
+        self, path: Path, experiment: str, federation: Federation, calibration: Calibration
+    ):
         self._path = path
+        self._per_batch = calibration == "per-batch"
         self._head = "".join(f"# {line}".rstrip() + "\n" for line in experiment.splitlines())
         self._begin("federation.csv", FEDERATION, _text(_describe(federation)))
         self._begin("rounds.csv", Cost._fields)
         self._begin("clients.csv", CLIENTS)
+        self._begin("reliability.csv", RELIABILITY)
         self._begin("notes.csv", NOTES, _text((0, note) for note in federation.notes))
 
     def add(self, rows: Rows) -> None:
         """Adds one round's rows."""
-        tables = (
-            ("notes.csv", rows.notes),
-            ("clients.csv", rows.clients),
-            ("rounds.csv", rows.rounds),
-        )
-        for name, text in tables:
+        for name in ("notes", "reliability", "clients", "rounds"):
+            text = getattr(rows, name)
             # Opened for each round: a full disk shows here, and closing has nothing left to write.
-            with (self._path / name).open("a", newline="") as table:
+            with (self._path / f"{name}.csv").open("a", newline="") as table:
                 table.write(text)
 
     def newcomers(self, found: Iterable[tuple[int | None, tuple[Score, ...]]]) -> None:
@@ -81,15 +87,22 @@ class Ledger:
         self._begin("newcomers.csv", NEWCOMERS, "".join(places))
 
     def _begin(self, name: str, columns: tuple[str, ...], text: str = "") -> None:
+        if self._per_batch:  # numbers that are not to be taken for those of whole splits
+            marked = {"ece": "ece_per_batch", "mce": "mce_per_batch"}
+            columns = tuple(marked.get(column, column) for column in columns)
         (self._path / name).write_text(self._head + _text([columns]) + text, newline="")
 
 
 def rows(cost: Cost, evaluation: Evaluation | None, notes: Iterable[str] = ()) -> Rows:
     """Writes one finished round and, where there was one, its evaluation."""
+    variance = "" if cost.head_variance is None else f"{cost.head_variance:.8g}"
     seconds = (f"{cost.train_seconds:.6f}", f"{cost.evaluate_seconds:.6f}")
-    scores = [] if evaluation is None else _scores(cost.round, evaluation)
-    said = _text((cost.round, note) for note in notes)
-    return Rows(_text([(*cost[:-2], *seconds)]), _text(scores), said)
+    return Rows(
+        rounds=_text([(*cost[:-3], variance, *seconds)]),
+        clients="" if evaluation is None else _text(_scores(cost.round, evaluation)),
+        notes=_text((cost.round, note) for note in notes),
+        reliability="" if evaluation is None else _text(_bins(cost.round, evaluation.scores)),
+    )
 
 
 def _text(lines: Iterable[Iterable[Any]]) -> str:
@@ -111,13 +124,22 @@ def _scores(round: int, evaluation: Evaluation) -> Iterable[tuple[Any, ...]]:
 
 
 def _places(first: Any, scores: Iterable[Score]) -> Iterable[tuple[Any, ...]]:
-    for model, split, at, figures in scores:
+    for model, split, at, figures, _ in scores:
         for i in range(len(at)):
             # One row per client, or, along a path, one per client and point.
             places = np.atleast_2d(at[i])
             columns = [np.atleast_1d(column[i]) for column in figures]
             for place, *values in zip(places, *columns, strict=True):
                 yield first, i, model, _place(place), split, *_numbers(values)
+
+
+def _bins(round: int, scores: Iterable[Score]) -> Iterable[tuple[Any, ...]]:
+    for score in scores:
+        if score.pooled is not None:
+            for b, (n, *sums) in enumerate(zip(*score.pooled.bins, strict=True)):
+                edges = (f"{b / BINS:.8g}", f"{(b + 1) / BINS:.8g}")
+                means = [f"{value / n:.8g}" if n else "" for value in sums]
+                yield round, score.model, score.split, b + 1, *edges, n, *means
 
 
 def _place(at: Any) -> str:

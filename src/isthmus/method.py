@@ -57,6 +57,10 @@ class Method:
         """Delivers the server's state to all clients and scores what each would deploy."""
         return clients.score(self.common(server), server)
 
+    def head(self, task: Task, reply: State) -> Tensor | None:
+        """Gives the last layer's part [K, H] of stacked replies, where they hold such a part."""
+        return None
+
     def noise(self, task: Task) -> int:
         """Gives how many uniform random numbers each step wants in `batch.u`."""
         return 0

@@ -290,6 +290,7 @@ def assemble(
         seed=e.seed,
         clients_per_round=e.clients_per_round,
         selection=e.selection,
+        calibration=e.calibration,
     )
     _fits(network, task.w0, federation)
     if e.engine == "stacked" and network.mixes_examples:
@@ -351,6 +352,7 @@ def advance(setting: Setting, progress: Progress, evaluate: bool) -> Step:
         answered=len(round.answered),
         down_bytes=round.down,
         up_bytes=round.up,
+        head_variance=round.head_variance,
         train_seconds=trained - began,
         evaluate_seconds=time.perf_counter() - trained if evaluate else 0.0,
     )

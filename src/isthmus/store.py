@@ -97,7 +97,8 @@ class Store:
             self._vault.write(changes)
             with writing(self._path):
                 _replace(self._path / "experiment.toml", experiment)
-                self._ledger = Ledger(self._path, experiment, self._setting.federation)
+                task, federation = self._setting.task, self._setting.federation
+                self._ledger = Ledger(self._path, experiment, federation, task.calibration)
             for record in self._records():
                 self._add(record)
             self._summarise("running", {})

@@ -9,6 +9,7 @@ from isthmus import streams
 from isthmus.models.flat import Flat
 
 Selection = Literal["validation", "common", "fixed", "oracle", "oracle-common"]
+Calibration = Literal["split", "per-batch"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,12 @@ class Task:
     seed: int
     clients_per_round: int  # K
     selection: Selection = "validation"
+    calibration: Calibration = "split"
+
+    @property
+    def calibrated(self) -> int | None:
+        """Gives the size of the mini-batches that are calibrated one by one; None: none are."""
+        return self.batch_size if self.calibration == "per-batch" else None
 
     def seed_of(self, *place: int | str) -> int:
         """Derives a seed for something the method draws by itself, for example a client's start."""

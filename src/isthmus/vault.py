@@ -27,7 +27,7 @@ from isthmus.errors import IsthmusError
 
 Sync = Literal["round", "system"]
 
-FORMAT = b"isthmus vault 1"
+FORMAT = b"isthmus vault 2"
 FORMAT_KEY = b"format"
 SEAL = b"seal/"  # and the key that it belongs to
 SUM = b"sum"

@@ -16,6 +16,17 @@ def mean(rows: Tensor, weights: Tensor) -> Tensor:
     return share @ rows
 
 
+def total_variance(rows: Tensor) -> Tensor:
+    """Adds up the squared distances of rows [K, P] from their mean: not divided by K.
+
+    A vector added to all rows changes nothing: models and updates from one start give the same.
+
+    >>> total_variance(torch.tensor([[0.0, 1.0], [2.0, 1.0]]))
+    tensor(2.)
+    """
+    return (rows - rows.mean(0)).square().sum()
+
+
 def squared_distance(a: Tensor, b: Tensor) -> Tensor:
     """Gives |a - b|^2."""
     return (a - b).square().sum()

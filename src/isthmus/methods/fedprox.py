@@ -23,7 +23,7 @@ from torch import Tensor
 
 from isthmus.client import Client
 from isthmus.cohort import Clients
-from isthmus.method import Method
+from isthmus.method import Method, State
 from isthmus.ranges import NonNegative, NonNegativeInt, Positive
 from isthmus.task import Task
 from isthmus.vector import mean, squared_distance
@@ -77,6 +77,9 @@ class FedProx(Method):
 
     def common(self, server: Server) -> Tensor:
         return server.w
+
+    def head(self, task: Task, reply: State) -> Tensor | None:
+        return reply.w[:, task.model.head] if isinstance(reply, Reply) else None
 
     def passes(self, task: Task) -> int:
         return max(task.epochs, self.tune)

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from isthmus.client import Client, Point
 from isthmus.cohort import Clients
-from isthmus.method import Method
+from isthmus.method import Method, State
 from isthmus.ranges import NonNegative, Share
 from isthmus.task import Task
 from isthmus.vector import mean, squared_cosine, squared_distance, sum_of_norms
@@ -131,3 +131,6 @@ class SuPerFed(Method):
 
     def common(self, server: Server) -> Tensor:
         return server.w
+
+    def head(self, task: Task, reply: State) -> Tensor | None:
+        return reply.wf[:, task.model.head] if isinstance(reply, Reply) else None
