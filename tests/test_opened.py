@@ -72,6 +72,23 @@ def test_an_opened_clients_model_scores_what_was_recorded(
                 assert " ".join(f"{number:.6g}" for number in personal.at) == row["at"]
 
 
+def test_the_clients_bins_add_up_to_the_pooled_ones(tmp_path: Path) -> None:
+    path = kept(tmp_path / "run", method="superfed-mm")
+    with isthmus.open(path) as run:
+        each = [personal.tally() for personal in run.clients()]
+    pooled = [
+        row
+        for row in recorded(path, "reliability.csv")
+        if (row["round"], row["model"], row["split"]) == ("4", "personal", "test")
+    ]
+    assert len(pooled) == 15
+    for b, row in enumerate(pooled):
+        n = sum(int(one.bin_n[b]) for one in each)
+        assert n == int(row["n"])
+        right = sum(float(one.bin_top1[b]) for one in each)
+        assert right == pytest.approx(n * float(row["top1"] or 0), rel=1e-7)  # eight digits
+
+
 def test_opening_changes_nothing_and_lets_others_in_afterwards(tmp_path: Path) -> None:
     path = kept(tmp_path / "run", method="superfed-mm")
     before = content(path)

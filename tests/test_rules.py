@@ -75,6 +75,7 @@ ALLOWED: dict[str, set[str]] = {
         "experiment",
         "joining",
         "method",
+        "metrics",
         "models",
         "rounds",
         "shelf",

@@ -162,15 +162,26 @@ def resume(
 @app.command()
 def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
+    target: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Also show the rounds, seconds and bytes to this mean personal test top-1.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Shows how a run stands: its settings, its progress, its figures, its size on disk.
 
-    Example: `isthmus show first`
+    Examples, one per line:
+
+    `isthmus show first`
+
+    `isthmus show first --target 0.9`
     """
     from isthmus.report import standing
 
-    stands = standing.read(run)
+    stands = standing.read(run, target)
     print(json.dumps(stands, indent=2) if as_json else standing.text(stands))
 
 
@@ -244,12 +255,19 @@ def report(
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")] = Path(
         "report.html"
     ),
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHOD",
+            help="The run whose end is the target of the costs; fedavg if left out.",
+        ),
+    ] = None,
 ) -> None:
     """Prints a table of runs and writes one page that shows them.
 
     Example: `isthmus report demo/fedavg demo/superfed-mm --out report.html`
     """
-    _report(runs, out)
+    _report(runs, out, baseline)
 
 
 @app.command(name="list")
@@ -374,9 +392,15 @@ def _table(runs: list[Path]) -> None:
     Console().print(tables.terminal(tables.summary([records.read(path) for path in runs])))
 
 
-def _report(runs: list[Path], out: Path) -> None:
-    from isthmus.report import page, records
+def _report(paths: list[Path], out: Path, baseline: str | None = None) -> None:
+    from rich.console import Console
 
-    _table(runs)
-    written = page.write([records.read(path) for path in runs], out)
+    from isthmus.report import page, reach, records, tables
+
+    runs = [records.read(path) for path in paths]
+    target = reach.baseline_of(runs, baseline)
+    Console().print(tables.terminal(tables.summary(runs)))
+    if target is not None and len(runs) > 1:
+        Console().print(reach.terminal(runs, target))
+    written = page.write(runs, out, baseline=baseline)
     print(f"page: {written.resolve().as_uri()}")

@@ -21,7 +21,7 @@ from isthmus.errors import IsthmusError
 from isthmus.experiment import Experiment
 
 VECTORS = 16  # of P parameters, that one client's training holds at a time
-ROW = 80  # bytes of a line in clients.csv, which is kept twice
+ROW = 90  # bytes of a line in clients.csv, which is kept twice
 
 
 class Estimate(NamedTuple):

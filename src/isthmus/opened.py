@@ -31,6 +31,7 @@ from isthmus.engines.base import one_thread
 from isthmus.experiment import Experiment
 from isthmus.joining import SHOTS, Newcomers, adapt
 from isthmus.method import State
+from isthmus.metrics.score import Tally, figures, tally
 from isthmus.models.card import save
 from isthmus.rounds import reopen
 from isthmus.shelf import Shelf
@@ -55,11 +56,15 @@ class Personal:
         """Builds it as a plain module."""
         return self._setting.task.model.load(self.w)
 
-    def top1(self, split: str = "test") -> float:
-        """Measures its accuracy on a part of the client's own data."""
+    def tally(self, split: str = "test") -> Tally:
+        """Sums up how it does on a part of the client's own data, also bin by bin of confidence."""
         x, y = self._setting.federation.part(self.i, split)
         with one_thread():
-            return float((self(x).argmax(1) == y).double().mean())
+            return tally(self(x), y, batch=self._setting.task.calibrated)
+
+    def top1(self, split: str = "test") -> float:
+        """Measures its accuracy on a part of the client's own data."""
+        return float(figures(self.tally(split)).top1)
 
 
 class Opened:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-HEADER = "round,client,model,at,split,n,top1,top5,loss,ece,mce"
+HEADER = "round,client,model,at,split,n,top1,top5,loss,brier,ece,mce"
+OLDER = HEADER.replace("brier,", "")
 METHODS = ("local", "fedavg", "fedavg-lu", "superfed-mm", "superfed-lm")
 LAMBDAS = np.linspace(0, 1, 11)
 
@@ -69,17 +70,27 @@ def write(
 
     traffic = 0 if method == "local" else 3_180_000
     rows = [
-        f"{t},{0.01 * 0.99**t:.6g},5,5,{traffic},{traffic},{1.5 + 0.01 * t:.4g},"
+        f"{t},{0.01 * 0.99**t:.6g},5,5,{traffic},{traffic},"
+        f"{'' if method == 'local' else 1 / t},{1.5 + 0.01 * t:.4g},"
         f"{0.8 if t in evaluations else 0}"
         for t in range(1, evaluations[-1] + 1)
     ]
-    header = "round,lr,asked,answered,down_bytes,up_bytes,train_seconds,evaluate_seconds"
+    header = (
+        "round,lr,asked,answered,down_bytes,up_bytes,head_variance,train_seconds,evaluate_seconds"
+    )
     (directory / "rounds.csv").write_text(commented(experiment, header, rows))
 
     rows = []
     for t in evaluations:
         rows += _evaluation(method, t / 50, t, sizes, shares, without_own_end)
     (directory / "clients.csv").write_text(commented(experiment, HEADER, rows))
+    rows = [
+        f"{t},personal,test,{b},{(b - 1) / 15:.8g},{b / 15:.8g},{_bin(b)}"
+        for t in evaluations
+        for b in range(1, 16)
+    ]
+    header = "round,model,split,bin,lower,upper,n,top1,confidence"
+    (directory / "reliability.csv").write_text(commented(experiment, header, rows))
     summary = {
         "status": "finished",
         "rounds": evaluations[-1],
@@ -91,6 +102,11 @@ def write(
     }
     (directory / "summary.json").write_text(json.dumps(summary))
     return directory
+
+
+def _bin(b: int) -> str:
+    """Nobody is less sure than a fifth; the surer, the more often too sure."""
+    return "0,," if b < 4 else f"{10 * b},{0.9 * (b - 0.5) / 15:.6f},{(b - 0.5) / 15:.6f}"
 
 
 def hash_of(text: str) -> int:
@@ -149,5 +165,6 @@ def _row(t: int, client: int | str, model: str, at: str, split: str, n: int, rig
     loss = 0.1 + 1.8 * (1 - top1)
     return (
         f"{t},{client},{model},{at},{split},{n},{top1:.6f},{top5:.6f},{loss:.6f},"
+        f"{1.2 * (1 - top1):.6f},"
         f"{0.05 + 0.1 * (1 - top1):.6f},{0.3 + 0.1 * (1 - top1):.6f}"
     )

@@ -122,6 +122,24 @@ def test_the_page_holds_the_recorded_values(five: list[Run], text: str) -> None:
     assert f"{100 * curve.mean[-1]:.2f}" in text
 
 
+def test_the_bins_of_all_clients_are_drawn(five: list[Run], text: str) -> None:
+    """Twelve bins hold examples: (b - 1/2) / 15 sure and nine tenths of that right."""
+    diagonal, *traces = drawn(text)["figure-reliability"]["data"]
+    assert diagonal["x"] == diagonal["y"]
+    assert [trace["name"] for trace in traces] == [run.method for run in five]
+    assert traces[0]["x"] == pytest.approx([100 * (b - 0.5) / 15 for b in range(4, 16)], abs=1e-3)
+    assert traces[0]["y"] == pytest.approx([0.9 * x for x in traces[0]["x"]], abs=1e-3)
+    assert traces[0]["customdata"] == [10 * b for b in range(4, 16)]
+    assert "Pooled over all clients' test examples" in text
+    sure = sum(10 * b * (b - 0.5) / 15 for b in range(4, 16)) / sum(range(40, 151, 10))
+    assert f"{100 * 0.1 * sure:.2f}" in text  # ECE: a tenth of the mean confidence
+
+
+def test_without_bins_the_page_does_not_speak_of_them(tiny: Write) -> None:
+    text = without_plotly(page.render([read(tiny("fedavg", [0.5] * 4))]))
+    assert "figure-reliability" not in text
+
+
 def test_gains_are_counted_in_words(tiny: Write) -> None:
     """(0.5, 0.6, 0.7, 1.0) less (0.4, 0.6, 0.8, 1.0): one gains, two stay, one loses."""
     alone = read(tiny("local", [0.4, 0.6, 0.8, 1.0]))

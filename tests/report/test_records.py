@@ -36,6 +36,37 @@ def test_the_server_is_no_client(tiny: Write) -> None:
     assert run.on_server("top1") == 0.55
 
 
+def test_older_tables_lack_what_came_later(tiny: Write) -> None:
+    """Without brier, head_variance and reliability.csv all else is read; top-1 can be pooled."""
+    run = records.read(tiny("fedavg", [0.2, 0.4, 0.6, 1.0]))
+    assert np.isnan(run.clients.brier).all()
+    assert np.isnan(run.rounds.head_variance).all()
+    assert run.bins() is None
+    assert (run.pooled("brier"), run.pooled("ece"), run.pooled("mce")) == (None, None, None)
+    assert run.pooled("top1") == pytest.approx(0.55)
+
+
+def test_pooled_counts_every_example_once(tiny: Write) -> None:
+    """Clients of 10, 10, 10 and 70 examples with 0.5, 0.5, 0.5 and 1: 85 of 100 are right, where
+    the mean over clients is 0.625. In their bins: 40 of confidence 0.5, 25 right, and 60 of
+    confidence 0.9, all right: ECE 0.4 * |0.625 - 0.5| + 0.6 * |1 - 0.9| = 0.11, MCE 0.125."""
+    directory = tiny("fedavg", [0.5, 0.5, 0.5, 1.0])
+    _replace(directory / "clients.csv", "2,3,personal,,test,10,", "2,3,personal,,test,70,")
+    held = {8: "40,0.625,0.5", 14: "60,1,0.9"}
+    rows = [f"2,personal,test,{b},0,0,{held.get(b, '0,,')}" for b in range(1, 16)]
+    header = "round,model,split,bin,lower,upper,n,top1,confidence"
+    table = directory / "reliability.csv"
+    table.write_text("\n".join(["# seed = 1", header, *rows]) + "\n")
+    run = records.read(directory)
+    assert run.pooled("top1") == pytest.approx(0.85)
+    assert run.over_clients("top1").mean() == pytest.approx(0.625)
+    assert run.pooled("ece") == pytest.approx(0.11)
+    assert run.pooled("mce") == pytest.approx(0.125)
+    assert run.pooled("ece", "shared") is None
+    table.write_text(table.read_text()[:-3])  # killed while writing
+    assert records.read(directory).pooled("ece") is None
+
+
 def test_a_curve_is_the_mean_over_clients(tiny: Write) -> None:
     """(0.2 + 0.4 + 0.6 + 1.0) / 4 = 0.55."""
     curve = records.read(tiny("local", [0.2, 0.4, 0.6, 1.0])).curve("top1")
@@ -104,7 +135,7 @@ def test_an_evaluation_cut_short_is_not_the_last_round(write: Write) -> None:
         (lambda d: (d / "experiment.toml").write_text("rounds ="), "is not TOML"),
         (lambda d: (d / "experiment.toml").write_text("rounds = 1"), "names no method"),
         (lambda d: _replace(d / "rounds.csv", "down_bytes", "down"), "no column 'down_bytes'"),
-        (lambda d: _replace(d / "rounds.csv", "\n2,", "\n2,3,"), r"line \d+ has 9 fields"),
+        (lambda d: _replace(d / "rounds.csv", "\n2,", "\n2,3,"), r"line \d+ has 10 fields"),
         (lambda d: _replace(d / "rounds.csv", "\n2,", "\ntwo,"), "column 'round'"),
         (lambda d: _replace(d / "federation.csv", "\n0,", "\n77,"), "names client 0"),
         (lambda d: _keep_head(d / "clients.csv"), "no evaluated round yet"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from isthmus.report import tables
+from isthmus.report import figures, tables
 from isthmus.report.records import Run, read
 
 Write = Callable[..., Path]
@@ -30,11 +30,14 @@ def test_a_row_is_the_mean_over_clients_of_the_last_round(pair: list[Run]) -> No
     """Of (0.5, 0.6, 0.7, 1.0): mean 2.8 / 4 = 0.7; squares 0.04 + 0.01 + 0 + 0.09 = 0.14, over 4,
     root 0.1870829; worst ceil(0.05 * 4) = 1 client: 0.5; loss 1 - top1, so 0.3; against local
     (0.4, 0.6, 0.8, 1.0) only the third is lower; 2 rounds of 1000 down, 500 up; 1.5 + 1.5 + 0.5 s.
+    Pairs differ by 0.1 + 0.2 + 0.5 + 0.1 + 0.4 + 0.3 = 1.6, over 4 * 2.8: Gini 1 / 7.
     """
     row = tables.summary(pair)[1]
     assert row.top1 == pytest.approx(0.7)
     assert row.deviation == pytest.approx(0.1870829, abs=1e-7)
     assert row.worst == 0.5
+    assert row.gini == pytest.approx(1 / 7)
+    assert row.brier is None
     assert row.loss == pytest.approx(0.3)
     assert row.ece == pytest.approx(0.1)
     assert row.mce == pytest.approx(0.2)
@@ -49,7 +52,7 @@ def test_what_a_method_lacks_is_missing_and_not_zero(pair: list[Run]) -> None:
     row = tables.summary(pair)[0]
     assert (row.shared, row.server, row.harmed) == (None, None, None)
     line = next(line for line in tables.markdown([row]).splitlines() if line.startswith("| local"))
-    assert line.count("–") == 3
+    assert line.count("–") == 4  # the older version that wrote it had no Brier score
 
 
 def test_harm_is_not_counted_across_federations(tiny: Write) -> None:
@@ -69,8 +72,9 @@ def test_the_terminal_table_fits_into_eighty_columns(five: list[Run]) -> None:
 def test_percentages_have_two_decimals(pair: list[Run]) -> None:
     rows = tables.summary(pair)
     assert "70.00 ± 18.71" in printed(rows)
-    assert "| 70.00 ± 18.71 | 50.00 | 0.300 | 10.00 | 20.00 | 50.00 | 55.00 | 1 / 4 |" in (
-        tables.markdown(rows)
+    assert (
+        "| 70.00 ± 18.71 | 50.00 | 0.143 | 0.300 | – | 10.00 | 20.00 | 50.00 | 55.00 | 1 / 4 |"
+        in tables.markdown(rows)
     )
 
 
@@ -103,6 +107,25 @@ def test_numbers_chosen_on_test_data_carry_a_dagger(tiny: Write, rule: str) -> N
         assert "† The point on the path was chosen with the very test data" in " ".join(
             text.split()
         )
+
+
+def test_calibration_per_batch_is_marked_wherever_it_appears(write: Write) -> None:
+    directory = write("fedavg", calibration="per-batch")
+    table = directory / "clients.csv"
+    table.write_text(table.read_text().replace(",ece,mce", ",ece_per_batch,mce_per_batch"))
+    runs = [read(directory), read(write("local"))]
+    rows = tables.summary(runs)
+    ece, mce = (tables.percent(value) for value in (rows[0].ece, rows[0].mce))
+    assert f"| {ece}‡ | {mce}‡ |" in tables.markdown(rows)
+    for text in (printed(rows), tables.markdown(rows)):
+        assert f"{ece}‡" in text
+        assert f"{tables.percent(rows[1].ece)}‡" not in text
+        assert "‡ A mean over mini-batches, as the SuPerFed code computes it" in " ".join(
+            text.split()
+        )
+    names = [t.name for t in figures.rounds(runs).data if t.meta["view"] == "ece"]
+    assert names == ["fedavg‡, shared", "fedavg‡, personal", "local, personal"]
+    assert "‡" not in tables.markdown(rows[1:])
 
 
 def test_honest_numbers_carry_none(pair: list[Run]) -> None:

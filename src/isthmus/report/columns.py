@@ -16,8 +16,13 @@ Value = TypeVar("Value")
 Column = TypeVar("Column", bound=NDArray[Any])
 
 
-def columns(path: Path, expected: Iterable[str]) -> dict[str, list[str]]:
-    """Reads a table into columns of text; an incomplete last line is left out."""
+def columns(
+    path: Path, expected: Iterable[str], perhaps: Iterable[str] = ()
+) -> dict[str, list[str]]:
+    """Reads a table into columns of text; an incomplete last line is left out.
+
+    A column that is there `perhaps`, since older versions did not write it, is empty if it is not.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -40,7 +45,8 @@ def columns(path: Path, expected: Iterable[str]) -> dict[str, list[str]]:
                 "so restore the file, or run it again"
             )
     turned = zip(*lines, strict=True) if lines else ([] for _ in header)
-    return {name: list(column) for name, column in zip(header, turned, strict=True)}
+    found = {name: list(column) for name, column in zip(header, turned, strict=True)}
+    return {name: [""] * len(lines) for name in perhaps} | found
 
 
 def checked(

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 from isthmus.errors import IsthmusError
 from isthmus.report.columns import Floats
 from isthmus.report.records import Federation, Run, labels, trained_alone
-from isthmus.report.tables import DAGGER, nbytes
+from isthmus.report.tables import DAGGER, PER_BATCH, nbytes
 
 # Light and dark tones of one hue each, told apart by every common kind of colour vision; each has
 # a contrast of at least 3 with its background.
@@ -87,6 +87,7 @@ def rounds(runs: Sequence[Run]) -> go.Figure:
                 if curve.round.size == 0:
                     continue
                 name = plain(label) + (DAGGER if model == "personal" and run.chosen_on_test else "")
+                name += PER_BATCH if view is CALIBRATION and run.per_batch else ""
                 figure.add_scatter(
                     x=curve.round.tolist(),
                     y=numbers(view.factor * curve.mean),
@@ -101,6 +102,40 @@ def rounds(runs: Sequence[Run]) -> go.Figure:
                     "<extra></extra>",
                 )
     figure.update_xaxes(title_text="communication rounds", rangemode="tozero")
+    return figure
+
+
+def reliability(runs: Sequence[Run]) -> go.Figure:
+    """Draws top-1 against confidence, all clients' test examples together, bin by bin."""
+    figure = go.Figure(layout=layout())
+    figure.add_scatter(
+        x=[0, 100],
+        y=[0, 100],
+        mode="lines",
+        line={"color": ZERO[0], "dash": "dot", "width": 1.5},
+        hoverinfo="skip",
+    )
+    drawn = zip(runs, labels(runs), colours(runs), strict=True)
+    for place, (run, label, colour) in enumerate(drawn):
+        bins = run.bins()
+        if bins is None:
+            continue
+        n, right, sure = (column[bins[0] > 0] for column in bins)
+        name = plain(label) + (DAGGER if run.chosen_on_test else "")
+        figure.add_scatter(
+            x=numbers(100 * sure),
+            y=numbers(100 * right),
+            customdata=n.astype(int).tolist(),
+            meta={"run": place},
+            mode="lines+markers",
+            name=name,
+            line={"color": colour, "width": 2},
+            marker={"symbol": SYMBOLS[place % len(SYMBOLS)], "size": 8},
+            hovertemplate=f"<b>{name}</b><br>%{{customdata}} examples of mean confidence "
+            "%{x:.3~g} %<br>of which right: <b>%{y:.3~g} %</b><extra></extra>",
+        )
+    figure.update_xaxes(title_text="mean confidence in the bin, %", range=[0, 102])
+    figure.update_yaxes(title_text="right, %", range=[0, 102])
     return figure
 
 

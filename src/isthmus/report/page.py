@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from isthmus.errors import IsthmusError
-from isthmus.report import client_sections, figures, markup, run_sections, tables
+from isthmus.report import client_sections, figures, markup, reach, run_sections, tables
 from isthmus.report.records import Run
 
 # No request may leave the page, whatever a record smuggles into it.
@@ -42,12 +42,14 @@ C334 175 300 178 262 186C222 196 214 226 176 254C130 288 52 284 0 254Z"/>
 """
 
 
-def write(runs: Sequence[Run], out: str | Path, title: str | None = None) -> Path:
+def write(
+    runs: Sequence[Run], out: str | Path, title: str | None = None, baseline: str | None = None
+) -> Path:
     """Writes the page to a file, or as report.html into a directory, and returns where it is."""
     place = Path(out)
     if place.is_dir():
         place = place / "report.html"
-    text = render(runs, title)
+    text = render(runs, title, baseline)
     place.parent.mkdir(parents=True, exist_ok=True)
     # A reader never finds half a page, and a failed write leaves the old one.
     draft = place.with_name(place.name + ".part")
@@ -55,20 +57,22 @@ def write(runs: Sequence[Run], out: str | Path, title: str | None = None) -> Pat
     return draft.replace(place)
 
 
-def render(runs: Sequence[Run], title: str | None = None) -> str:
-    """Returns the page as text."""
+def render(runs: Sequence[Run], title: str | None = None, baseline: str | None = None) -> str:
+    """Returns the page as text; the end of `baseline`'s run is the target that costs are about."""
     if not runs:
         raise IsthmusError("no runs were given; give at least one run's directory")
     drawn: dict[str, go.Figure] = {}
     rows = tables.summary(runs)
+    target = reach.baseline_of(runs, baseline)
     written = [
         ("summary", "The result", run_sections.summary(runs, rows)),
         ("rounds", "Over the rounds", run_sections.rounds(runs, rows, drawn)),
+        ("reliability", "How sure, how right", run_sections.reliability(runs, rows, drawn)),
         ("gain", "Each client against training alone", client_sections.gain(runs, rows, drawn)),
         ("path", "Along the path from shared to own model", run_sections.path(runs, rows, drawn)),
         ("worst", "The clients it serves worst", client_sections.worst(runs, rows)),
         ("holdings", "What the clients hold", client_sections.holdings(runs, drawn)),
-        ("cost", "What it costs", run_sections.cost(runs, rows, drawn)),
+        ("cost", "What it costs", run_sections.cost(runs, rows, drawn, target)),
         ("settings", "Settings", run_sections.settings(runs)),
     ]
     written = [section for section in written if section[2]]
@@ -149,7 +153,8 @@ def _footer(runs: Sequence[Run]) -> str:
     return (
         f"<footer>Written by isthmus from the records of the runs{made}. One file; it asks the "
         "network for nothing. Every number here comes from "
-        "<code>clients.csv</code>, <code>rounds.csv</code> and <code>federation.csv</code> "
+        "<code>clients.csv</code>, <code>reliability.csv</code>, <code>rounds.csv</code> and "
+        "<code>federation.csv</code> "
         "in the runs' directories.</footer>"
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.errors import IsthmusError
-from isthmus.metrics import spread
+from isthmus.metrics import calibration, cost, spread
 from isthmus.report.columns import (
     Floats,
     Integers,
@@ -50,6 +50,7 @@ class Rounds(NamedTuple):
     answered: Integers
     down_bytes: Integers
     up_bytes: Integers
+    head_variance: Floats  # nan where the method names no head
     train_seconds: Floats
     evaluate_seconds: Floats
 
@@ -66,8 +67,20 @@ class Clients(NamedTuple):
     top1: Floats
     top5: Floats
     loss: Floats
+    brier: Floats  # nan in records of older versions
     ece: Floats
     mce: Floats
+
+
+class Reliability(NamedTuple):
+    """How sure and how right models were, all clients together: one row per bin of confidence."""
+
+    round: Integers
+    model: Texts
+    split: Texts
+    n: Integers
+    top1: Floats  # nan where a bin is empty
+    confidence: Floats
 
 
 class Curve(NamedTuple):
@@ -94,6 +107,7 @@ class Run(NamedTuple):
     federation: Federation
     rounds: Rounds
     clients: Clients
+    reliability: Reliability
     evaluated: Integers  # rounds that were evaluated on every client
     summary: Mapping[str, Any]  # empty if the file is missing or damaged
 
@@ -138,6 +152,11 @@ class Run(NamedTuple):
         """Tells whether the personal models were chosen on test data."""
         return (self.selection or "").startswith("oracle")
 
+    @property
+    def per_batch(self) -> bool:
+        """Tells whether ECE and MCE are means over mini-batches, as in the SuPerFed code."""
+        return self.settings.get("calibration") == "per-batch"
+
     def values(self, metric: str, model: str = "personal", split: str = "test") -> Floats:
         """Returns a metric per client at the last evaluated round, nan where there is none."""
         rows = self._rows(model, split) & (self.clients.round == self.last)
@@ -156,6 +175,36 @@ class Run(NamedTuple):
         rows = at_server & (self.clients.model == "shared") & (self.clients.split == "test")
         found = getattr(self.clients, metric)[rows]
         return None if found.size == 0 or np.isnan(found[-1]) else float(found[-1])
+
+    def bins(self, model: str = "personal") -> tuple[Floats, Floats, Floats] | None:
+        """Returns, of all clients' test examples together, (n, top-1, confidence) of each bin."""
+        table = self.reliability
+        rows = (table.round == self.last) & (table.model == model) & (table.split == "test")
+        if rows.sum() != calibration.BINS:  # of an older version, or cut short
+            return None
+        return table.n[rows].astype(np.float64), table.top1[rows], table.confidence[rows]
+
+    def pooled(self, metric: str, model: str = "personal") -> float | None:
+        """Returns a metric over all clients' test examples together, each counted once."""
+        if metric in ("ece", "mce"):
+            bins = self.bins(model)
+            if bins is None:
+                return None
+            n, *means = bins
+            sums = [np.nan_to_num(n * mean) for mean in means]
+            return float(getattr(calibration, metric)(n, *sums))
+        values, n = self.values(metric, model), self.values("n", model)
+        known = ~np.isnan(values)
+        return float(np.average(values[known], weights=n[known])) if known.any() else None
+
+    def to_reach(self, target: float, model: str = "personal") -> cost.Spent | None:
+        """Returns what was spent when the mean top-1 over clients' test parts reached a target."""
+        curve, rounds = self.curve("top1", model), self.rounds
+        last = cost.rounds_to(target, curve.round, curve.mean)
+        if last is None:
+            return None
+        sent = rounds.down_bytes + rounds.up_bytes
+        return cost.spent_by(last, rounds.round, rounds.train_seconds, sent)
 
     def curve(self, metric: str, model: str = "personal", split: str = "test") -> Curve:
         """Returns the mean over clients, on a part of their own data, at each evaluated round."""
@@ -209,8 +258,9 @@ def read(path: str | Path) -> Run:
                 f"{directory} has no {name}; give the directory that a run wrote, "
                 "and wait for its first evaluation if it has just begun"
             )
+    settings = _settings(directory / "experiment.toml")
     federation = _federation(directory / "federation.csv")
-    clients = _clients(directory / "clients.csv")
+    clients = _clients(directory / "clients.csv", settings.get("calibration") == "per-batch")
     unknown = np.setdiff1d(clients.client, np.append(federation.client, SERVER))
     if unknown.size:
         raise IsthmusError(
@@ -225,10 +275,11 @@ def read(path: str | Path) -> Run:
         )
     return Run(
         path=directory,
-        settings=_settings(directory / "experiment.toml"),
+        settings=settings,
         federation=federation,
         rounds=_rounds(directory / "rounds.csv"),
         clients=clients,
+        reliability=_reliability(directory / "reliability.csv"),
         evaluated=evaluated,
         summary=_summary(directory / "summary.json"),
     )
@@ -251,12 +302,17 @@ def labels(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def trained_alone(run: Run, runs: Sequence[Run]) -> Run | None:
-    """Finds the run of `local` on the same federation, with the same seed if there are several."""
+def counterpart(run: Run, runs: Sequence[Run], method: str) -> Run | None:
+    """Finds a method's run on the same federation, with the same seed if there are several."""
     if run.split_digest is None:
         return None
-    same = [r for r in runs if r.method == "local" and r.split_digest == run.split_digest]
+    same = [r for r in runs if r.method == method and r.split_digest == run.split_digest]
     return next((r for r in same if r.seed == run.seed), same[0] if same else None)
+
+
+def trained_alone(run: Run, runs: Sequence[Run]) -> Run | None:
+    """Finds the run of `local` on the same federation."""
+    return counterpart(run, runs, "local")
 
 
 def mean_or_none(values: Floats) -> float | None:
@@ -312,7 +368,8 @@ def _federation(path: Path) -> Federation:
 
 
 def _rounds(path: Path) -> Rounds:
-    table = columns(path, Rounds._fields)
+    perhaps = ("head_variance",)
+    table = columns(path, [name for name in Rounds._fields if name not in perhaps], perhaps)
     return Rounds(
         round=integers(path, table, "round"),
         lr=floats(path, table, "lr"),
@@ -320,13 +377,16 @@ def _rounds(path: Path) -> Rounds:
         answered=integers(path, table, "answered"),
         down_bytes=integers(path, table, "down_bytes"),
         up_bytes=integers(path, table, "up_bytes"),
+        head_variance=floats(path, table, "head_variance"),
         train_seconds=floats(path, table, "train_seconds"),
         evaluate_seconds=floats(path, table, "evaluate_seconds"),
     )
 
 
-def _clients(path: Path) -> Clients:
-    table = columns(path, tuple("at" if name == "lam" else name for name in Clients._fields))
+def _clients(path: Path, per_batch: bool) -> Clients:
+    ece, mce = ("ece_per_batch", "mce_per_batch") if per_batch else ("ece", "mce")
+    first = ("round", "client", "model", "at", "split", "n", "top1", "top5", "loss")
+    table = columns(path, (*first, ece, mce), perhaps=("brier",))
     return Clients(
         round=integers(path, table, "round"),
         client=integers(path, table, "client", _client),
@@ -337,8 +397,22 @@ def _clients(path: Path) -> Clients:
         top1=floats(path, table, "top1"),
         top5=floats(path, table, "top5"),
         loss=floats(path, table, "loss"),
-        ece=floats(path, table, "ece"),
-        mce=floats(path, table, "mce"),
+        brier=floats(path, table, "brier"),
+        ece=floats(path, table, ece),
+        mce=floats(path, table, mce),
+    )
+
+
+def _reliability(path: Path) -> Reliability:
+    names = Reliability._fields
+    table = columns(path, names) if path.is_file() else {name: [] for name in names}
+    return Reliability(
+        round=integers(path, table, "round"),
+        model=frozen(np.asarray(table["model"], dtype=np.str_)),
+        split=frozen(np.asarray(table["split"], dtype=np.str_)),
+        n=integers(path, table, "n"),
+        top1=floats(path, table, "top1"),
+        confidence=floats(path, table, "confidence"),
     )
 
 

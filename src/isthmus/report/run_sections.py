@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from isthmus.report import figures, markup, paths, tables
+from isthmus.report import figures, markup, paths, reach, tables
 from isthmus.report.markup import (
     dagger,
     escaped,
@@ -25,15 +25,17 @@ def summary(runs: Sequence[Run], rows: Sequence[tables.Row]) -> str:
     """Shows the summary table and, above it, the best run's figures."""
     tones = figures.colours(runs)
     groups = (
-        ("Personal model, on clients' own test parts", slice(0, 5)),
-        ("Shared model", slice(5, 7)),
-        ("Against local", slice(7, 8)),
-        ("Cost", slice(8, 11)),
+        ("Personal model, on clients' own test parts", slice(0, 7)),
+        ("Shared model", slice(7, 9)),
+        ("Against local", slice(9, 10)),
+        ("Cost", slice(10, 13)),
     )
     short = (
         "top-1 accuracy<br>%, mean ± std",
         "worst 5 %<br>top-1 %",
+        "Gini<br>of top-1",
         "loss<br>nats",
+        "Brier<br>0 to 2",
         "ECE<br>%",
         "MCE<br>%",
         "on clients<br>top-1 %",
@@ -122,12 +124,6 @@ def _tiles(runs: Sequence[Run], rows: Sequence[tables.Row]) -> str:
 def rounds(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]) -> str:
     """Shows how the models become better round by round."""
     figure = drawn["figure-rounds"] = figures.rounds(runs)
-    tones = figures.colours(runs)
-    buttons = "".join(
-        f"<button type='button' aria-pressed='true' data-figures='figure-rounds' data-run='{i}'>"
-        f"{swatch(tone)}{escaped(row.label)}{dagger(row)}</button>"
-        for i, (row, tone) in enumerate(zip(rows, tones, strict=True))
-    )
     numbers = markup.table(
         ["round", *(f"{row.label}, {m}" for row in rows for m in ("personal", "shared"))],
         _by_round(runs, rows),
@@ -138,16 +134,27 @@ def rounds(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.
         "shared model</strong>, the same for everybody (absent where a method has none; where "
         "both are one model the lines coincide). Mean over all clients of a run, each on its own "
         f"test part, at every evaluated round. {escaped(tables.selection(rows) or '')}"
+        + (f" {tables.BATCHED}" if any(row.per_batch for row in rows) else "")
     )
     return (
         "<p>How good the models become as clients and server exchange more rounds. Higher is "
         "better for accuracy, lower for loss and calibration error.</p>"
         f"<figure class='card'><div class='controls'>{views(figure, ['figure-rounds'], 'metric')}"
-        f"<div class='legend' role='group' aria-label='Runs shown'>{buttons}</div></div>"
+        f"{_legend('figure-rounds', runs, rows)}</div>"
         f"{plot('figure-rounds', 400, 'Mean over clients against rounds, one line per run')}"
         f"<figcaption>{caption}{footnote(rows)}</figcaption>"
         f"<details><summary>The accuracies as a table</summary>{numbers}</details></figure>"
     )
+
+
+def _legend(name: str, runs: Sequence[Run], rows: Sequence[tables.Row]) -> str:
+    """Makes the buttons that leave runs out of a figure."""
+    buttons = "".join(
+        f"<button type='button' aria-pressed='true' data-figures='{name}' data-run='{i}'>"
+        f"{swatch(tone)}{escaped(row.label)}{dagger(row)}</button>"
+        for i, (row, tone) in enumerate(zip(rows, figures.colours(runs), strict=True))
+    )
+    return f"<div class='legend' role='group' aria-label='Runs shown'>{buttons}</div>"
 
 
 def _by_round(runs: Sequence[Run], rows: Sequence[tables.Row]) -> list[list[str]]:
@@ -248,8 +255,46 @@ def path(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Fi
     )
 
 
-def cost(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]) -> str:
-    """Shows bytes and seconds."""
+def reliability(
+    runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]
+) -> str:
+    """Shows how sure the personal models are and how often they are right, all clients together."""
+    shown = [row for run, row in zip(runs, rows, strict=True) if run.bins() is not None]
+    if not shown:
+        return ""
+    drawn["figure-reliability"] = figures.reliability(runs)
+    lines = []
+    for run, row in zip(runs, rows, strict=True):
+        shares = [tables.percent(run.pooled(metric)) for metric in ("top1", "ece", "mce")]
+        numbers = [tables.decimal(run.pooled(metric)) for metric in ("loss", "brier")]
+        lines.append([row.label, *(row.marked(cell) for cell in (*shares, *numbers))])
+    table = markup.table(
+        ["run", "top-1 %", "ECE %", "MCE %", "loss", "Brier"],
+        lines,
+        "Personal models, pooled over all clients' test examples",
+        said=False,
+    )
+    what = "Top-1 accuracy against confidence, one line per run"
+    return (
+        "<p>A model that says 80 % should be right four times in five. One client's few examples "
+        "cannot tell; those of all clients together can.</p>"
+        f"<figure class='card'><div class='controls'>{_legend('figure-reliability', runs, rows)}"
+        f"</div>{plot('figure-reliability', 400, what)}"
+        "<figcaption><strong>Pooled over all clients' test examples</strong>, each counted once: "
+        "large clients weigh more than in the means above. Personal models, at the last evaluated "
+        "round. Fifteen bins of confidence; on the diagonal, confidence is what it claims to be; "
+        f"below it, too high.{footnote(shown)}</figcaption></figure>"
+        f"<div class='card'>{table}</div>"
+    )
+
+
+def cost(
+    runs: Sequence[Run],
+    rows: Sequence[tables.Row],
+    drawn: dict[str, go.Figure],
+    baseline: str | None,
+) -> str:
+    """Shows bytes and seconds, and what it took to become as good as the baseline."""
     drawn["figure-traffic"] = figures.traffic(runs)
     drawn["figure-time"] = figures.time(runs)
     height = 90 + 34 * len(runs)
@@ -279,7 +324,25 @@ def cost(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Fi
         "<figcaption>Seconds on the machine that ran it, up to the same round. Full: training; "
         "hatched: evaluation. Compare only runs made on one machine.</figcaption></figure></div>"
         + folded("The costs as a table", table)
+        + _to_target(runs, rows, baseline)
     )
+
+
+def _to_target(runs: Sequence[Run], rows: Sequence[tables.Row], baseline: str | None) -> str:
+    if baseline is None or len(runs) < 2:
+        return ""
+    parts = ""
+    for model in ("personal", "shared"):
+        found = reach.rows(runs, baseline, model)
+        if found:
+            said = f"Cost to reach where {baseline} ended, {model} models"
+            table = markup.table(reach.HEAD, [row.cells() for row in found], said)
+            mark = footnote(rows) if any(row.chosen_on_test for row in found) else ""
+            parts += (
+                f"<figure class='card'>{table}<figcaption>"
+                f"{escaped(reach.caption(baseline, model))}{mark}</figcaption></figure>"
+            )
+    return f"<h3>Cost to reach the target</h3>{parts}" if parts else ""
 
 
 def settings(runs: Sequence[Run]) -> str:

@@ -7,9 +7,16 @@ from isthmus.errors import IsthmusError
 from isthmus.metrics import spread
 from isthmus.report import records, tables
 
+POOLED = ("top1", "loss", "brier", "ece", "mce")
 
-def read(path: Path) -> dict[str, Any]:
-    """Collects what is known of a run."""
+
+def read(path: Path, target: float | None = None) -> dict[str, Any]:
+    """Collects what is known of a run and, where a target is given, what it took to reach it."""
+    if target is not None and not 0 < target <= 1:
+        raise IsthmusError(
+            f"target {target:g}; expected a share of right answers, above 0 and at most 1; for "
+            "example 0.9"
+        )
     sizes = {file.name: file.stat().st_size for file in sorted(path.glob("*")) if file.is_file()}
     try:
         run = records.read(path)
@@ -33,7 +40,9 @@ def read(path: Path) -> dict[str, Any]:
             "personal_top1_test": float(top1.mean()),
             "personal_top1_test_worst_5_percent": spread.worst(top1),
             "shared_top1_test": records.mean_or_none(run.over_clients("top1", "shared")),
+            "personal_pooled_over_test_examples": {metric: run.pooled(metric) for metric in POOLED},
         },
+        **({} if target is None else {"to_target": _to_target(run, target)}),
         "best_by_validation_loss": None
         if best is None
         else {"round": best, "personal_top1_test": curve[best]},
@@ -43,6 +52,23 @@ def read(path: Path) -> dict[str, Any]:
         "settings": dict(run.settings),
         "bytes": sizes,
     }
+
+
+def _to_target(run: records.Run, target: float) -> dict[str, Any]:
+    spent = run.to_reach(target)
+    return {"personal_top1_test": target} | (
+        {"reached": False} if spent is None else {"reached": True, **spent._asdict()}
+    )
+
+
+def _reached(to: dict[str, Any], dagger: str) -> str:
+    said = f"mean personal test top-1 over clients of {to['personal_top1_test']:.2%}"
+    if not to["reached"]:
+        return f"{said}: never reached at an evaluated round"
+    return (
+        f"{said}{dagger}: first reached after round {to['rounds']}, with {to['seconds']:,.1f} s of "
+        f"training and {tables.nbytes(to['nbytes'])} down and up"
+    )
 
 
 def text(stands: dict[str, Any]) -> str:
@@ -59,6 +85,15 @@ def text(stands: dict[str, Any]) -> str:
         ]
         if last["shared_top1_test"] is not None:
             lines.append(f"the shared model on the same parts: {last['shared_top1_test']:.2%}")
+        pooled = last["personal_pooled_over_test_examples"]
+        top1, ece, mce = (tables.percent(pooled[name]) for name in ("top1", "ece", "mce"))
+        loss, brier = (tables.decimal(pooled[name]) for name in ("loss", "brier"))
+        lines.append(
+            f"personal models, pooled over all clients' test examples: top-1 {top1} %{dagger}, "
+            f"loss {loss}{dagger}, Brier {brier}{dagger}, ECE {ece} %{dagger}, MCE {mce} %{dagger}"
+        )
+        if "to_target" in stands:
+            lines.append(_reached(stands["to_target"], dagger))
         if best is not None:
             lines.append(
                 f"least validation loss, after round {best['round']}: personal models' mean top-1 "

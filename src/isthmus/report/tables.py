@@ -18,6 +18,11 @@ FOOTNOTE = (
     f"{DAGGER} The point on the path was chosen with the very test data it is measured on; "
     "the number is optimistic, and methods without a path get no such choice."
 )
+PER_BATCH = "‡"
+BATCHED = (
+    f"{PER_BATCH} A mean over mini-batches, as the SuPerFed code computes it; larger than the same "
+    "figure of a whole test part, and not to be compared with it."
+)
 RULES = {
     "validation": "each client's point chosen on its own validation part",
     "common": "one point for all clients, chosen on their validation parts",
@@ -37,10 +42,13 @@ class Row(NamedTuple):
     total: int  # clients of the federation
     selection: str | None  # the rule that chose the personal models, where there was a choice
     chosen_on_test: bool
+    per_batch: bool  # ECE and MCE are means over mini-batches
     top1: float | None
     deviation: float | None
     worst: float | None
+    gini: float | None
     loss: float | None
+    brier: float | None
     ece: float | None
     mce: float | None
     shared: float | None
@@ -53,6 +61,10 @@ class Row(NamedTuple):
     def marked(self, text: str) -> str:
         """Marks a number of a personal model that was chosen on test data."""
         return text + DAGGER if self.chosen_on_test and text != MISSING else text
+
+    def calibrated(self, text: str) -> str:
+        """Marks a calibration error of a personal model."""
+        return self.marked(text + PER_BATCH if self.per_batch and text != MISSING else text)
 
 
 def summary(runs: Sequence[Run]) -> list[Row]:
@@ -87,6 +99,8 @@ def caption(rows: Sequence[Row]) -> str:
         f"Personal: the model each client deploys, on its own test part; {over}.",
         "Worst 5 %: mean over the lowest twentieth of them.",
     ]
+    if any(row.per_batch for row in rows):
+        sentences.append(BATCHED)
     if any(row.shared is not None for row in rows):
         sentences.append(
             "Shared: the one model everybody has, on the same test parts (clients) "
@@ -146,7 +160,7 @@ def terminal(rows: Sequence[Row]) -> Table:
             Text(row.label),
             row.marked(spread_percent(row.top1, row.deviation)),
             row.marked(percent(row.worst)),
-            row.marked(percent(row.ece)),
+            row.calibrated(percent(row.ece)),
             percent(row.shared),
             percent(row.server),
             row.marked(_harmed(row)),
@@ -168,9 +182,11 @@ FULL = (
         lambda row: row.marked(spread_percent(row.top1, row.deviation)),
     ),
     Heading("personal top-1 %, worst 5 %", lambda row: row.marked(percent(row.worst))),
+    Heading("personal top-1, Gini", lambda row: row.marked(decimal(row.gini))),
     Heading("personal loss", lambda row: row.marked(decimal(row.loss))),
-    Heading("personal ECE %", lambda row: row.marked(percent(row.ece))),
-    Heading("personal MCE %", lambda row: row.marked(percent(row.mce))),
+    Heading("personal Brier", lambda row: row.marked(decimal(row.brier))),
+    Heading("personal ECE %", lambda row: row.calibrated(percent(row.ece))),
+    Heading("personal MCE %", lambda row: row.calibrated(percent(row.mce))),
     Heading("shared top-1 %, clients", lambda row: percent(row.shared)),
     Heading("shared top-1 %, server", lambda row: percent(row.server)),
     Heading("clients harmed", lambda row: row.marked(_harmed(row))),
@@ -212,7 +228,7 @@ def spread_percent(value: float | None, deviation: float | None) -> str:
 
 
 def decimal(value: float | None) -> str:
-    """Prints a loss."""
+    """Prints a loss, a Brier score or a Gini coefficient."""
     return MISSING if value is None else f"{value:.3f}"
 
 
@@ -244,10 +260,13 @@ def _row(run: Run, label: str, runs: Sequence[Run]) -> Row:
         total=len(run.federation.client),
         selection=run.selection,
         chosen_on_test=run.chosen_on_test,
+        per_batch=run.per_batch,
         top1=mean_or_none(top1),
         deviation=spread.deviation(top1) if top1.size else None,
         worst=spread.worst(top1) if top1.size else None,
+        gini=spread.gini(top1) if top1.size else None,
         loss=mean_or_none(run.over_clients("loss")),
+        brier=mean_or_none(run.over_clients("brier")),
         ece=mean_or_none(run.over_clients("ece")),
         mce=mean_or_none(run.over_clients("mce")),
         shared=mean_or_none(run.over_clients("top1", "shared")),

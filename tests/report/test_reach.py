@@ -1,0 +1,106 @@
+"""Cost to reach a baseline's end, from records written by hand."""
+
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from isthmus.errors import IsthmusError
+from isthmus.metrics.cost import Spent
+from isthmus.report import page, reach, standing
+from isthmus.report.records import Run, read
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def three(tiny: Write) -> list[Run]:
+    """FedAvg ends with a mean of 0.6, which ditto has after round 1 and local never."""
+    return [
+        read(tiny("local", [0.5] * 4, earlier=[0.4] * 4)),
+        read(tiny("fedavg", [0.5, 0.5, 0.7, 0.7], earlier=[0.5] * 4)),
+        read(tiny("ditto", [0.9] * 4, earlier=[0.6, 0.6, 0.5, 0.7])),
+    ]
+
+
+def test_the_target_is_where_the_baseline_ended(three: list[Run]) -> None:
+    """A round takes 1.5 seconds of training and 1000 + 500 bytes; evaluation is not counted."""
+    local, fedavg, ditto = reach.rows(three, "fedavg", "personal")
+    assert [row.target for row in (local, fedavg, ditto)] == pytest.approx([0.6] * 3)
+    assert (local.spent, local.improvement) == (None, None)
+    assert (fedavg.spent, fedavg.improvement) == (Spent(2, 3.0, 3000), 1.0)
+    assert (ditto.spent, ditto.improvement) == (Spent(1, 1.5, 1500), 2.0)
+    assert local.cells() == ["local", "60.00", "–", "–", "–", "–"]
+    assert ditto.cells() == ["ditto", "60.00", "1", "2.00", "1.5", "1.5 kB"]
+
+
+def test_the_shared_model_has_a_target_of_its_own(three: list[Run]) -> None:
+    """All shared models have 0.5, after round 2; local has none."""
+    found = reach.rows(three, "fedavg", "shared")
+    assert [row.label for row in found] == ["fedavg", "ditto"]
+    assert [(row.target, row.spent and row.spent.rounds) for row in found] == [(0.5, 2)] * 2
+
+
+def test_the_baseline_is_fedavg_or_the_one_that_is_named(three: list[Run]) -> None:
+    assert reach.baseline_of(three, None) == "fedavg"
+    assert reach.baseline_of(three, "ditto") == "ditto"
+    assert reach.baseline_of([three[0], three[2]], None) is None
+    with pytest.raises(IsthmusError, match="'apfl' is not among the runs; expected one of local"):
+        reach.baseline_of(three, "apfl")
+    local, fedavg, _ = reach.rows(three, "ditto", "personal")
+    assert (local.target, fedavg.spent) == (pytest.approx(0.9), None)
+
+
+def test_runs_on_other_clients_have_no_target(three: list[Run], tiny: Write) -> None:
+    other = read(tiny("apfl", [0.9] * 4, federation="cafe"))
+    assert "apfl" not in [row.label for row in reach.rows([*three, other], "fedavg", "personal")]
+
+
+def test_the_page_and_the_terminal_say_which_target(three: list[Run]) -> None:
+    screen = StringIO()
+    Console(width=80, file=screen).print(reach.terminal(three, "fedavg"))
+    text = page.render(three)
+    assert "Cost to reach where fedavg ended, personal models" in text
+    assert "Cost to reach where fedavg ended, shared models" in text
+    for said in (" ".join(screen.getvalue().split()), text):
+        assert "mean top-1 over clients, each on its own test part, where fedavg ended" in said
+        assert "–: never reached" in said
+    assert "Cost to reach" not in page.render(three[1:2])
+    assert "where ditto ended" in page.render(three, baseline="ditto")
+
+
+def test_a_point_chosen_on_test_data_is_marked_on_its_way_too(
+    three: list[Run], tiny: Write
+) -> None:
+    oracle = read(tiny("superfed-mm", [0.9] * 4, at="0.3", selection="oracle"))
+    row = reach.rows([*three, oracle], "fedavg", "personal")[-1]
+    assert row.cells()[2:4] == ["2†", "1.00†"]
+
+
+def test_show_says_what_a_target_cost(three: list[Run]) -> None:
+    fedavg = three[1].path
+    said = standing.text(standing.read(fedavg, 0.6))
+    assert (
+        "mean personal test top-1 over clients of 60.00%: first reached after round 2, with 3.0 s "
+        "of training and 3 kB down and up" in said
+    )
+    assert standing.read(fedavg, 0.6)["to_target"] == {
+        "personal_top1_test": 0.6,
+        "reached": True,
+        "rounds": 2,
+        "seconds": 3.0,
+        "nbytes": 3000,
+    }
+    assert "of 61.00%: never reached" in standing.text(standing.read(fedavg, 0.61))
+    assert "to_target" not in standing.read(fedavg)
+    for target in (0.0, 90.0):
+        with pytest.raises(IsthmusError, match="expected a share of right answers"):
+            standing.read(fedavg, target)
+
+
+def test_show_names_what_is_pooled(three: list[Run]) -> None:
+    """(0.5 + 0.5 + 0.7 + 0.7) / 4 of equal clients; the older tables have no bins."""
+    said = standing.text(standing.read(three[1].path))
+    assert "pooled over all clients' test examples: top-1 60.00 %, loss 0.400, Brier –" in said
