@@ -76,7 +76,8 @@ def caption(baseline: str, model: str) -> str:
     return (
         f"Target: {which}, where {baseline} ended on the same clients. Rounds: the first evaluated "
         "one at which a run is as good; seconds of training and bytes down and up until then. "
-        f"Times fewer: {baseline}'s rounds to the target over the run's. {MISSING}: never reached."
+        f"Times fewer: {baseline}'s rounds to the target over the run's. {MISSING}: never reached. "
+        "Runs on other clients are left out."
     )
 
 
