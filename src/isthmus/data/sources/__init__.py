@@ -2,11 +2,15 @@
 
 from isthmus.data.sources.arrays import Source
 from isthmus.data.sources.digits import Digits
+from isthmus.data.sources.femnist import Femnist
 from isthmus.data.sources.mnist import Mnist
+from isthmus.data.sources.shakespeare import Shakespeare
 from isthmus.data.sources.synthetic import Synthetic
 
 SOURCES: dict[str, type[Source]] = {
     "digits": Digits,
     "mnist": Mnist,
+    "femnist": Femnist,
+    "shakespeare": Shakespeare,
     "synthetic": Synthetic,
 }

@@ -1,0 +1,133 @@
+"""FEMNIST: handwritten characters of some 3,600 writers, each of whom is a client.
+
+NIST Special Database 19 (public domain), prepared by LEAF (BSD 2-Clause): 1x28x28, 62 classes: the
+digits, capital and small letters. Expected in the folder `femnist` of the data root: LEAF's json
+files (`data/train` and `data/test`, or `data/all_data`), or `femnist.npz`, which
+`isthmus data get femnist --source hub` writes: arrays `x`, `y`, `owner` and `names`.
+
+LEAF writes a pixel as k/255, paper as 1 and ink as 0, the other way round than MNIST. It is kept
+so, in one byte; only where some value is farther than 0.001/255 from any k/255, all are kept as
+32-bit floating-point numbers. LEAF's split is kept; the validation part is cut from its training
+part.
+"""
+
+import string
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.data.sources import leaf
+from isthmus.data.sources.arrays import TRAIN, Arrays
+from isthmus.errors import IsthmusError
+
+CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
+PACKED = "femnist.npz"
+
+
+@dataclass(frozen=True)
+class Femnist:
+    """FEMNIST, 1x28x28, 62 characters, a client per writer; read from --data-root."""
+
+    clients: ClassVar[int] = 0
+    model: ClassVar[str] = "vgg9"
+    partition: ClassVar[str] = "natural"
+
+    def load(self, root: Path, seed: int) -> Arrays:
+        """Reads the file of arrays if it is there, else LEAF's files."""
+        folder = root / "femnist"
+        if (folder / PACKED).is_file():
+            split, writers = False, _unpacked(folder / PACKED)
+        elif files := leaf.found(folder):
+            split, writers = files[0][0] is not None, {}
+            for share in leaf.shares(files):
+                writers.setdefault(share.user, []).append(_block(share))
+        else:
+            raise leaf.absent("femnist", root, f"femnist/{PACKED}", "femnist/data/train/*.json")
+        _alike(writers)
+        x, y, part, owner, names = leaf.joined(writers)
+        return Arrays(
+            x,
+            y,
+            x[:0],
+            y[:0],
+            classes=len(CHARACTERS),
+            scale=255.0,
+            owner=owner,
+            names=names,
+            split=part if split else None,
+            labels=tuple(CHARACTERS),
+        )
+
+
+def _block(share: leaf.Share) -> leaf.Block:
+    try:
+        x, y = np.asarray(share.x), np.asarray(share.y)
+    except ValueError:
+        raise share.refused("its images differ in size; expected 784 numbers each") from None
+    if not share.y:
+        x, y = np.empty((0, 784)), np.empty(0, np.int64)
+    if x.dtype.kind not in "fiu" or x.shape[1:] != (784,):
+        given = f"images of type {x.dtype} and shape {x.shape[1:]}"
+        raise share.refused(f"{given}; expected 784 numbers each")
+    if not (x.min(initial=0) >= 0 and x.max(initial=0) <= 1):  # also of nan
+        raise share.refused(f"pixels from {x.min()} to {x.max()}; expected 0 to 1")
+    whole = y.ndim == 1 and y.dtype.kind in "iu"
+    if not (whole and y.min(initial=0) >= 0 and y.max(initial=0) < len(CHARACTERS)):
+        raise share.refused("labels are not whole numbers from 0 to 61; expected those of FEMNIST")
+    levels = np.rint(x * 255)
+    exact = bool((np.abs(x * 255 - levels) <= 1e-3).all())
+    pixels = levels.astype(np.uint8) if exact else x.astype(np.float32)
+    part = np.full(len(y), share.part or TRAIN, np.int8)
+    return leaf.Block(pixels.reshape(-1, 1, 28, 28), y.astype(np.int64), part)
+
+
+def _alike(writers: dict[str, list[leaf.Block]]) -> None:
+    """Makes all pixels floating-point numbers if some are."""
+    if all(block.x.dtype == np.uint8 for blocks in writers.values() for block in blocks):
+        return
+    for blocks in writers.values():
+        blocks[:] = [
+            block._replace(x=block.x.astype(np.float32) / np.float32(255))
+            if block.x.dtype == np.uint8
+            else block
+            for block in blocks
+        ]
+
+
+def _unpacked(path: Path) -> dict[str, list[leaf.Block]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays: dict[str, NDArray[Any]] = {name: file[name] for name in file.files}
+        x, y, owner, names = (arrays[name] for name in ("x", "y", "owner", "names"))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise IsthmusError(
+            f"{path} cannot be read ({error}); expected arrays x, y, owner and names; get it "
+            "again: isthmus data get femnist --source hub --force"
+        ) from None
+    if not (
+        x.dtype == np.uint8
+        and x.shape[1:] == (28, 28)
+        and names.ndim == 1
+        and x.shape[:1] == y.shape == owner.shape
+        and all(a.dtype.kind in "iu" and a.min(initial=0) >= 0 for a in (y, owner))
+        and y.max(initial=0) < len(CHARACTERS)
+        and owner.max(initial=-1) < len(names) == len(set(names.tolist()))
+        and names.dtype.kind == "U"
+    ):
+        raise IsthmusError(
+            f"{path} holds x {x.dtype} {x.shape}, y {y.dtype} {y.shape} and names {names.shape}; "
+            "expected bytes of 28x28 images, labels from 0 to 61, and each image's owner by "
+            "number; get it again: isthmus data get femnist --source hub --force"
+        )
+    rows = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
+    return {
+        str(names[owner[own[0]]]): [
+            leaf.Block(x[own, None], y[own].astype(np.int64), np.zeros(len(own), np.int8))
+        ]
+        for own in rows
+        if len(own)
+    }
