@@ -46,7 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     "terminal": set(),
     "picture": set(),
     "options": {"experiment"},
-    "data_cli": {"data", "options", "picture", "rounds"},
+    "data_cli": {"data", "errors", "options", "picture", "rounds", "terminal"},
     "parts": {"data", "errors", "method", "methods", "models"},
     "experiment": {"data", "errors", "models", "parts", "ranges", "task"},
     "rounds": {

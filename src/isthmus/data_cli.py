@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isthmus.errors import IsthmusError, nearest
 from isthmus.options import Data, DataRoot, File, Seed, Settings, described
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from isthmus.experiment import Experiment
 
 app = typer.Typer(
-    rich_markup_mode="markdown", help="Looks at data, and at how they are divided among clients."
+    rich_markup_mode="markdown",
+    help="Gets data, looks at them, and at how they are divided among clients.",
 )
 
 
@@ -54,6 +56,101 @@ def show(
         return
     print(_text(experiment, federation, found))
     print(picture(counts, get_terminal_size().columns, sys.stdout.encoding or "ascii"))
+
+
+@app.command(name="list")
+def list_(
+    data_root: DataRoot = Path("data"),
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Lists the data sets that come from elsewhere: what, licence, size, and whether they are here.
+
+    Example: `isthmus data list --data-root ~/data`
+
+    Data that come with isthmus (`isthmus list data`) need no files.
+    """
+    from isthmus.data import remotes
+
+    known = remotes.REMOTES
+    found = {name: remote.found(data_root) for name, remote in known.items()}
+    ways = {
+        name: ["official"] * bool(remote.files) + ["hub"] * bool(remote.hub)
+        for name, remote in known.items()
+    }
+    if as_json:
+        entries = [
+            {
+                "name": name,
+                "what": remote.what,
+                "licence": remote.licence,
+                "nbytes": remote.nbytes or None,
+                "sources": ways[name],
+                "found": str(found[name]) if found[name] else None,
+                "expected": [str(data_root / pattern) for pattern in remote.places[0]],
+            }
+            for name, remote in known.items()
+        ]
+        print(json.dumps(entries, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    heads = ("name", "what it is", "licence", "MB", "from", f"below {data_root}")
+    table = Table(*heads, box=None, header_style="bold", pad_edge=False)
+    for name, remote in known.items():
+        here = found[name]
+        where = f"here: {here.relative_to(data_root)}" if here else f"no {remote.places[0][0]}"
+        size = f"{remote.nbytes / 1e6:,.0f}" if remote.nbytes else ""
+        how = ", ".join(ways[name] or ["by hand"])
+        table.add_row(name, remote.what, remote.licence, size, how, where)
+    Console().print(table)
+
+
+@app.command()
+def get(
+    name: Annotated[str, typer.Argument(help="See `isthmus data list`.")],
+    data_root: DataRoot = Path("data"),
+    source: Annotated[
+        str,
+        typer.Option(
+            metavar="WHERE", help="official: the publisher or a mirror; hub: Hugging Face."
+        ),
+    ] = "official",
+    force: Annotated[bool, typer.Option("--force", help="Get it even if it is here.")] = False,
+) -> None:
+    """Gets a data set: goes on with what has begun to arrive, checks it, puts it in its place.
+
+    Examples, one per line:
+
+    `isthmus data get mnist --data-root ~/data`
+
+    `isthmus data get femnist --source hub` needs `pip install 'isthmus[hub]'`.
+    """
+    from isthmus import terminal
+    from isthmus.data import remotes
+
+    known = remotes.REMOTES
+    if name not in known:
+        raise IsthmusError(f"no data to get are called {name!r}; {nearest(name, list(known))}")
+    if source not in ("official", "hub"):
+        raise IsthmusError(
+            f"--source {source!r}; expected official or hub; for example --source official"
+        )
+    here = known[name].found(data_root)
+    if here is not None and not force:
+        print(f"{name} is here: {here}; --force gets it again")
+        return
+    with terminal.arriving() as show:
+        if source == "hub":
+            from isthmus.data import hub
+
+            hub.get(name, known[name], data_root, show)
+        else:
+            from isthmus.data import fetch
+
+            fetch.official(name, known[name], data_root, force=force, show=show)
+    here = known[name].found(data_root)
+    print(f"{name} is here: {here}")
 
 
 def _record(

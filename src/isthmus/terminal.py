@@ -62,6 +62,38 @@ def progress(experiment: "Experiment", done: int = 0) -> Iterator[Show]:
         yield show
 
 
+@contextmanager
+def arriving() -> Iterator[Callable[[str, int, int], None]]:
+    """Shows how much of each thing has arrived: a bar on a terminal, a line per quarter elsewhere.
+
+    Gives a function of what arrives, how much of it has, and how much there is.
+    """
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    console = Console(stderr=True)
+    quarters: dict[str, int] = {}
+    if not console.is_terminal:
+
+        def tell(what: str, done: int, total: int) -> None:
+            quarter = 4 * done // total
+            if quarter > quarters.get(what, 0):
+                quarters[what] = quarter
+                print(f"{what}: {quarter * 25} % of {total:,}", file=sys.stderr, flush=True)
+
+        yield tell
+        return
+    tasks: dict[str, TaskID] = {}
+    with Progress(console=console) as bar:
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done)
+
+        yield show
+
+
 def foretell(experiment: "Experiment", needed: "Estimate") -> None:
     """Says what a run will need."""
     minutes, seconds = divmod(round(needed.seconds), 60)
