@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 METHODS = sorted(path for path in (ROOT / "docs" / "methods").glob("*.md") if path.stem != "index")
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / name for name in ("runs.md", "experiments.md", "partitions.md")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("runs", "experiments", "partitions", "fetching")),
     *METHODS,
 ]
 
