@@ -94,5 +94,8 @@ class Apfl(Method):
         a = torch.where(own.seen, own.a, 0.0)
         return Point(a[None], a * own.v + (1 - a) * server.w)
 
+    def head(self, task: Task, reply: Reply) -> Tensor:
+        return reply.w[:, task.model.head]
+
     def common(self, server: Server) -> Tensor:
         return server.w

@@ -89,5 +89,8 @@ class Ditto(Method):
     def join(self, client: Client, server: Server) -> Own:
         return self.nearby(client, server.w, server)
 
+    def head(self, task: Task, reply: Reply) -> Tensor:
+        return reply.w[:, task.model.head]
+
     def common(self, server: Server) -> Tensor:
         return server.w

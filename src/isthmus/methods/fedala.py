@@ -95,6 +95,9 @@ class FedAla(Method):
     def personal(self, client: Client, own: Own, server: Server) -> Tensor:
         return taken(own.v, server.w, own.m)
 
+    def head(self, task: Task, reply: Reply) -> Tensor:
+        return reply.w[:, task.model.head]
+
     def common(self, server: Server) -> Tensor:
         return server.w
 

@@ -76,5 +76,8 @@ class FedDyn(Method):
     def personal(self, client: Client, gk: Tensor, server: Server) -> Tensor:
         return server.w
 
+    def head(self, task: Task, reply: Model) -> Tensor:
+        return reply.w[:, task.model.head]
+
     def common(self, server: Server) -> Tensor:
         return server.w

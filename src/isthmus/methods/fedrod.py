@@ -85,6 +85,9 @@ class FedRod(Method):
     def personal(self, client: Client, pk: Tensor, server: Server) -> Tensor:
         return with_head(client, server.w, pk)
 
+    def head(self, task: Task, reply: Reply) -> Tensor:
+        return reply.w[:, task.model.head]
+
     def common(self, server: Server) -> Tensor:
         return server.w
 

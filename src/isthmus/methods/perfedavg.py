@@ -111,5 +111,8 @@ class PerFedAvg(Method):
         )
         return tuned
 
+    def head(self, task: Task, reply: Model) -> Tensor:
+        return reply.w[:, task.model.head]
+
     def common(self, server: Model) -> Tensor:
         return server.w

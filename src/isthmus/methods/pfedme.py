@@ -91,5 +91,8 @@ class PFedMe(Method):
     def join(self, client: Client, server: Server) -> Own:
         return self.local(client, client.own._replace(theta=server.w), server)[0]
 
+    def head(self, task: Task, reply: Reply) -> Tensor:
+        return reply.w[:, task.model.head]
+
     def common(self, server: Server) -> Tensor:
         return server.w

@@ -77,5 +77,8 @@ class Scaffold(Method):
     def personal(self, client: Client, ck: Tensor, server: Server) -> Tensor:
         return server.w
 
+    def head(self, task: Task, reply: Reply) -> Tensor:
+        return reply.dy[:, task.model.head]
+
     def common(self, server: Server) -> Tensor:
         return server.w
