@@ -13,6 +13,7 @@ import pytest
 from commands import Isthmus, Said
 from isthmus import rounds
 from isthmus.methods import METHODS
+from isthmus.parts import about
 
 RECORDS = {
     "state.lmdb",
@@ -183,6 +184,19 @@ def test_an_interrupted_run_keeps_what_it_did(
     assert said.err.splitlines()[-1].startswith("isthmus: stopped")
     assert len(rows(Path("run/rounds.csv"))) == 1
     assert json.loads(Path("run/summary.json").read_text())["status"] == "stopped"
+
+
+def test_every_method_says_what_a_user_should_know(isthmus: Isthmus) -> None:
+    """Who chooses a method sees its wire, what stays at home, what is disclosed."""
+    assert set(METHODS) <= set(about())
+    keys = {"family", "down", "up", "home", "newcomer", "discloses", "everybody"}
+    for entry in json.loads(isthmus("list", "methods", "--json").out):
+        assert keys <= set(entry)
+        assert all(entry[key] for key in keys - {"discloses", "everybody"})
+    text = isthmus("list").out
+    assert "SHARED AND OWN LAYERS" in text
+    assert "down: body; up: body; at home: its head; newcomer: after fitting a head" in text
+    assert "head_epochs=10, body_epochs=1" in text
 
 
 def test_the_list_for_programs_names_everything(isthmus: Isthmus) -> None:

@@ -5,8 +5,10 @@ A part is written as a name, or as a table of a name and options; it is kept as 
 
 import dataclasses
 import inspect
+import tomllib
 from collections.abc import Mapping
 from functools import cache
+from importlib.resources import files
 from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -71,9 +73,20 @@ def catalogue(part: str) -> list[dict[str, Any]]:
             "name": name,
             "summary": _summary(owner),
             "options": {option: default for option, (_, default) in options(part)[name].items()},
+            **(about().get(name, {}) if part == "method" else {}),
         }
         for name, owner in PARTS[part].items()
     ]
+
+
+@cache
+def about() -> dict[str, dict[str, str]]:
+    """Says of each method what crosses the wire, what stays at home, what a newcomer has."""
+    text = (files("isthmus.methods") / "about.toml").read_text()
+    return {
+        name: {"discloses": "", "everybody": ""} | entry
+        for name, entry in tomllib.loads(text).items()
+    }
 
 
 def _summary(owner: Any) -> str:
