@@ -4,25 +4,12 @@ The ones that end in `_superfed` are those of the SuPerFed authors' code: withou
 Xavier-normal. The others are the networks that their names mean in the literature.
 """
 
-from collections import OrderedDict
 from math import prod
 
 from torch import nn
 
-from isthmus.errors import IsthmusError
+from isthmus.models.blocks import image, network, xavier
 from isthmus.ranges import PositiveInt
-
-
-def network(body: nn.Module, classifier: nn.Module) -> nn.Module:
-    """Joins a body that makes features and a classifier that makes logits of them."""
-    return nn.Sequential(OrderedDict(body=body, classifier=classifier))
-
-
-def xavier(module: nn.Module) -> nn.Module:
-    """Draws all weights Xavier-normal."""
-    for parameter in module.parameters():
-        nn.init.xavier_normal_(parameter)
-    return module
 
 
 def mlp(shape: tuple[int, ...], classes: int, *, hidden: PositiveInt = 64) -> nn.Module:
@@ -67,7 +54,7 @@ def twonn_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def twocnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     """McMahan's CNN: conv5x5-32, pool, conv5x5-64, pool, 512 | classes; ReLU, biases, padding 2."""
-    channels, height, width = _image("twocnn", shape, least=4)
+    channels, height, width = image("twocnn", shape, least=4)
     return network(
         nn.Sequential(
             nn.Conv2d(channels, 32, 5, padding=2),
@@ -86,7 +73,7 @@ def twocnn(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def twocnn_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
     """The SuPerFed code's TwoCNN: two 5x5 convolutions | 200-200-classes; 722,800 on 3x28x28."""
-    channels, height, width = _image("twocnn_superfed", shape, least=6)
+    channels, height, width = image("twocnn_superfed", shape, least=6)
 
     def halved(size: int) -> int:
         return (size - 2) // 2 + 1  # 5x5 with padding 1, then pooling by 2 with padding 1
@@ -112,13 +99,3 @@ def twocnn_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
             ),
         )
     )
-
-
-def _image(name: str, shape: tuple[int, ...], least: int) -> tuple[int, int, int]:
-    if len(shape) != 3 or min(shape[1:]) < least:
-        raise IsthmusError(
-            f"{name} was given inputs of shape {shape}; expected images, channels x height x "
-            f"width, of at least {least} x {least}; set model=mlp"
-        )
-    channels, height, width = shape
-    return channels, height, width

@@ -1,0 +1,47 @@
+"""What the networks are put together from: body and classifier, pooling, checks and draws."""
+
+from collections import OrderedDict
+
+from torch import Tensor, nn
+
+from isthmus.errors import IsthmusError
+
+
+def network(body: nn.Module, classifier: nn.Module) -> nn.Module:
+    """Joins a body that makes features and a classifier that makes logits of them."""
+    return nn.Sequential(OrderedDict(body=body, classifier=classifier))
+
+
+class Average(nn.Module):
+    """Averages over the places of a map: [B, C, height, width] to [B, C]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Gives the averages."""
+        return x.mean((2, 3))
+
+
+def xavier(module: nn.Module) -> nn.Module:
+    """Draws all matrices and kernels Xavier-normal; biases, scales and shifts stay as they are."""
+    for parameter in module.parameters():
+        if parameter.dim() > 1:
+            nn.init.xavier_normal_(parameter)
+    return module
+
+
+def zero_biases(module: nn.Module) -> nn.Module:
+    """Sets the biases of all layers to zero."""
+    for name, parameter in module.named_parameters():
+        if name.endswith("bias"):
+            nn.init.zeros_(parameter)
+    return module
+
+
+def image(name: str, shape: tuple[int, ...], least: int) -> tuple[int, int, int]:
+    """Takes a shape apart into channels, height and width, or refuses it."""
+    if len(shape) != 3 or min(shape[1:]) < least:
+        raise IsthmusError(
+            f"{name} was given inputs of shape {shape}; expected images, channels x height x "
+            f"width, of at least {least} x {least}; set model=mlp"
+        )
+    channels, height, width = shape
+    return channels, height, width
