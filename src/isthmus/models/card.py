@@ -14,6 +14,7 @@ from torch import nn
 
 from isthmus.errors import IsthmusError
 from isthmus.models import MODELS
+from isthmus.models.pretrained import without_file
 
 OWN = "own"
 
@@ -52,7 +53,7 @@ def load(card: Path | str, build: Callable[[], nn.Module] | None = None) -> nn.M
         raise IsthmusError(
             f"{path} is of somebody's own network; expected what builds it; call load(card, build)"
         )
-    chosen = {key: value for key, value in wanted.items() if key != "name"}
+    chosen = without_file({key: value for key, value in wanted.items() if key != "name"})
     shape, classes = tuple(about["shape"]), about["classes"]
     module = build() if build else MODELS[wanted["name"]](shape, classes, **chosen)
     try:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from isthmus.errors import IsthmusError
+from isthmus.models.normalisation import Frozen
 
 Head = Literal["last", "classifier"]
 
@@ -131,7 +132,12 @@ def _checked(build: Callable[[], nn.Module]) -> nn.Module:
             f"model() gave {type(module).__name__}; expected a torch.nn.Module; return the network"
         )
     name = type(module).__name__
-    buffers = [key for key, _ in module.named_buffers()]
+    buffers = [
+        f"{key}.{buffer}".removeprefix(".")
+        for key, part in module.named_modules()
+        if not isinstance(part, Frozen)  # whose buffers never change
+        for buffer, _ in part.named_buffers(recurse=False)
+    ]
     if buffers:
         raise IsthmusError(
             f"{name} keeps the buffer {buffers[0]!r}; expected parameters only, since a buffer "

@@ -1,0 +1,88 @@
+"""Recurrent networks over tokens [B, T]: they predict the class of what comes next."""
+
+from math import sqrt
+
+import torch
+from torch import Tensor, nn
+
+from isthmus.errors import IsthmusError
+from isthmus.models.blocks import network, xavier
+from isthmus.ranges import NonNegativeInt
+
+EMBEDDED, HIDDEN, LAYERS = 8, 256, 2
+
+
+class StackedLSTM(nn.Module):
+    """Gives the last hidden state of a stack of LSTM layers, [B, T, D] to [B, H].
+
+    The cell is written out, since the fused one does not run under `torch.func.vmap`. One module
+    owns all matrices, so that layer mixing draws one number for the whole stack. Names and order of
+    the gates (input, forget, cell, output) are those of `nn.LSTM`; there is one bias per gate.
+    """
+
+    def __init__(self, inputs: int, hidden: int, layers: int, bias: bool):
+        nn.Module.__init__(self)
+        self.hidden, self.layers, self.bias = hidden, layers, bias
+        for layer in range(layers):
+            width = hidden if layer else inputs
+            for name, shape in (("weight_ih", (width,)), ("weight_hh", (hidden,)), ("bias_ih", ())):
+                if bias or name != "bias_ih":
+                    drawn = torch.empty(4 * hidden, *shape).uniform_(-1, 1) / sqrt(hidden)
+                    self.register_parameter(f"{name}_l{layer}", nn.Parameter(drawn))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Runs all layers over all steps."""
+        for layer in range(self.layers):
+            gates = x @ getattr(self, f"weight_ih_l{layer}").T  # [B, T, 4 H]
+            if self.bias:
+                gates = gates + getattr(self, f"bias_ih_l{layer}")
+            x = unrolled(gates, getattr(self, f"weight_hh_l{layer}").T)
+        return x[:, -1]
+
+
+def unrolled(gates: Tensor, recurrent: Tensor) -> Tensor:
+    """Gives the hidden states [B, T, H] of what the inputs add to the gates, [B, T, 4 H]."""
+    h = c = gates.new_zeros(gates.shape[0], recurrent.shape[0])
+    states = []
+    for step in gates.unbind(1):
+        i, f, g, o = (step + h @ recurrent).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+def stackedlstm(
+    shape: tuple[int, ...], classes: int, *, vocabulary: NonNegativeInt = 0
+) -> nn.Module:
+    """For tokens: embedding 8, LSTM 256-256 | classes; 823,172 for 100 symbols.
+
+    It knows as many symbols as there are classes, or `vocabulary` where that is not 0.
+    """
+    return _stackedlstm("stackedlstm", shape, classes, vocabulary, bias=True)
+
+
+def stackedlstm_superfed(
+    shape: tuple[int, ...], classes: int, *, vocabulary: NonNegativeInt = 0
+) -> nn.Module:
+    """The SuPerFed code's LSTM, without biases; 821,024 for 100 symbols."""
+    module = _stackedlstm("stackedlstm_superfed", shape, classes, vocabulary, bias=False)
+    xavier(module.get_submodule("classifier"))
+    return module
+
+
+def _stackedlstm(
+    name: str, shape: tuple[int, ...], classes: int, vocabulary: int, *, bias: bool
+) -> nn.Module:
+    if len(shape) != 1 or not shape[0]:
+        raise IsthmusError(
+            f"{name} was given inputs of shape {shape}; expected rows of tokens, at least one "
+            "each; choose another model"
+        )
+    return network(
+        nn.Sequential(
+            nn.Embedding(vocabulary or classes, EMBEDDED),
+            StackedLSTM(EMBEDDED, HIDDEN, LAYERS, bias),
+        ),
+        nn.Linear(HIDDEN, classes, bias=bias),
+    )

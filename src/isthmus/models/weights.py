@@ -1,0 +1,85 @@
+"""Pretrained weights from files with torchvision's names."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from isthmus.errors import IsthmusError
+
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def filled(name: str, module: nn.Module, weights: str, last: str) -> nn.Module:
+    """Copies a file's tensors into a network; `last` is what the file calls its last layer.
+
+    The last layer stays as it was drawn where the file's has another number of outputs.
+    """
+    if not weights:
+        return module
+    given = _read(weights, name)
+    wanted = {_theirs(key, last): tensor for key, tensor in module.state_dict().items()}
+    for key, tensor in wanted.items():
+        if key not in given:
+            raise _misfit(weights, name, f"has no {key}")
+        found, expected = tuple(given[key].shape), tuple(tensor.shape)
+        ends = key.rpartition(".")[0] == last
+        if found != expected and not (ends and found[1:] == expected[1:]):
+            raise _misfit(weights, name, f"has {key} of shape {found}, not {expected}")
+    for key in given:
+        if key not in wanted and not key.endswith(STATISTICS):
+            raise _misfit(weights, name, f"has {key}, which {name} has not")
+    for key, tensor in wanted.items():
+        if given[key].shape == tensor.shape:
+            tensor.copy_(given[key])
+    return module
+
+
+def _theirs(key: str, last: str) -> str:
+    part, _, rest = key.partition(".")
+    if part == "body":
+        return rest
+    return f"{last}.{key.rpartition('.')[2]}"
+
+
+def _misfit(weights: str, name: str, reason: str) -> IsthmusError:
+    return IsthmusError(
+        f"weights={weights} {reason}; expected the tensors of torchvision's {name}; give its file"
+    )
+
+
+def _read(weights: str, name: str) -> Mapping[str, Tensor]:
+    path = Path(weights)
+    if not path.is_file():
+        raise _unreadable(weights, name, "is no file")
+    found: Any
+    try:
+        if path.suffix == ".safetensors":
+            found = safetensors.torch.load_file(path)
+        elif path.suffix == ".pth":
+            found = torch.load(path, map_location="cpu", weights_only=True)
+        else:
+            raise _unreadable(weights, name, f"ends in {path.suffix!r}")
+    except IsthmusError:
+        raise
+    except OSError as error:
+        raise _unreadable(weights, name, f"cannot be read ({error.strerror})") from None
+    except Exception:  # a reader raises whatever a damaged or hostile file makes it raise
+        raise _unreadable(weights, name, "is damaged, or holds more than tensors") from None
+    if not isinstance(found, Mapping) or not all(map(_is_named_tensor, found.items())):
+        raise _unreadable(weights, name, "holds something else than named tensors")
+    return found
+
+
+def _is_named_tensor(item: tuple[Any, Any]) -> bool:
+    return isinstance(item[0], str) and isinstance(item[1], Tensor)
+
+
+def _unreadable(weights: str, name: str, reason: str) -> IsthmusError:
+    return IsthmusError(
+        f"weights={weights} {reason}; expected a .safetensors or .pth file of torchvision's "
+        f"{name}; give its path"
+    )
