@@ -2,7 +2,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from isthmus import Experiment, Federation, IsthmusError, federate
 from isthmus.rounds import due
@@ -31,11 +32,25 @@ def test_a_recorded_experiment_wants_the_data_it_was_made_with(tmp_path: Path) -
         federate(again)
 
 
+class Symbols(nn.Module):
+    """Looks up symbol 2 of the two that it knows."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+        self.table = nn.Embedding(2, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.table(torch.full_like(x[:, 0], 2).long())
+        return logits
+
+
 def test_a_model_that_does_not_fit_the_data_is_refused() -> None:
     with pytest.raises(IsthmusError, match=r"logits of shape \(2, 7\)"):
         federate(Experiment(**OWN), data=federation(), model=lambda: nn.Linear(FEATURES, 7))
     with pytest.raises(IsthmusError, match=r"does not take inputs of shape \(6,\)"):
         federate(Experiment(**OWN), data=federation(), model=lambda: nn.Linear(5, CLASSES))
+    with pytest.raises(IsthmusError, match=r"does not take inputs .*index out of range"):
+        federate(Experiment(**OWN), data=federation(), model=Symbols)
 
 
 def test_stacked_refuses_batch_normalisation_and_loop_takes_it() -> None:

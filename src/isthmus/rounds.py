@@ -308,7 +308,7 @@ def _fits(network: Flat, w: torch.Tensor, federation: Federation) -> None:
     try:
         with torch.no_grad():
             given = tuple(network.logits(w, few).shape)
-    except (RuntimeError, ValueError, TypeError) as error:
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise IsthmusError(
             f"the model does not take inputs of shape {tuple(few.shape[1:])} ({reason}); expected "
