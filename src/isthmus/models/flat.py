@@ -66,7 +66,7 @@ class Flat:
         self.weight = self._weight(owners)  # of the last weight-owning module, without its bias
 
     def _normalising(self, owners: list[str]) -> Tensor:
-        kinds = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+        kinds = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, Frozen)
         flags = [isinstance(self._module.get_submodule(owner), kinds) for owner in owners]
         return torch.repeat_interleave(torch.tensor(flags), torch.tensor(self._sizes))
 
