@@ -223,3 +223,10 @@ def test_a_report_of_two_runs_is_one_page(isthmus: Isthmus) -> None:
     assert text.lstrip().lower().startswith("<!doctype html>")
     assert "superfed-mm" in text
     assert Path("page.html").resolve().as_uri() in said.out.replace("\n", "")
+
+
+def test_the_package_can_be_run_as_a_module() -> None:
+    """`python -m isthmus` is the command."""
+    words = [sys.executable, "-m", "isthmus", "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("isthmus ")

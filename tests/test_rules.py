@@ -83,6 +83,7 @@ ALLOWED: dict[str, set[str]] = {
         "tree",
     },
     "report": {"errors", "metrics"},
+    "__main__": {"cli"},
     "cli": {
         "data",
         "data_cli",
