@@ -130,7 +130,7 @@ def test_a_mistake_is_one_line_and_code_2(isthmus: Isthmus, name: str) -> None:
     Path("bad.toml").write_text("lr = = 1\n")
     Path("odd.toml").write_text("round = 3\n")
     Path("damaged").mkdir()
-    truncated = gzip.compress(bytes(64))[:-4]
+    truncated = gzip.compress(bytes([0, 0, 8, 3, *bytes(12)]))[:-4]
     Path("damaged/train-images-idx3-ubyte.gz").write_bytes(truncated)
     arguments, message = MISTAKES[name]
     if arguments[0] == "run" and "--out" not in arguments:

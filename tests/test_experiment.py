@@ -59,6 +59,13 @@ def test_a_data_set_brings_clients_and_a_model(data: str, clients: int, model: s
     assert (e.clients, e.model["name"]) == (7, "twocnn")
 
 
+def test_a_data_set_may_bring_a_partition_with_options() -> None:
+    """EMNIST is divided as in the first version of the SuPerFed paper, unless somebody says how."""
+    e = Experiment(data="emnist")
+    assert (e.partition["name"], e.partition["kind"]) == ("semantic", "emnist")
+    assert dict(Experiment(data="emnist", partition="iid").partition) == {"name": "iid"}
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("preset", ["clean", "paper", "release"])
 def test_toml_reads_back_as_the_same_experiment(tmp_path: Path, method: str, preset: str) -> None:

@@ -2,6 +2,8 @@
 
 from isthmus.data.sources.arrays import Source
 from isthmus.data.sources.digits import Digits
+from isthmus.data.sources.emnist import Emnist
+from isthmus.data.sources.fashion import FashionMnist
 from isthmus.data.sources.femnist import Femnist
 from isthmus.data.sources.mnist import Mnist
 from isthmus.data.sources.shakespeare import Shakespeare
@@ -10,6 +12,8 @@ from isthmus.data.sources.synthetic import Synthetic
 SOURCES: dict[str, type[Source]] = {
     "digits": Digits,
     "mnist": Mnist,
+    "fashion-mnist": FashionMnist,
+    "emnist": Emnist,
     "femnist": Femnist,
     "shakespeare": Shakespeare,
     "synthetic": Synthetic,

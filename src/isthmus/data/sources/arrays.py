@@ -1,7 +1,7 @@
 """What every data set becomes: arrays, kept as compact as they came."""
 
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ class Source(Protocol):
 
     clients: ClassVar[int]
     model: ClassVar[str]
-    partition: ClassVar[str]
+    partition: ClassVar[Any]  # a name, or a table of a name and options
 
     def load(self, root: Path, seed: int) -> Arrays:
         """Reads it from its files below `root`."""

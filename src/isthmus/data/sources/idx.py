@@ -1,0 +1,126 @@
+"""The IDX files of MNIST and the data sets made in its image, gzipped or not, zipped or not.
+
+An IDX file of unsigned bytes: two zero bytes, the type 8, the number of dimensions; then each size
+in four bytes, the greatest first; then the numbers. What a header claims is believed only as far as
+bytes follow: nothing is set aside for it, and nothing is unpacked beyond it.
+"""
+
+import gzip
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.data.sources.arrays import Arrays
+from isthmus.data.sources.missing import broken, missing
+from isthmus.data.sources.progress import shown
+from isthmus.errors import IsthmusError
+
+MOST = 2**30  # bytes in a file; the largest of them all, EMNIST's, has 547 million
+CHUNK = 2**22
+
+BROKEN = (OSError, EOFError, zlib.error, zipfile.BadZipFile, KeyError, RuntimeError)
+
+Opener = Callable[[], AbstractContextManager[Any]]  # of a file of bytes
+
+
+class Collection(NamedTuple):
+    """Where a data set in IDX files lies, and what its files are called."""
+
+    name: str
+    title: str
+    classes: int
+    folders: tuple[str, ...]  # below the data root, in the order they are looked into
+    train: str = "train"
+    test: str = "t10k"
+    archive: str = ""  # a zip file in one of the folders
+    inside: str = ""  # what precedes a file's name in it
+
+    def load(self, root: Path) -> Arrays:
+        """Reads the four files."""
+        x, y = self._pair(root, self.train)
+        test_x, test_y = self._pair(root, self.test)
+        if x.shape[1:] != test_x.shape[1:]:
+            raise IsthmusError(
+                f"{self.title}'s training images are {x.shape[2:]} and its test images "
+                f"{test_x.shape[2:]} in size; expected one size; get the files again"
+            )
+        return Arrays(x, y, test_x, test_y, self.classes, scale=255.0)
+
+    def _pair(self, root: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        images = read_idx(*self._found(root, f"{part}-images-idx3-ubyte"), dimensions=3)
+        labels = read_idx(*self._found(root, f"{part}-labels-idx1-ubyte"), dimensions=1)
+        if len(images) != len(labels):
+            raise IsthmusError(
+                f"{self.title}'s {part} files hold {len(images)} images and {len(labels)} labels; "
+                "expected as many of one as of the other; get the files again"
+            )
+        if labels.max(initial=0) >= self.classes:
+            raise IsthmusError(
+                f"{self.title}'s {part} files hold the label {labels.max()}; expected 0 to "
+                f"{self.classes - 1}; these are not {self.title}'s: get the files again"
+            )
+        return images[:, None], labels.astype(np.int64)
+
+    def _found(self, root: Path, file: str) -> tuple[str, Opener]:
+        """Finds a file: in a folder, packed or not, or else in the archive."""
+        for folder in self.folders:
+            packed, plain = root / folder / f"{file}.gz", root / folder / file
+            if packed.is_file():
+                return str(packed), partial(gzip.open, packed)
+            if plain.is_file():
+                return str(plain), partial(plain.open, "rb")
+        for folder in self.folders if self.archive else ():
+            path, member = root / folder / self.archive, f"{self.inside}{file}.gz"
+            if path.is_file():
+                return f"{path}: {member}", partial(_member, path, member)
+        places = " or ".join(str(root / folder) for folder in self.folders)
+        raise missing(self.name, f"{file}.gz in {places}", root)
+
+
+@contextmanager
+def _member(path: Path, name: str) -> Iterator[gzip.GzipFile]:
+    with zipfile.ZipFile(path) as archive, archive.open(name) as packed, gzip.open(packed) as file:
+        yield file
+
+
+def read_idx(where: str, opener: Opener, dimensions: int) -> NDArray[np.uint8]:
+    """Reads an IDX file of unsigned bytes, checking its header against what follows."""
+    try:
+        with opener() as file:
+            return _read(file, where, dimensions)
+    except BROKEN as error:
+        raise broken(where, error) from error
+
+
+def _read(file: IO[bytes], where: str, dimensions: int) -> NDArray[np.uint8]:
+    head = file.read(4 + 4 * dimensions)
+    expected = bytes([0, 0, 8, dimensions])
+    if len(head) < 4 + 4 * dimensions or head[:4] != expected:
+        raise IsthmusError(
+            f"{where} begins with {head[:4].hex() or 'nothing'}; expected the IDX header "
+            f"{expected.hex()} and {dimensions} sizes; get the file again"
+        )
+    shape = tuple(int(size) for size in np.frombuffer(head, ">u4", dimensions, offset=4))
+    wanted, said = prod(shape), " x ".join(str(size) for size in shape)
+    if wanted > MOST:
+        raise IsthmusError(
+            f"{where}: its header says {said}; expected at most {MOST:,} bytes; get the file again"
+        )
+    data = bytearray()
+    for _ in shown(range(0, wanted + 1, CHUNK), f"reading {Path(where).name}"):
+        data += file.read(min(CHUNK, wanted + 1 - len(data)))
+    if len(data) != wanted:
+        held = f"more than {wanted}" if len(data) > wanted else str(len(data))
+        raise IsthmusError(
+            f"{where} holds {held} bytes after its header; its header says {said}; get the file "
+            "again"
+        )
+    return np.frombuffer(data, np.uint8).reshape(shape)
