@@ -1,6 +1,8 @@
 """Data sets by name: frozen settings whose `load` gives arrays."""
 
 from isthmus.data.sources.arrays import Source
+from isthmus.data.sources.cifar10 import Cifar10
+from isthmus.data.sources.cifar100 import Cifar100
 from isthmus.data.sources.digits import Digits
 from isthmus.data.sources.emnist import Emnist
 from isthmus.data.sources.fashion import FashionMnist
@@ -14,6 +16,8 @@ SOURCES: dict[str, type[Source]] = {
     "mnist": Mnist,
     "fashion-mnist": FashionMnist,
     "emnist": Emnist,
+    "cifar10": Cifar10,
+    "cifar100": Cifar100,
     "femnist": Femnist,
     "shakespeare": Shakespeare,
     "synthetic": Synthetic,

@@ -1,0 +1,178 @@
+"""The Python version of CIFAR-10 and CIFAR-100: pickles in a folder, or in the archive as it comes.
+
+A. Krizhevsky, V. Nair, G. Hinton (2009), from the Tiny Images of A. Torralba, R. Fergus and
+W. T. Freeman: 50,000 training and 10,000 test photographs, 3x32x32. Their makers state no licence
+and ask to be cited.
+
+The archive is never unpacked: its members are looked for by name and read one after the other, so
+that whatever else it holds, and wherever that would go, does not matter.
+"""
+
+import gzip
+import tarfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.data.sources.missing import broken, missing
+from isthmus.data.sources.progress import shown
+from isthmus.data.sources.unpickle import table
+from isthmus.errors import IsthmusError
+
+MOST = 2**28  # bytes in a file, and in an unpacked archive; the real ones have 186 million
+
+CHUNK = 2**20
+PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
+
+Size = Literal[32, 28]
+Table = dict[str, Any]
+Images = NDArray[np.uint8]
+
+
+class Collection(NamedTuple):
+    """Where a CIFAR lies, and what its files are called."""
+
+    name: str
+    folder: str
+    archive: str
+    files: tuple[str, ...]
+
+    def tables(self, root: Path) -> dict[str, Table]:
+        """Reads all files, by name."""
+        if (root / self.folder).is_dir():
+            return {
+                file: table(self._file(root, file), str(root / self.folder / file))
+                for file in shown(self.files, f"reading {self.folder}")
+            }
+        path = root / self.archive
+        if not path.is_file():
+            raise missing(self.name, f"{self.folder} or {self.archive} in {root}", root)
+        wanted = [f"{self.folder}/{file}" for file in self.files]
+        try:
+            found = {name: table(data, f"{path}: {name}") for name, data in _members(path, wanted)}
+        except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+            raise broken(path, error) from error
+        for name in wanted:
+            if name not in found:
+                raise missing(self.name, f"{name} in {path}", root)
+        return {file: found[name] for file, name in zip(self.files, wanted, strict=True)}
+
+    def _file(self, root: Path, file: str) -> bytes:
+        path = root / self.folder / file
+        if not path.is_file():
+            raise missing(self.name, f"{file} in {path.parent}", root)
+        try:
+            with path.open("rb") as opened:
+                return Bounded(opened, path).read()
+        except OSError as error:
+            raise broken(path, error) from error
+
+
+class Bounded:
+    """A file that refuses to give more than MOST bytes."""
+
+    def __init__(self, file: Any, where: Path):
+        self.file = file
+        self.where = where
+        self.left = MOST
+
+    def read(self, size: int = -1) -> bytes:
+        """Reads so many bytes, or all."""
+        data: bytes = self.file.read(self.left + 1 if size < 0 else min(size, self.left + 1))
+        self.left -= len(data)
+        if self.left < 0:
+            raise IsthmusError(
+                f"{self.where} holds more than {MOST:,} bytes; expected fewer; get the file again"
+            )
+        return data
+
+
+def _members(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """Reads the wanted members of a packed archive in the order they come."""
+    left = set(wanted)
+    with gzip.open(path) as file:
+        bounded: Any = Bounded(file, path)
+        with tarfile.open(fileobj=bounded, mode="r|") as archive:
+            entries = (entry for entry in archive if entry.name in left)
+            for _ in shown(wanted, f"reading {path.name}"):
+                member = next(entries, None)
+                if member is not None:
+                    left.remove(member.name)
+                    yield member.name, _ordinary(archive, member, path)
+        while bounded.read(CHUNK):  # to the end, where the checksum is
+            pass
+
+
+def _ordinary(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> bytes:
+    """Reads a member that is a file and nothing more: a link could lead anywhere."""
+    opened = archive.extractfile(member) if member.type in PLAIN else None
+    if opened is None or member.size > MOST:
+        raise IsthmusError(
+            f"{path}: {member.name} is no ordinary file of at most {MOST:,} bytes; expected one; "
+            "get the file again"
+        )
+    return opened.read()
+
+
+def images(tables: Sequence[Table], where: str, size: Size) -> Images:
+    """Joins the images of some files, [n, 3, 32, 32] or resized."""
+    for found in tables:
+        data = found.get("data")
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2:
+            raise IsthmusError(
+                f"{where} has no table of bytes called data; expected one row of 3 x 32 x 32 per "
+                "image; get the files again"
+            )
+        if data.shape[1] != 3 * 32 * 32:
+            raise IsthmusError(
+                f"{where} has images of {data.shape[1]} bytes; expected 3 x 32 x 32 = 3072; get "
+                "the files again"
+            )
+    whole = np.concatenate([found["data"] for found in tables]).reshape(-1, 3, 32, 32)
+    return whole if size == 32 else _resized(whole, size)
+
+
+def labels(tables: Sequence[Table], key: str, where: str, classes: int) -> NDArray[np.int64]:
+    """Joins the labels of some files, and checks that every image has one."""
+    joined: list[int] = []
+    for found in tables:
+        here = found.get(key)
+        if not isinstance(here, list) or len(here) != len(found["data"]):
+            raise IsthmusError(
+                f"{where} has no list called {key} that is as long as its {len(found['data'])} "
+                "images; expected one label each; get the files again"
+            )
+        if not all(type(label) is int and 0 <= label < classes for label in here):
+            raise IsthmusError(
+                f"{where} has {key} that are no classes; expected 0 to {classes - 1}; get the "
+                "files again"
+            )
+        joined += here
+    return np.array(joined, np.int64)
+
+
+def names(found: Table, key: str, where: str, classes: int) -> tuple[str, ...]:
+    """Reads the names of the classes."""
+    here = found.get(key)
+    if not isinstance(here, list) or not all(type(name) is str for name in here):
+        here = []
+    if len(here) != classes:
+        raise IsthmusError(
+            f"{where} has {len(here)} names in {key}; expected {classes}; get the files again"
+        )
+    return tuple(here)
+
+
+def _resized(whole: Images, size: int) -> Images:
+    """Shrinks images as the SuPerFed code does: bilinear with antialiasing, to whole numbers."""
+    import torch
+    from torch.nn.functional import interpolate
+
+    shrunk = interpolate(
+        torch.from_numpy(whole), (size, size), mode="bilinear", antialias=True, align_corners=False
+    )
+    return shrunk.numpy()

@@ -1,0 +1,51 @@
+"""CIFAR-100 from the pickles of its Python version.
+
+50,000 training and 10,000 test photographs, 3x32x32, of 100 classes, which are five each of 20
+coarse ones (who made it: see `cifar`). Expected in the data root: the folder `cifar-100-python`
+with `train`, `test` and `meta`, or the archive `cifar-100-python.tar.gz`.
+
+Normalisation is by the mean and the deviation of each channel over the training images. The
+SuPerFed code resizes to 28x28 and does not normalise.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from isthmus.data.sources import cifar
+from isthmus.data.sources.arrays import Arrays
+
+FILES = cifar.Collection(
+    "cifar100", "cifar-100-python", "cifar-100-python.tar.gz", ("train", "test", "meta")
+)
+CLASSES = {"fine": 100, "coarse": 20}
+MEAN, STD = (0.5071, 0.4866, 0.4409), (0.2673, 0.2564, 0.2762)
+
+
+@dataclass(frozen=True)
+class Cifar100:
+    """CIFAR-100, 3x32x32, 100 or 20 classes; read from its pickles, which are not run."""
+
+    labels: Literal["fine", "coarse"] = "fine"
+    size: cifar.Size = 32  # 28: as the SuPerFed code resizes
+    normalise: bool = True
+
+    clients: ClassVar[int] = 100
+    model: ClassVar[str] = "twocnn"
+    partition: ClassVar[str] = "dirichlet-classwise"
+
+    def load(self, root: Path, seed: int) -> Arrays:
+        """Reads the three files."""
+        found, classes, key = FILES.tables(root), CLASSES[self.labels], f"{self.labels}_labels"
+        train, test = [found["train"]], [found["test"]]
+        return Arrays(
+            cifar.images(train, "CIFAR-100", self.size),
+            cifar.labels(train, key, "CIFAR-100", classes),
+            cifar.images(test, "CIFAR-100", self.size),
+            cifar.labels(test, key, "CIFAR-100", classes),
+            classes=classes,
+            scale=255.0,
+            mean=MEAN if self.normalise else (),
+            std=STD if self.normalise else (),
+            labels=cifar.names(found["meta"], f"{self.labels}_label_names", "CIFAR-100", classes),
+        )
