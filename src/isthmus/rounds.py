@@ -261,7 +261,7 @@ def federation_of(experiment: Experiment, data_root: Path) -> Federation:
         arrays.y, experiment.clients, streams.stream(seed, "partition")
     )
     parted = divide(shares, experiment.test, experiment.validation, seed, arrays.split)
-    return Federation(arrays, parted, notes=notes)
+    return Federation(arrays, parted, notes=(*arrays.notes, *notes))
 
 
 def assemble(

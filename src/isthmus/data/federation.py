@@ -52,7 +52,7 @@ class Federation:
         self.arrays = arrays
         self.parts = parts
         self.shares = dict(shares or {})  # "test" and "validation", where they are known
-        self.notes = tuple(notes)  # what its partition relaxed
+        self.notes = tuple(notes)  # what its data lack, what its partition relaxed
         self._digest: str | None = None
         self.classes = arrays.classes
         self.shape: tuple[int, ...] = arrays.x.shape[1:]

@@ -6,10 +6,12 @@ from isthmus.data.sources.cifar100 import Cifar100
 from isthmus.data.sources.digits import Digits
 from isthmus.data.sources.emnist import Emnist
 from isthmus.data.sources.fashion import FashionMnist
+from isthmus.data.sources.imagenet import ImageNet
 from isthmus.data.sources.femnist import Femnist
 from isthmus.data.sources.mnist import Mnist
 from isthmus.data.sources.shakespeare import Shakespeare
 from isthmus.data.sources.synthetic import Synthetic
+from isthmus.data.sources.tinyimagenet import TinyImageNet
 
 SOURCES: dict[str, type[Source]] = {
     "digits": Digits,
@@ -18,6 +20,8 @@ SOURCES: dict[str, type[Source]] = {
     "emnist": Emnist,
     "cifar10": Cifar10,
     "cifar100": Cifar100,
+    "tinyimagenet": TinyImageNet,
+    "imagenet": ImageNet,
     "femnist": Femnist,
     "shakespeare": Shakespeare,
     "synthetic": Synthetic,
