@@ -259,6 +259,17 @@ class TestNpz:
         assert len(two) == 2
         assert two.classes == like.classes
 
+    def test_newcomers_are_prepared_as_the_run_s_own_data(self, tmp_path: Path) -> None:
+        """A byte of 51 is 51 / 255 = 0.2 and, less the mean 0.1, over the deviation 0.25, 0.4."""
+        x, y = np.full((40, 1, 2, 2), 51, np.uint8), np.arange(40) % 10
+        like = Federation.of(x, y, clients=np.zeros(40))
+        like = Federation(
+            like.arrays._replace(scale=255.0, mean=(0.1,), std=(0.25,)), like.parts, like.shares
+        )
+        np.savez(tmp_path / "new.npz", x=x, y=y)
+        found = Federation.from_npz(tmp_path / "new.npz", like)
+        assert found.part(0, "test").x.unique().tolist() == pytest.approx([0.4])
+
     def test_wrong_files_are_refused(self, tmp_path: Path) -> None:
         like = self.like()
         x, y = np.zeros((40, 16), np.float32), np.arange(40) % 10

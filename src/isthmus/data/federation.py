@@ -117,8 +117,9 @@ class Federation:
         test, validation = like.shares.get("test", 0.2), like.shares.get("validation", 0.1)
         client = arrays.get("client", np.zeros(len(y), int))
         made = cls.of(x, y, client, test=test, validation=validation, seed=seed)
-        scaled = made.arrays._replace(scale=like.arrays.scale, classes=like.classes)
-        return cls(scaled, made.parts, made.shares)
+        kept = ("classes", "scale", "mean", "std", "tokens")
+        prepared = made.arrays._replace(**{name: getattr(like.arrays, name) for name in kept})
+        return cls(prepared, made.parts, made.shares)
 
     def __len__(self) -> int:
         return len(self.parts)
