@@ -3,6 +3,7 @@
 import pytest
 
 from isthmus import Experiment, parts
+from isthmus.data.sources import SOURCES
 from isthmus.experiment import presets
 from isthmus.methods import METHODS
 
@@ -37,6 +38,21 @@ def test_release_is_as_the_final_code_runs(method: str, start: float, nu: float)
     assert (e.method["proximity"], e.method["dot_offset"]) == ("sum_of_norms", 1e-6)
     assert (e.lr_decay, e.selection, e.head) == (0.999, "oracle", "classifier")
     assert (e.partition["assignment"], e.calibration) == ("strided", "per-batch")
+
+
+@pytest.mark.parametrize("data", ["cifar10", "cifar100"])
+def test_release_resizes_cifar_and_does_not_normalise_it(data: str) -> None:
+    clean, paper, release = (Experiment(preset=preset, data=data).data for preset in PRESETS)
+    assert (release["size"], release["normalise"]) == (28, False)
+    assert (clean["size"], clean["normalise"]) == (paper["size"], paper["normalise"]) == (32, True)
+    told = Experiment(preset="release", data={"name": data, "size": 32}).data
+    assert (told["size"], told["normalise"]) == (32, False)
+
+
+def test_a_data_set_s_preset_is_no_other_one_s() -> None:
+    """The release normalises TinyImageNet, and isthmus resizes ImageNet to 64."""
+    assert Experiment(preset="release", data="tinyimagenet").data["normalise"] is True
+    assert Experiment(preset="release", data="imagenet").data["size"] == 64
 
 
 def test_what_is_said_wins_over_the_preset() -> None:
@@ -86,7 +102,9 @@ def test_every_preset_fits_every_method(preset: str, method: str) -> None:
 def test_a_preset_names_only_what_exists(preset: str) -> None:
     """A misspelt option would be left out in silence as one that the part lacks."""
     for method, table in presets()[preset].items():
-        assert method == "all" or method in METHODS
+        assert (
+            method == "all" or method in METHODS or (method in SOURCES and list(table) == ["data"])
+        )
         for key, value in table.items():
             assert key in Experiment.model_fields
             for option in value if key in parts.PARTS else ():

@@ -135,8 +135,8 @@ def complete(given: Table) -> dict[str, Any]:
             raise IsthmusError(f"no setting is called {key!r}; {nearest(key, known)}")
     wanted = named(given)
     family = presets().get(str(wanted.get("preset", "clean")), {})
-    for preset in (family.get(str(wanted["method"].get("name")), {}), family.get("all", {})):
-        wanted = merged(parts.fitting(preset, wanted), wanted)
+    for name in (wanted["method"].get("name"), source, "all"):
+        wanted = merged(parts.fitting(family.get(str(name), {}), wanted), wanted)
     return {k: parts.complete(k, v) if k in PARTS else v for k, v in wanted.items()}
 
 
