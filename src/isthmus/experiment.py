@@ -135,7 +135,7 @@ def complete(given: Table) -> dict[str, Any]:
             raise IsthmusError(f"no setting is called {key!r}; {nearest(key, known)}")
     wanted = named(given)
     family = presets().get(str(wanted.get("preset", "clean")), {})
-    for name in (wanted["method"].get("name"), source, "all"):
+    for name in (wanted["method"].get("name"), wanted["data"].get("name"), "all"):
         wanted = merged(parts.fitting(family.get(str(name), {}), wanted), wanted)
     return {k: parts.complete(k, v) if k in PARTS else v for k, v in wanted.items()}
 

@@ -6,8 +6,8 @@ from isthmus.data.sources.cifar100 import Cifar100
 from isthmus.data.sources.digits import Digits
 from isthmus.data.sources.emnist import Emnist
 from isthmus.data.sources.fashion import FashionMnist
-from isthmus.data.sources.imagenet import ImageNet
 from isthmus.data.sources.femnist import Femnist
+from isthmus.data.sources.imagenet import ImageNet
 from isthmus.data.sources.mnist import Mnist
 from isthmus.data.sources.shakespeare import Shakespeare
 from isthmus.data.sources.synthetic import Synthetic

@@ -33,7 +33,7 @@ class Cifar10:
     normalise: bool = True
 
     clients: ClassVar[int] = 100
-    model: ClassVar[str] = "twocnn"
+    model: ClassVar[str] = "simplecnn"
     partition: ClassVar[str] = "pathological"
 
     def load(self, root: Path, seed: int) -> Arrays:

@@ -31,7 +31,7 @@ class Cifar100:
     normalise: bool = True
 
     clients: ClassVar[int] = 100
-    model: ClassVar[str] = "twocnn"
+    model: ClassVar[str] = "resnet9"
     partition: ClassVar[str] = "dirichlet-classwise"
 
     def load(self, root: Path, seed: int) -> Arrays:

@@ -38,7 +38,7 @@ class Emnist:
     """EMNIST by class, 1x28x28, 62 characters; read from its IDX files below --data-root."""
 
     clients: ClassVar[int] = 1543
-    model: ClassVar[str] = "twocnn"
+    model: ClassVar[str] = "cnn5"
     partition: ClassVar[Mapping[str, str]] = {"name": "semantic", "kind": "emnist"}
 
     def load(self, root: Path, seed: int) -> Arrays:

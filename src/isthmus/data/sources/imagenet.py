@@ -32,7 +32,7 @@ class ImageNet:
     normalise: bool = True  # by ImageNet's mean and deviation
 
     clients: ClassVar[int] = 100
-    model: ClassVar[str] = "twocnn"
+    model: ClassVar[str] = "resnet9"
     partition: ClassVar[str] = "dirichlet-classwise"
 
     def load(self, root: Path, seed: int) -> Arrays:

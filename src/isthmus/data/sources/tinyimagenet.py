@@ -37,7 +37,7 @@ class TinyImageNet:
     normalise: bool = True  # by ImageNet's mean and deviation
 
     clients: ClassVar[int] = 200
-    model: ClassVar[str] = "twocnn"
+    model: ClassVar[str] = "mobilenet"
     partition: ClassVar[str] = "dirichlet-classwise"
 
     def load(self, root: Path, seed: int) -> Arrays:
