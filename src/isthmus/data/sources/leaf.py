@@ -9,7 +9,6 @@ may be missing. Every file may be gzipped.
 
 import gzip
 import json
-import shlex
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.sources.arrays import TEST, TRAIN
+from isthmus.data.sources.missing import missing
 from isthmus.errors import IsthmusError
 
 
@@ -163,7 +163,4 @@ def _serves(blocks: Sequence[Block], parts: Sequence[int]) -> bool:
 
 def absent(name: str, root: Path, *places: str) -> IsthmusError:
     """Says where a data set was looked for, and how to get it."""
-    return IsthmusError(
-        f"no {name} below {root}; expected {' or '.join(places)} there; get it with: "
-        f"isthmus data get {name} --data-root {shlex.quote(str(root))}"
-    )
+    return missing(name, f"{' or '.join(places)} below {root}", root)
