@@ -8,7 +8,7 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, IsthmusError, federate
-from isthmus.rounds import federation_of
+from isthmus.dividing import federation_of
 
 DROP = "partition={name='dirichlet-classwise', short='drop', alpha=0.05}"
 TINY = [

@@ -133,7 +133,7 @@ def test_a_part_that_is_no_name_is_refused(part: str, wrong: object) -> None:
         ("momentum", [-0.1, 1, math.nan]),
         ("weight_decay", [-1e-9, math.inf, math.nan]),
         ("rounds", [0, -1, 2.5, "many", math.inf]),
-        ("clients", [0, "all"]),
+        ("clients", [-1, "all"]),
         ("clients_per_round", [0]),
         ("epochs", [0]),
         ("batch_size", [0]),

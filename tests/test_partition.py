@@ -9,13 +9,13 @@ import pytest
 from numpy.typing import NDArray
 
 from isthmus import Experiment
-from isthmus.data.partitions import PARTITIONS, Division, Partition
+from isthmus.data.partitions import PARTITIONS, Division, Natural, Partition
 from isthmus.data.partitions.dirichlet import DirichletClasswise, DirichletClientwise, DirichletHsu
 from isthmus.data.partitions.groups import FiveFold, Semantic
 from isthmus.data.partitions.plain import Iid, Pathological, Quantity
 from isthmus.data.sources.mnist import Mnist
+from isthmus.dividing import federation_of
 from isthmus.errors import IsthmusError
-from isthmus.rounds import federation_of
 from isthmus.streams import stream
 
 Labels = NDArray[np.int64]
@@ -67,7 +67,8 @@ def classes_of(y: Labels, shares: list[Labels]) -> list[tuple[int, ...]]:
 
 
 def test_the_tables_here_hold_every_partition() -> None:
-    assert {type(partition) for partition in ALL} == set(PARTITIONS.values())
+    """But `natural`, which divides by owners and not by labels: see test_natural.py."""
+    assert {type(partition) for partition in ALL} == set(PARTITIONS.values()) - {Natural}
 
 
 @pytest.mark.parametrize("partition", COMPLETE, ids=repr)
@@ -106,7 +107,7 @@ def test_a_seed_decides_the_partition(partition: Partition) -> None:
     assert sorted(map(sorted, again[0])) != sorted(map(sorted, other))
 
 
-@pytest.mark.parametrize("name", PARTITIONS)
+@pytest.mark.parametrize("name", [name for name in PARTITIONS if name != "natural"])
 def test_a_seed_decides_the_digest(name: str) -> None:
     data = {"name": "synthetic", "samples": 900}
     partition = {"name": name} | ({"smallest": 20, "largest": 60} if name == "semantic" else {})

@@ -44,8 +44,8 @@ def show(
     import numpy as np
 
     from isthmus.data.heterogeneity import heterogeneity
+    from isthmus.dividing import federation_of
     from isthmus.picture import picture
-    from isthmus.rounds import federation_of
 
     experiment = described(file, {"data": data, "seed": seed}, settings)
     federation = federation_of(experiment, data_root)
@@ -55,7 +55,8 @@ def show(
         print(json.dumps(_record(experiment, federation, found) | {"counts": counts.tolist()}))
         return
     print(_text(experiment, federation, found))
-    print(picture(counts, get_terminal_size().columns, sys.stdout.encoding or "ascii"))
+    encoding = sys.stdout.encoding or "ascii"
+    print(picture(counts, get_terminal_size().columns, encoding, federation.names))
 
 
 @app.command(name="list")
@@ -163,6 +164,7 @@ def _record(
         **found._asdict(),
         "sizes": found.sizes._asdict(),
         "classes_per_client": found.classes_per_client._asdict(),
+        "names": list(federation.names),
         "notes": list(federation.notes),
         "digest": federation.digest(),
     }

@@ -41,7 +41,7 @@ class Experiment(BaseModel):
     seed: NonNegativeInt = 0
 
     rounds: PositiveInt = 500  # R
-    clients: PositiveInt = 100  # N; a data set brings its own default
+    clients: NonNegativeInt = 100  # N; a data set brings its own default; 0: one for each owner
     clients_per_round: PositiveInt = 5  # K
     epochs: PositiveInt = 10  # E
     batch_size: PositiveInt = 10  # B
@@ -72,7 +72,7 @@ class Experiment(BaseModel):
             place = str(error.errors()[0]["loc"][0])
             default = Experiment.model_fields[place].default
             raise IsthmusError(parts.one_line(error, place, default)) from None
-        if self.clients_per_round > self.clients:
+        if self.clients_per_round > self.clients > 0:
             raise IsthmusError(
                 f"clients_per_round={self.clients_per_round} of clients={self.clients}; expected "
                 "at most as many as there are; lower clients_per_round"

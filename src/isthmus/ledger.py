@@ -1,6 +1,6 @@
 """The tables of a run, as text files that anything can read.
 
-    federation.csv    who has what: client, sizes of its parts, counts of its labels
+    federation.csv    who has what: client, sizes of its parts, counts of its labels, its name
     rounds.csv        what each round cost: clients, bytes, seconds
     clients.csv       what each model scored, for every client, after every evaluated round
     reliability.csv   how sure and how right models were, over all clients, in bins of confidence
@@ -65,7 +65,8 @@ class Ledger:
         self._path = path
         self._per_batch = calibration == "per-batch"
         self._head = "".join(f"# {line}".rstrip() + "\n" for line in experiment.splitlines())
-        self._begin("federation.csv", FEDERATION, _text(_describe(federation)))
+        columns = (*FEDERATION, "name") if federation.names else FEDERATION
+        self._begin("federation.csv", columns, _text(_describe(federation)))
         self._begin("rounds.csv", Cost._fields)
         self._begin("clients.csv", CLIENTS)
         self._begin("reliability.csv", RELIABILITY)
@@ -114,7 +115,8 @@ def _text(lines: Iterable[Iterable[Any]]) -> str:
 def _describe(federation: Federation) -> Iterable[tuple[Any, ...]]:
     for i in range(len(federation)):
         labels = " ".join(str(count) for count in federation.label_counts(i))
-        yield i, *federation.sizes(i), labels
+        name = federation.name(i)
+        yield i, *federation.sizes(i), labels, *([] if name is None else [name])
 
 
 def _scores(round: int, evaluation: Evaluation) -> Iterable[tuple[Any, ...]]:

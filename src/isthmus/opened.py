@@ -150,6 +150,7 @@ def export(opened: Opened, folder: Path, ids: Sequence[int] | None = None) -> It
         splits = splits_of(setting)
         card = {
             "client": personal.i,
+            "name": setting.federation.name(personal.i),
             "method": dict(experiment.method),
             "at": [round(number, 6) for number in personal.at],
             "selection": experiment.selection if has_path(setting) else None,

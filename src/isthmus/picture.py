@@ -1,14 +1,22 @@
 """A picture of who has what, for a terminal: a row per client, a column per class, shaded cells."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 SHADES = " ░▒▓█"
 PLAIN = " .:*#"  # where the terminal's encoding has no shades
 ROWS = 40
+LONGEST = 20  # letters of a client's name
 
 
-def picture(counts: NDArray[np.int64], width: int = 80, encoding: str = "utf-8") -> str:
+def picture(
+    counts: NDArray[np.int64],
+    width: int = 80,
+    encoding: str = "utf-8",
+    names: Sequence[str] = (),
+) -> str:
     """Draws label counts [N, C] as shares of each client's examples.
 
     >>> print(picture(np.array([[4, 0], [1, 3]]), encoding="ascii"))
@@ -20,7 +28,9 @@ def picture(counts: NDArray[np.int64], width: int = 80, encoding: str = "utf-8")
     shades = SHADES if _can_say(SHADES, encoding) else PLAIN
     rows = _some(counts)
     sizes = counts.sum(axis=1)
-    left = max(len("client"), len(str(len(counts) - 1)))
+    clients = [f"{row} {names[row]}"[:LONGEST] if names else str(row) for row in rows]
+    clients = [_sayable(client, encoding) for client in clients]
+    left = max(len("client"), *map(len, clients))
     right = max(len("examples"), len(f"{sizes.max():,}"))
     room = max(width - left - right - 4, 1)
     cells, joined = _joined(counts[rows] / sizes[rows, None], room)
@@ -28,9 +38,9 @@ def picture(counts: NDArray[np.int64], width: int = 80, encoding: str = "utf-8")
     top = cells.max()
     levels = np.ceil(cells / top * (len(shades) - 1)).astype(int)  # 0 only where there is none
     lines = [f"{'client':>{left}}  {'examples':>{right}}"]
-    for row, shaded in zip(rows, levels, strict=True):
+    for row, client, shaded in zip(rows, clients, levels, strict=True):
         cell = "".join(shades[level] * wide for level in shaded)
-        lines.append(f"{row:>{left}}  {sizes[row]:>{right},}  {cell}".rstrip())
+        lines.append(f"{client:>{left}}  {sizes[row]:>{right},}  {cell}".rstrip())
     limits = [top * level / (len(shades) - 1) for level in range(1, len(shades))]
     legend = ", ".join(
         f"{shade} up to {limit:.0%}" for shade, limit in zip(shades[1:], limits, strict=True)
@@ -56,6 +66,10 @@ def _joined(shares: NDArray[np.float64], room: int) -> tuple[NDArray[np.float64]
     """Joins neighbouring classes until there is room for all columns."""
     joined = -(-shares.shape[1] // room)
     return np.add.reduceat(shares, np.arange(0, shares.shape[1], joined), axis=1), joined
+
+
+def _sayable(text: str, encoding: str) -> str:
+    return text if _can_say(text, encoding) else text.encode("ascii", "replace").decode()
 
 
 def _can_say(text: str, encoding: str) -> bool:

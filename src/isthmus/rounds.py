@@ -11,7 +11,8 @@ from torch import nn
 
 from isthmus import parts, streams
 from isthmus.cohort import Clients, Engine, Evaluation, NobodyAnswered, Round, Setting
-from isthmus.data.federation import Federation, divide
+from isthmus.data.federation import Federation
+from isthmus.dividing import asked, federation_of
 from isthmus.engines import Loop, Stacked
 from isthmus.engines.base import one_thread
 from isthmus.errors import IsthmusError
@@ -211,7 +212,7 @@ def prepare(
         )
     federation = federation_of(experiment, data_root) if data is None else data
     if len(federation) != given["clients"]:
-        given |= _recounted(experiment, len(federation))
+        given |= _recounted(experiment, federation)
     experiment = Experiment(**given)
     shape, classes = federation.shape, federation.classes
     build = model or (lambda: parts.build("model", experiment.model, shape, classes))
@@ -234,34 +235,21 @@ def _same(wanted: str | None, given: str) -> None:
         )
 
 
-def _recounted(experiment: Experiment, clients: int) -> dict[str, Any]:
+def _recounted(experiment: Experiment, federation: Federation) -> dict[str, Any]:
     """Says how many clients there are where the partition did not make as many as asked for."""
-    partition = dict(experiment.partition)
-    if experiment.clients_per_round > clients:
+    clients, partition = len(federation), dict(experiment.partition)
+    together = experiment.clients_per_round
+    if not experiment.clients:
+        together = min(together, clients)
+    if together > clients:
         raise IsthmusError(
-            f"clients_per_round={experiment.clients_per_round}, but partition {partition['name']} "
-            f"made {clients} clients of these data, not {experiment.clients}; expected at most as "
-            "many as there are; lower clients_per_round"
+            f"clients_per_round={together}, but partition {partition['name']} made {clients} "
+            f"clients of these data, not {experiment.clients}; expected at most as many as there "
+            "are; lower clients_per_round"
         )
     if partition.get("drawn") == 0:  # so that the record makes the same clients again
-        partition["drawn"] = experiment.clients
-    return {"clients": clients, "partition": partition}
-
-
-def federation_of(experiment: Experiment, data_root: Path) -> Federation:
-    """Reads and divides the experiment's data."""
-    if OWN in (experiment.data["name"], experiment.partition["name"]):
-        raise IsthmusError(
-            "the experiment's data are somebody's own; expected them as an argument; call "
-            "federate(experiment, data=...) from Python"
-        )
-    seed = experiment.seed
-    arrays = parts.build("data", experiment.data).load(data_root, seed)
-    shares, notes = parts.build("partition", experiment.partition).cut(
-        arrays.y, experiment.clients, streams.stream(seed, "partition")
-    )
-    parted = divide(shares, experiment.test, experiment.validation, seed, arrays.split)
-    return Federation(arrays, parted, notes=(*arrays.notes, *notes))
+        partition["drawn"] = asked(experiment, federation.arrays)
+    return {"clients": clients, "clients_per_round": together, "partition": partition}
 
 
 def assemble(

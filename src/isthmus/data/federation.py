@@ -48,11 +48,13 @@ class Federation:
         parts: Sequence[Parts],
         shares: Mapping[str, float] | None = None,
         notes: Sequence[str] = (),
+        names: Sequence[str] = (),
     ):
         self.arrays = arrays
         self.parts = parts
         self.shares = dict(shares or {})  # "test" and "validation", where they are known
         self.notes = tuple(notes)  # what its data lack, what its partition relaxed
+        self.names = tuple(names)  # of the clients, where they have any
         self._digest: str | None = None
         self.classes = arrays.classes
         self.shape: tuple[int, ...] = arrays.x.shape[1:]
@@ -130,18 +132,22 @@ class Federation:
         for i, part in enumerate(self.parts):
             drawn = stream(seed, "shots", i).permutation(part.train)[:shots]
             parts.append(part._replace(train=np.sort(drawn)))
-        return Federation(self.arrays, parts, self.shares, self.notes)
+        return Federation(self.arrays, parts, self.shares, self.notes, self.names)
 
     def held_out(self, share: float, seed: int) -> tuple["Federation", "Federation"]:
         """Divides the clients into those that train and those that come later."""
         order = stream(seed, "held out").permutation(len(self))
         later = order[: _share(share, len(self))]
-        train, held = sorted(set(range(len(self))) - set(later)), sorted(later)
-        first, second = ([self.parts[i] for i in ids] for ids in (train, held))
-        return (
-            Federation(self.arrays, first, self.shares, self.notes),
-            Federation(self.arrays, second, self.shares, self.notes),
-        )
+        return self._only(sorted(set(range(len(self))) - set(later))), self._only(sorted(later))
+
+    def _only(self, ids: Sequence[int]) -> "Federation":
+        names = [self.names[i] for i in ids] if self.names else ()
+        parts = [self.parts[i] for i in ids]
+        return Federation(self.arrays, parts, self.shares, self.notes, names)
+
+    def name(self, i: int) -> str | None:
+        """Gives client i's name, if it has one."""
+        return self.names[i] if self.names else None
 
     def part(self, i: int, name: str) -> Part:
         """Gives one part (train, validation or test) of client i."""
@@ -224,23 +230,45 @@ def _parts(
     split: NDArray[np.int8] | None,
 ) -> Parts:
     rows = stream(seed, "parts", i).permutation(share)
-    part = np.zeros(len(rows), np.int8) if split is None else split[rows]
-    free, chosen, held = (rows[part == name] for name in (TRAIN, VALIDATION, TEST))
-    tested = 0 if len(held) else _share(test, len(free))
-    wanted = validation and not len(chosen)
-    kept = max(1, _share(validation, len(free) - tested)) if wanted else 0
-    if tested + kept >= len(free) or not (tested or len(held)):
+    free, chosen, held = _given(rows, split)
+    cut = _cut(len(free), len(chosen), len(held), test, validation)
+    if cut is None:
         raise IsthmusError(
             f"client {i} has {len(rows)} examples, too few for test={test:g} and "
             f"validation={validation:g}; expected at least one in each part; lower clients, or "
             "change the shares"
         )
+    tested, kept = cut
     # Ascending order inside a part: what follows draws its own batches anyway.
     return Parts(
         np.sort(free[tested + kept :]),
         np.sort(np.concatenate([chosen, free[tested : tested + kept]])),
         np.sort(np.concatenate([held, free[:tested]])),
     )
+
+
+def fills(
+    share: Indices, test: float, validation: float, split: NDArray[np.int8] | None = None
+) -> bool:
+    """Tells whether a client's examples fill its three parts."""
+    free, chosen, held = _given(share, split)
+    return _cut(len(free), len(chosen), len(held), test, validation) is not None
+
+
+def _given(rows: Indices, split: NDArray[np.int8] | None) -> Parts:
+    """Sorts rows by the part that they came in; what came in none is free to train on."""
+    part = np.zeros(len(rows), np.int8) if split is None else split[rows]
+    return Parts(*(rows[part == name] for name in (TRAIN, VALIDATION, TEST)))
+
+
+def _cut(
+    free: int, chosen: int, held: int, test: float, validation: float
+) -> tuple[int, int] | None:
+    """Counts how many free examples to test and to choose on; None where a part stays empty."""
+    tested = 0 if held else _share(test, free)
+    wanted = validation and not chosen
+    kept = max(1, _share(validation, free - tested)) if wanted else 0
+    return None if tested + kept >= free or not (tested or held) else (tested, kept)
 
 
 def _share(share: float, n: int) -> int:

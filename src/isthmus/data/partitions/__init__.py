@@ -3,9 +3,10 @@
 from isthmus.data.partitions.dirichlet import DirichletClasswise, DirichletClientwise, DirichletHsu
 from isthmus.data.partitions.division import Division, Partition
 from isthmus.data.partitions.groups import FiveFold, Semantic
+from isthmus.data.partitions.natural import Natural
 from isthmus.data.partitions.plain import Iid, Pathological, Quantity
 
-__all__ = ["PARTITIONS", "Division", "Partition"]
+__all__ = ["PARTITIONS", "Division", "Natural", "Partition"]
 
 PARTITIONS: dict[str, type[Partition]] = {
     "iid": Iid,
@@ -16,4 +17,5 @@ PARTITIONS: dict[str, type[Partition]] = {
     "five-fold": FiveFold,
     "semantic": Semantic,
     "quantity": Quantity,
+    "natural": Natural,
 }

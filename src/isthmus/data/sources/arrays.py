@@ -36,7 +36,7 @@ class Arrays(NamedTuple):
 class Source(Protocol):
     """A data set by name: a frozen setting, and what an experiment on it takes by default."""
 
-    clients: ClassVar[int]
+    clients: ClassVar[int]  # 0: as many as the data have owners
     model: ClassVar[str]
     partition: ClassVar[Any]  # a name, or a table of a name and options
 
