@@ -273,10 +273,12 @@ def report(
 
 @app.command(name="list")
 def list_(
-    what: Annotated[str, typer.Argument(help="methods, data, partitions or models.")] = "methods",
+    what: Annotated[
+        str, typer.Argument(help="methods, data, partitions, models or noise.")
+    ] = "methods",
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Lists what can be named: methods, data, partitions, models, with their options.
+    """Lists what can be named: methods, data, partitions, models, noise, with their options.
 
     Example: `isthmus list methods --json`
     """
@@ -284,6 +286,7 @@ def list_(
     from isthmus.parts import catalogue
 
     kinds = {"methods": "method", "data": "data", "partitions": "partition", "models": "model"}
+    kinds["noise"] = "noise"
     if what not in kinds:
         raise IsthmusError(f"nothing to list is called {what!r}; {nearest(what, list(kinds))}")
     entries = catalogue(kinds[what])

@@ -2,9 +2,10 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -160,6 +161,7 @@ def _record(
     return {
         "data": dict(experiment.data),
         "partition": dict(experiment.partition),
+        "noise": dict(experiment.noise),
         "seed": experiment.seed,
         **found._asdict(),
         "sizes": found.sizes._asdict(),
@@ -171,12 +173,11 @@ def _record(
 
 
 def _text(experiment: "Experiment", federation: "Federation", found: "Heterogeneity") -> str:
-    options = ", ".join(f"{k}={v}" for k, v in experiment.partition.items() if k != "name")
-    name = experiment.partition["name"] + (f" ({options})" if options else "")
     sizes, classes = found.sizes, found.classes_per_client
     lines = {
         "data": f"{experiment.data['name']}, seed {experiment.seed}",
-        "partition": name,
+        "partition": _part(experiment.partition),
+        "noise": _part(experiment.noise),
         "clients": f"{found.clients:,}",
         "examples": f"{found.examples:,}; per client {sizes.least:,} to {sizes.most:,}, "
         f"median {sizes.median:,g}; Gini {found.gini:.3f}",
@@ -190,3 +191,8 @@ def _text(experiment: "Experiment", federation: "Federation", found: "Heterogene
     width = max(len(key) for key in lines) + 2
     text = [f"{key:<{width}}{value}" for key, value in lines.items()]
     return "\n".join(text + [f"note: {note}" for note in federation.notes])
+
+
+def _part(table: Mapping[str, Any]) -> str:
+    options = ", ".join(f"{key}={value}" for key, value in table.items() if key != "name")
+    return str(table["name"]) + (f" ({options})" if options else "")

@@ -1,4 +1,4 @@
-"""An experiment's data: read, and divided among clients as it says."""
+"""An experiment's data: read, divided among clients and given noisy labels, as it says."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from isthmus import parts, streams
 from isthmus.data.federation import Federation, divide, fills
+from isthmus.data.labelnoise import KddCodeNoise, Noise
 from isthmus.data.partitions import Natural
 from isthmus.data.sources.arrays import Arrays
 from isthmus.errors import IsthmusError
@@ -30,7 +31,8 @@ def federation_of(experiment: Experiment, data_root: Path) -> Federation:
             "federate(experiment, data=...) from Python"
         )
     seed, test, validation = experiment.seed, experiment.test, experiment.validation
-    arrays = parts.build("data", experiment.data).load(data_root, seed)
+    noise: Noise = parts.build("noise", experiment.noise)
+    arrays = noise.whole(parts.build("data", experiment.data).load(data_root, seed), seed)
     rule, rng = parts.build("partition", experiment.partition), streams.stream(seed, "partition")
     notes: tuple[str, ...]
     names: list[str] = []
@@ -44,7 +46,20 @@ def federation_of(experiment: Experiment, data_root: Path) -> Federation:
     if experiment.clients_per_round > len(shares) and not experiment.clients:
         notes += (f"there are {len(shares)} clients: all of them take part in every round",)
     parted = divide(shares, test, validation, seed, arrays.split)
-    return Federation(arrays, parted, {"test": test, "validation": validation}, notes, names)
+    known = {"test": test, "validation": validation}
+    federation = Federation(arrays, parted, known, arrays.notes + notes, names)
+    return noise.at_clients(federation, seed)
+
+
+def noisy(experiment: Experiment, federation: Federation) -> Federation:
+    """Corrupts the labels of clients that were divided elsewhere."""
+    noise: Noise = parts.build("noise", experiment.noise)
+    if isinstance(noise, KddCodeNoise):
+        raise IsthmusError(
+            "noise kdd-code-noise comes before the partition, and these data are divided; expected "
+            "noise=none, pair or symmetric; choose one of them"
+        )
+    return noise.at_clients(federation, experiment.seed)
 
 
 def asked(experiment: Experiment, arrays: Arrays) -> int:

@@ -31,8 +31,8 @@ class Experiment(BaseModel):
     >>> experiment.method["nu"], experiment.clients, experiment.model["name"]
     (1.0, 20, 'mlp')
 
-    `method`, `data`, `partition` and `model` are a name, or a table of a name and options. What is
-    left out takes the preset's value, then the default, which is the paper's.
+    `method`, `data`, `partition`, `model` and `noise` are a name, or a table of a name and options.
+    What is left out takes the preset's value, then the default, which is the paper's.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,6 +64,7 @@ class Experiment(BaseModel):
     data: Part
     partition: Part
     model: Part
+    noise: Part
 
     def __init__(self, **given: Any):
         try:
@@ -123,6 +124,7 @@ def named(given: Table) -> dict[str, Any]:
         "partition": OWN if source == OWN else brings.partition if brings else "pathological",
         "model": brings.model if brings else "mlp",
         "clients": brings.clients if brings else 100,
+        "noise": "none",
     }
     return merged(defaults, wanted)
 

@@ -1,4 +1,4 @@
-"""The four parts of an experiment that have names: method, data, partition and model.
+"""The parts of an experiment that have names: method, data, partition, model and noise.
 
 A part is written as a name, or as a table of a name and options; it is kept as the complete table.
 """
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from isthmus.data.labelnoise import NOISES
 from isthmus.data.partitions import PARTITIONS
 from isthmus.data.sources import SOURCES
 from isthmus.errors import IsthmusError, nearest
@@ -27,6 +28,7 @@ PARTS: dict[str, Mapping[str, Any]] = {
     "data": SOURCES,
     "partition": PARTITIONS,
     "model": MODELS,
+    "noise": NOISES,
 }
 
 OWN = "own"  # what data, partition and model are called when they came from Python
@@ -107,7 +109,7 @@ def build(part: str, table: Table, *arguments: Any) -> Any:
 def complete(part: str, given: Table) -> dict[str, Any]:
     """Checks a part's name and options, and fills in the options that were left out."""
     name, known = given.get("name"), options(part)
-    if name == OWN and part != "method":
+    if name == OWN and part not in ("method", "noise"):
         return dict(given)
     if not isinstance(name, str) or name not in known:
         raise IsthmusError(f"no {part} is called {name!r}; {nearest(str(name), list(known))}")

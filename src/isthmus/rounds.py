@@ -12,7 +12,7 @@ from torch import nn
 from isthmus import parts, streams
 from isthmus.cohort import Clients, Engine, Evaluation, NobodyAnswered, Round, Setting
 from isthmus.data.federation import Federation
-from isthmus.dividing import asked, federation_of
+from isthmus.dividing import asked, federation_of, noisy
 from isthmus.engines import Loop, Stacked
 from isthmus.engines.base import one_thread
 from isthmus.errors import IsthmusError
@@ -210,7 +210,7 @@ def prepare(
             "the experiment's model is somebody's own; expected it as an argument; call "
             "federate(experiment, model=...) from Python"
         )
-    federation = federation_of(experiment, data_root) if data is None else data
+    federation = federation_of(experiment, data_root) if data is None else noisy(experiment, data)
     if len(federation) != given["clients"]:
         given |= _recounted(experiment, federation)
     experiment = Experiment(**given)

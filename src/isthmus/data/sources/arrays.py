@@ -30,7 +30,7 @@ class Arrays(NamedTuple):
     names: tuple[str, ...] = ()  # of the owners
     split: NDArray[np.int8] | None = None  # TRAIN, VALIDATION or TEST, where the data say so
     labels: tuple[str, ...] = ()  # names of the classes, where they have any
-    notes: tuple[str, ...] = ()  # what is said before a run
+    notes: tuple[str, ...] = ()  # what was left out or changed: a sentence each
 
 
 class Source(Protocol):

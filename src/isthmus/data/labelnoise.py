@@ -1,0 +1,194 @@
+"""Label noise by name: every label is redrawn from its row of a transition matrix T.
+
+    T_ij = P(the label becomes j | it is i), C classes, rate e
+    pair         T_ii = 1 - e, T_ij = e for j = i + 1 mod C
+    symmetric    T_ii = 1 - e, T_ij = e / (C - 1) for all j != i
+
+The server's test set stays clean in all of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.data.federation import Federation, Indices
+from isthmus.data.sources.arrays import Arrays
+from isthmus.errors import IsthmusError
+from isthmus.ranges import Share
+from isthmus.streams import stream
+
+Labels = NDArray[np.int64]
+Transition = NDArray[np.float64]  # [C, C], rows sum to 1
+
+
+def pair(classes: int, rate: float) -> Transition:
+    """Gives the matrix in which a label becomes the next one.
+
+    >>> pair(3, 0.25).tolist()
+    [[0.75, 0.25, 0.0], [0.0, 0.75, 0.25], [0.25, 0.0, 0.75]]
+    """
+    stays = np.eye(_several(classes))
+    return (1 - rate) * stays + rate * np.roll(stays, 1, axis=1)
+
+
+def symmetric(classes: int, rate: float) -> Transition:
+    """Gives the matrix in which a label becomes any other.
+
+    >>> symmetric(3, 0.5).tolist()
+    [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
+    """
+    stays = np.eye(_several(classes))
+    return (1 - rate) * stays + rate / (classes - 1) * (1 - stays)
+
+
+MATRICES = {"pair": pair, "symmetric": symmetric}
+Kind = Literal["pair", "symmetric"]
+
+
+def redrawn(y: Labels, transition: Transition, rng: np.random.Generator) -> Labels:
+    """Redraws each label from its row of the matrix, independently."""
+    result = y.copy()
+    for label in np.unique(y):
+        rows = np.flatnonzero(y == label)
+        result[rows] = rng.choice(len(transition), size=len(rows), p=transition[label])
+    return result
+
+
+class Noise(Protocol):
+    """Something that corrupts labels, at one of two times."""
+
+    def whole(self, arrays: Arrays, seed: int) -> Arrays:
+        """Corrupts the clients' labels before anything is divided."""
+
+    def at_clients(self, federation: Federation, seed: int) -> Federation:
+        """Corrupts labels when every client has its parts."""
+
+
+@dataclass(frozen=True)
+class Clean:
+    """Leaves all labels as they are."""
+
+    def whole(self, arrays: Arrays, seed: int) -> Arrays:
+        """Changes nothing."""
+        return arrays
+
+    def at_clients(self, federation: Federation, seed: int) -> Federation:
+        """Changes nothing."""
+        return federation
+
+
+@dataclass(frozen=True)
+class OfTraining:
+    """Noise in what clients train on: data are divided by clean labels, test labels are clean."""
+
+    kind: ClassVar[Kind]
+
+    rate: Share = 0.1
+    rate_spread: Share = 0.0  # a client's rate is uniform in rate -+ rate_spread, within 0 to 1
+    validation_too: bool = False  # what clients choose on is as noisy as what they train on
+
+    def whole(self, arrays: Arrays, seed: int) -> Arrays:
+        """Changes nothing: the partition sees clean labels."""
+        return arrays
+
+    def at_clients(self, federation: Federation, seed: int) -> Federation:
+        """Corrupts the labels that clients train on."""
+        rates = _rates(self.rate, self.rate_spread, len(federation), seed)
+        return _noisy(federation, self.kind, rates, self.validation_too, seed)
+
+
+@dataclass(frozen=True)
+class Pair(OfTraining):
+    """Training labels become the next class; test labels are clean."""
+
+    kind: ClassVar[Kind] = "pair"
+
+
+@dataclass(frozen=True)
+class Symmetric(OfTraining):
+    """Training labels become any other class; test labels are clean."""
+
+    kind: ClassVar[Kind] = "symmetric"
+    rate: Share = 0.2
+
+
+@dataclass(frozen=True)
+class KddCodeNoise:
+    """The SuPerFed release's noise: kinds swapped, clients' test labels noisy, divided by noise.
+
+    `flag` is what the release is told: "pair" runs its symmetric function, and the other way round.
+    It corrupts the whole training set, which is then divided by what the labels have become.
+    """
+
+    flag: Kind = "pair"
+    rate: Share = 0.1
+
+    def whole(self, arrays: Arrays, seed: int) -> Arrays:
+        """Corrupts all labels of the clients."""
+        kind: Kind = "symmetric" if self.flag == "pair" else "pair"
+        transition = MATRICES[kind](arrays.classes, self.rate)
+        y = redrawn(arrays.y, transition, stream(seed, "noise"))
+        note = (
+            f"{kind} noise changed {_share(arrays.y, y)} labels, those of clients' test parts too; "
+            "the partition was made of the noisy labels"
+        )
+        return arrays._replace(y=y, notes=(*arrays.notes, note))
+
+    def at_clients(self, federation: Federation, seed: int) -> Federation:
+        """Changes nothing more."""
+        return federation
+
+
+NOISES: dict[str, type[Noise]] = {
+    "none": Clean,
+    "pair": Pair,
+    "symmetric": Symmetric,
+    "kdd-code-noise": KddCodeNoise,
+}
+
+
+def _rates(rate: float, spread: float, clients: int, seed: int) -> list[float]:
+    drawn = (stream(seed, "noise rate", i).uniform(-spread, spread) for i in range(clients))
+    return [min(max(rate + apart, 0.0), 1.0) for apart in drawn]
+
+
+def _noisy(
+    federation: Federation, kind: Kind, rates: Sequence[float], validation: bool, seed: int
+) -> Federation:
+    arrays, clean, noisy = federation.arrays, [], []
+    y = arrays.y.copy()
+    for i, (parts, rate) in enumerate(zip(federation.parts, rates, strict=True)):
+        seen: list[Indices] = [parts.train, parts.validation] if validation else [parts.train]
+        rows = np.concatenate(seen)
+        transition = MATRICES[kind](arrays.classes, rate)
+        y[rows] = redrawn(arrays.y[rows], transition, stream(seed, "noise", i))
+        clean.append(arrays.y[rows])
+        noisy.append(y[rows])
+    changed = _share(np.concatenate(clean), np.concatenate(noisy))
+    note = (
+        f"{kind} noise changed {changed} training{' and validation' if validation else ''} labels"
+    )
+    if min(rates) < max(rates):
+        note += f", at rates of {min(rates):.2f} to {max(rates):.2f} by client"
+    note += f"; {'' if validation else 'validation and '}test labels are clean"
+    return Federation(
+        arrays._replace(y=y),
+        federation.parts,
+        federation.shares,
+        (*federation.notes, note),
+        federation.names,
+    )
+
+
+def _share(clean: Labels, noisy: Labels) -> str:
+    changed = int((clean != noisy).sum())
+    return f"{changed:,} of {len(clean):,} ({changed / len(clean):.1%})"
+
+
+def _several(classes: int) -> int:
+    if classes < 2:
+        raise IsthmusError(f"label noise has {classes} class; expected two or more; set noise=none")
+    return classes
