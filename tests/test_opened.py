@@ -15,6 +15,7 @@ from torch import nn
 
 import isthmus
 from isthmus import Experiment, Federation, IsthmusError, federate
+from isthmus.data.newcomers import read
 from isthmus.joining import describe
 from isthmus.methods import METHODS
 from isthmus.models import card
@@ -254,8 +255,8 @@ class TestNpz:
         np.savez(tmp_path / "one.npz", x=x, y=y)
         np.savez(tmp_path / "two.npz", x=x, y=y, client=np.repeat(["a", "b"], 20))
         like = self.like()
-        assert len(Federation.from_npz(tmp_path / "one.npz", like)) == 1
-        two = Federation.from_npz(tmp_path / "two.npz", like)
+        assert len(read(tmp_path / "one.npz", like)) == 1
+        two = read(tmp_path / "two.npz", like)
         assert len(two) == 2
         assert two.classes == like.classes
 
@@ -278,9 +279,14 @@ class TestNpz:
         np.savez(tmp_path / "shape.npz", x=x[:, :5], y=y)
         np.savez(tmp_path / "labels.npz", x=x, y=y + 9)
         (tmp_path / "text.npz").write_text("x")
-        for name in ("objects", "without", "text", "missing"):
-            with pytest.raises(IsthmusError, match="cannot be read"):
-                Federation.from_npz(tmp_path / f"{name}.npz", like)
+        for name, message in {
+            "objects": "cannot be read",
+            "without": "has arrays x; expected x and y",
+            "text": "cannot be read",
+            "missing": "is not there",
+        }.items():
+            with pytest.raises(IsthmusError, match=message):
+                read(tmp_path / f"{name}.npz", like)
         for name in ("shape", "labels"):
             with pytest.raises(IsthmusError, match="as in the run; convert them"):
-                Federation.from_npz(tmp_path / f"{name}.npz", like)
+                read(tmp_path / f"{name}.npz", like)

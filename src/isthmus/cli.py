@@ -126,7 +126,8 @@ def run(
     """
     named = {"method": method, "data": data, "rounds": rounds, "seed": seed, "preset": preset}
     experiment = described(file, named, settings)
-    name = f"{experiment.data['name']}-{experiment.method['name']}-{experiment.seed}"
+    source = Path(experiment.data.get("path", "")).stem or experiment.data["name"]
+    name = f"{source}-{experiment.method['name']}-{experiment.seed}"
     where = out or _unused(Path("runs") / name)
     _ended(_train(experiment, where, data_root, sync), where)
 
@@ -227,7 +228,8 @@ def export(
 def adapt(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
     data: Annotated[
-        Path, typer.Option(metavar="FILE.npz", help="Arrays x, y and, for several, client.")
+        Path,
+        typer.Option(metavar="FILE", help="Newcomers' data: arrays x and y, or as in the run."),
     ],
     shots: Annotated[
         list[int] | None,
@@ -239,14 +241,15 @@ def adapt(
 
     Example: `isthmus adapt first --data newcomers.npz --shots 5 --shots 20`
 
-    In the file, `x` are inputs as in the run's data, `y` labels, `client` whose each example is.
+    In an .npz file, `x` are inputs as in the run's data, `y` labels, `client` whose each is.
+    Newcomers to a run on a table, or on folders, may come in a table or folders like the run's.
     """
     from isthmus import joining, opened
-    from isthmus.data.federation import Federation
+    from isthmus.data import newcomers
 
     with opened.open(run, data_root=data_root) as here:
-        newcomers = Federation.from_npz(data, like=here.setting.federation)
-        found = here.adapt(newcomers, [*shots, None] if shots else joining.SHOTS)
+        arrived = newcomers.read(data, here.setting.federation, here.experiment.data)
+        found = here.adapt(arrived, [*shots, None] if shots else joining.SHOTS)
     print(joining.describe(found))
 
 

@@ -19,6 +19,7 @@ from isthmus.engines.base import one_thread
 from isthmus.engines.loop import Loop
 from isthmus.errors import IsthmusError
 from isthmus.experiment import Experiment
+from isthmus.memory import free_memory
 
 VECTORS = 16  # of P parameters, that one client's training holds at a time
 ROW = 90  # bytes of a line in clients.csv, which is kept twice
@@ -112,13 +113,3 @@ def _fits(what: str, wanted: int, free: int | None) -> None:
             "expected it to fit; lower clients, clients_per_round or the size of the model, or "
             "raise eval_every"
         )
-
-
-def free_memory() -> int | None:
-    """Gives the bytes of memory that are free, where the system tells."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    found = [line.split() for line in lines if line.startswith("MemAvailable:")]
-    return int(found[0][1]) * 1024 if found else None

@@ -161,6 +161,8 @@ def export(opened: Opened, folder: Path, ids: Sequence[int] | None = None) -> It
             "shape": list(setting.federation.shape),
             "classes": setting.federation.classes,
             "scale": setting.federation.arrays.scale,
+            "labels": list(setting.federation.arrays.labels),
+            "columns": [column._asdict() for column in setting.federation.arrays.columns],
             "rounds": opened.progress.t,
             "experiment": hashlib.sha256(experiment.toml().encode()).hexdigest()[:16],
             "federation": setting.federation.digest(),

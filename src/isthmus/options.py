@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from isthmus.experiment import Experiment
 
 File = Annotated[Path | None, typer.Argument(metavar="EXPERIMENT.toml", help="An experiment file.")]
-Data = Annotated[str | None, typer.Option(help="See `isthmus list data`.")]
+Data = Annotated[
+    str | None, typer.Option(help="See `isthmus list data`; or a file or directory of your own.")
+]
 Seed = Annotated[str | None, typer.Option(metavar="NUMBER", help="Decides every random draw.")]
 Settings = Annotated[
     list[str] | None,
@@ -31,8 +33,15 @@ def described(
     file: Path | None, named: Mapping[str, str | None], settings: Sequence[str] | None
 ) -> "Experiment":
     """Makes the experiment of a file, of options by name, and of what came with --set."""
+    from isthmus.data.places import kind_of
+    from isthmus.data.sources import SOURCES
     from isthmus.experiment import Experiment, assignments, read
+    from isthmus.parts import merged
 
-    texts = [f"{key}={value}" for key, value in named.items() if value] + [*(settings or [])]
-    changes = assignments(texts, read(file) if file else {})
+    given, data = read(file) if file else {}, named.get("data")
+    own: dict[str, Any] = {}
+    if data and data not in SOURCES and Path(data).exists():
+        own = {"data": {"name": kind_of(Path(data)), "path": data}}
+    texts = [f"{key}={value}" for key, value in named.items() if value and key not in own]
+    changes = merged(own, assignments([*texts, *(settings or [])], merged(given, own)))
     return Experiment.load(file, changes) if file else Experiment(**changes)

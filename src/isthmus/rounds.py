@@ -12,6 +12,7 @@ from torch import nn
 from isthmus import parts, streams
 from isthmus.cohort import Clients, Engine, Evaluation, NobodyAnswered, Round, Setting
 from isthmus.data.federation import Federation
+from isthmus.data.places import found
 from isthmus.dividing import asked, federation_of, noisy
 from isthmus.engines import Loop, Stacked
 from isthmus.engines.base import one_thread
@@ -203,6 +204,9 @@ def prepare(
         _same(experiment.data.get("digest"), data.digest())
         given |= {"data": {"name": OWN, "digest": data.digest()}, "partition": OWN}
         given |= {"clients": len(data), **data.shares}
+    elif experiment.data.get("path"):  # so that the run can be resumed from any directory
+        place = str(found(experiment.data["path"], data_root))
+        given |= {"data": dict(experiment.data) | {"path": place}}
     if model is not None:
         given |= {"model": {"name": OWN, "class": getattr(model, "__qualname__", str(model))}}
     elif experiment.model["name"] == OWN:

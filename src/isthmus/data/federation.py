@@ -1,9 +1,7 @@
 """A federation: one data set, divided among clients, each with three parts of its own."""
 
 import hashlib
-import zipfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isthmus.data.sources.arrays import TEST, TRAIN, VALIDATION, Arrays
+from isthmus.data.sources.stored import part_numbers, usable
 from isthmus.errors import IsthmusError
 from isthmus.streams import stream
 
@@ -70,10 +69,14 @@ class Federation:
         validation: float = 0.1,
         seed: int = 0,
         server_test: tuple[NDArray[Any], NDArray[Any]] | None = None,
+        split: Sequence[Any] | NDArray[Any] | None = None,
+        labels: Sequence[str] = (),
     ) -> "Federation":
         """Makes a federation of own arrays: inputs, labels 0..C-1, and whose each example is.
 
         `clients` may hold anything that sorts: numbers or names; client 0 is the first of them.
+        `split` says "train", "validation" or "test" of each example that came divided; `labels`
+        are names of the classes.
         """
         x, y, clients = np.asarray(x), np.asarray(y), np.asarray(clients)
         held = (x[:0], y[:0]) if server_test is None else server_test
@@ -90,38 +93,40 @@ class Federation:
                 f"server_test has inputs {held_x.shape} and labels {held_y.shape}; expected as "
                 f"many of each, and inputs like the clients' {x.shape}; give rows of the same kind"
             )
-        for inputs, labels in ((x, y), (held_x, held_y)):
-            _usable(inputs, labels)
+        usable(x, y)
+        usable(held_x, held_y)
         classes = int(max(y.max(), held_y.max(initial=0))) + 1
-        arrays = Arrays(x, y.astype(np.int64), held_x, held_y.astype(np.int64), classes)
-        _, owner = np.unique(clients, return_inverse=True)
-        shares = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
-        parts = divide(shares, test, validation, seed)
-        return cls(arrays, parts, {"test": test, "validation": validation})
+        if labels and len(labels) < classes:
+            raise IsthmusError(
+                f"{len(labels)} names for {classes} classes; expected one for each; give the rest"
+            )
+        part = None if split is None else part_numbers(split)
+        if part is not None and len(part) != len(y):
+            raise IsthmusError(
+                f"{len(part)} entries in split for {len(y)} examples; expected one for each; give "
+                "the rest"
+            )
+        known, owner = np.unique(clients, return_inverse=True)
+        arrays = Arrays(
+            x,
+            y.astype(np.int64),
+            held_x,
+            held_y.astype(np.int64),
+            classes=len(labels) or classes,
+            owner=owner,
+            names=tuple(str(name) for name in known),
+            split=part,
+            labels=tuple(labels),
+        )
+        return cls.owned(arrays, test, validation, seed)
 
     @classmethod
-    def from_npz(cls, path: Path, like: "Federation", seed: int = 0) -> "Federation":
-        """Reads own data of the kind of another federation's: arrays x, y and perhaps client."""
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            x, y = arrays["x"], arrays["y"]
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise IsthmusError(
-                f"{path} cannot be read ({error}); expected an .npz file with arrays x and y; "
-                "write it with np.savez(path, x=..., y=..., client=...)"
-            ) from None
-        if x.shape[1:] != like.shape or (y.size and int(y.max()) >= like.classes):
-            raise IsthmusError(
-                f"{path} has inputs {x.shape[1:]} and labels up to {y.max(initial=0)}; expected "
-                f"inputs {like.shape} and labels below {like.classes}, as in the run; convert them"
-            )
-        test, validation = like.shares.get("test", 0.2), like.shares.get("validation", 0.1)
-        client = arrays.get("client", np.zeros(len(y), int))
-        made = cls.of(x, y, client, test=test, validation=validation, seed=seed)
-        kept = ("classes", "scale", "mean", "std", "tokens")
-        prepared = made.arrays._replace(**{name: getattr(like.arrays, name) for name in kept})
-        return cls(prepared, made.parts, made.shares)
+    def owned(cls, arrays: Arrays, test: float, validation: float, seed: int) -> "Federation":
+        """Makes a federation in which every owner is a client; without owners, all is one's."""
+        owner = np.zeros(len(arrays.y), np.int64) if arrays.owner is None else arrays.owner
+        shares = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
+        parts = divide(shares, test, validation, seed, arrays.split)
+        return cls(arrays, parts, {"test": test, "validation": validation}, names=arrays.names)
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -274,15 +279,3 @@ def _cut(
 def _share(share: float, n: int) -> int:
     # 0.29 * 100 is 28.999999999999996 in binary; 29 is meant.
     return int(round(share * n, 9))
-
-
-def _usable(x: NDArray[Any], y: NDArray[Any]) -> None:
-    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or y.min(initial=0) < 0:
-        raise IsthmusError(
-            f"labels have type {y.dtype} and shape {y.shape}; expected whole numbers 0, 1, ... "
-            "one per example; number the classes with np.unique(labels, return_inverse=True)"
-        )
-    if not (np.issubdtype(x.dtype, np.integer) or np.issubdtype(x.dtype, np.floating)):
-        raise IsthmusError(f"inputs have type {x.dtype}; expected numbers; convert them")
-    if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
-        raise IsthmusError("inputs hold nan or infinity; expected numbers; fill or drop them")

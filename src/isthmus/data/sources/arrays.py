@@ -9,6 +9,15 @@ from numpy.typing import NDArray
 TRAIN, VALIDATION, TEST = 0, 1, 2  # in `Arrays.split`
 
 
+class Column(NamedTuple):
+    """What one number of an input was in its table, and how it was scaled."""
+
+    name: str
+    category: str | None  # 1 where the cell says this, else 0; None: the cell is the number
+    mean: float = 0.0  # was subtracted
+    std: float = 1.0  # was divided by
+
+
 class Arrays(NamedTuple):
     """A data set: examples for the clients, and where there are any, the server's own test set.
 
@@ -30,6 +39,7 @@ class Arrays(NamedTuple):
     names: tuple[str, ...] = ()  # of the owners
     split: NDArray[np.int8] | None = None  # TRAIN, VALIDATION or TEST, where the data say so
     labels: tuple[str, ...] = ()  # names of the classes, where they have any
+    columns: tuple[Column, ...] = ()  # where the inputs were rows of a table
     notes: tuple[str, ...] = ()  # what was left out or changed: a sentence each
 
 

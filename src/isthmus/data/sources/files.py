@@ -1,0 +1,40 @@
+"""Own arrays: a file per client, or one file that says whose each example is."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from isthmus.data.places import ARRAYS, found, visible
+from isthmus.data.sources.arrays import Arrays
+from isthmus.data.sources.stored import joined, of_many, pieces
+from isthmus.errors import IsthmusError
+from isthmus.ranges import Positive
+
+
+@dataclass(frozen=True)
+class Files:
+    """Own arrays in .npz or .safetensors: one file per client, or one with x, y and client."""
+
+    path: str = ""
+    scale: Positive = 1.0  # whole-number inputs are divided by it
+
+    clients: ClassVar[int] = 0
+    model: ClassVar[str] = "mlp"
+    partition: ClassVar[str] = "natural"
+
+    def load(self, root: Path, seed: int) -> Arrays:
+        """Reads the files."""
+        return self.like(found(self.path, root), None)
+
+    def like(self, path: Path, other: Arrays | None) -> Arrays:
+        """Reads files, with the classes of other data if there are any."""
+        if path.is_file():
+            return of_many(path, self.scale, other)
+        clients = visible(path)
+        for file in clients:
+            if file.suffix not in ARRAYS:
+                raise IsthmusError(
+                    f"{file} lies among clients' files; expected one .npz or .safetensors per "
+                    "client and nothing else; move it away"
+                )
+        return joined([p for file in clients for p in pieces(file, file.stem)], self.scale, other)
