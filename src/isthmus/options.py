@@ -33,15 +33,17 @@ def described(
     file: Path | None, named: Mapping[str, str | None], settings: Sequence[str] | None
 ) -> "Experiment":
     """Makes the experiment of a file, of options by name, and of what came with --set."""
-    from isthmus.data.places import kind_of
+    from isthmus.data.places import ARRAYS, TABLES, found, kind_of
     from isthmus.data.sources import SOURCES
     from isthmus.experiment import Experiment, assignments, read
     from isthmus.parts import merged
 
     given, data = read(file) if file else {}, named.get("data")
     own: dict[str, Any] = {}
-    if data and data not in SOURCES and Path(data).exists():
-        own = {"data": {"name": kind_of(Path(data)), "path": data}}
+    named_alike = data is not None and data.endswith((*TABLES, *ARRAYS, "/"))
+    if data and data not in SOURCES and (named_alike or Path(data).exists()):
+        place = found(data, Path())
+        own = {"data": {"name": kind_of(place), "path": str(place)}}
     texts = [f"{key}={value}" for key, value in named.items() if value and key not in own]
     changes = merged(own, assignments([*texts, *(settings or [])], merged(given, own)))
     return Experiment.load(file, changes) if file else Experiment(**changes)

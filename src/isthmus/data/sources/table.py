@@ -16,7 +16,7 @@ from isthmus.data.places import found
 from isthmus.data.sheet import Cells, Sheet, floats, is_number, numbers, opened, words
 from isthmus.data.sources.arrays import TEST, Arrays, Column
 from isthmus.data.sources.stored import natural, numbered, part_numbers
-from isthmus.errors import IsthmusError, nearest
+from isthmus.errors import IsthmusError
 from isthmus.memory import free_memory
 from isthmus.ranges import PositiveInt
 
@@ -118,14 +118,11 @@ class Table:
             return name
         columns = [column for column in sheet.header if column]
         listed = ", ".join(columns[:30]) + (", ..." if len(columns) > 30 else "")
-        hint = nearest(name, columns)
-        guess = f", {hint}" if hint.startswith("did") else ""
         remedy = f"add --set {option}=COLUMN"
         if option == "client":
             remedy += ", or --set client= and a partition"
         raise IsthmusError(
-            f"{sheet.path} has no column {name!r} for {option}; its columns are {listed}{guess}; "
-            f"{remedy}"
+            f"{sheet.path} has no column {name!r} for {option}; its columns are {listed}; {remedy}"
         )
 
     def _survey(self, sheet: Sheet, roles: Roles) -> Seen:
@@ -242,7 +239,8 @@ def _scaled(x: NDArray[np.float64], columns: Sequence[Column], sheet: Sheet) -> 
         for place, column in enumerate(columns):
             x[:, place] = (x[:, place] - column.mean) / column.std
         result = x.astype(np.float32)
-    wrong = np.flatnonzero(~np.isfinite(result).all(axis=0))
+    scaled = np.isfinite([column.std for column in columns])  # else all would become 0
+    wrong = np.flatnonzero(~(np.isfinite(result).all(axis=0) & scaled))
     if len(wrong):
         name = columns[wrong[0]].name
         raise IsthmusError(
