@@ -13,9 +13,16 @@ ROOT = Path(__file__).parents[1]
 METHODS = sorted(path for path in (ROOT / "docs" / "methods").glob("*.md") if path.stem != "index")
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("runs", "experiments", "partitions", "fetching")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("runs", "experiments", "partitions", "fetching", "data", "noise")
+    ),
     *METHODS,
 ]
+PATIENTS = "age,sex,hospital,outcome\n" + "".join(
+    f"{20 + i % 61},{'fm'[i % 2]},{'ABC'[i % 3]},{'yes' if i % 61 > 30 else 'no'}\n"
+    for i in range(120)
+)
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -36,12 +43,19 @@ def test_the_commands_of_a_page_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert len(commands(page)) >= (1 if page in METHODS else 3)
+    Path("patients.csv").write_text(PATIENTS)
+    assert len(commands(page)) >= (1 if page in METHODS else 2)
     for words in commands(page):
         if words[0] == "run":
             words = [*words, "--rounds", "2", "--set", "epochs=1"]
         monkeypatch.setattr(sys, "argv", ["isthmus", *words])
         main()
+
+
+def test_the_python_of_the_page_on_own_data_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = blocks(ROOT / "docs" / "data.md", "python")
+    exec(block, {})
+    assert "('Aalen', 'Bergen', 'Cork') [" in capsys.readouterr().out
 
 
 def test_the_python_of_the_readme_runs(
