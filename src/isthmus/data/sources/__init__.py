@@ -7,14 +7,14 @@ from isthmus.data.sources.digits import Digits
 from isthmus.data.sources.emnist import Emnist
 from isthmus.data.sources.fashion import FashionMnist
 from isthmus.data.sources.femnist import Femnist
-from isthmus.data.sources.imagenet import ImageNet
 from isthmus.data.sources.files import Files
 from isthmus.data.sources.folders import Folders
+from isthmus.data.sources.imagenet import ImageNet
 from isthmus.data.sources.mnist import Mnist
 from isthmus.data.sources.shakespeare import Shakespeare
 from isthmus.data.sources.synthetic import Synthetic
-from isthmus.data.sources.tinyimagenet import TinyImageNet
 from isthmus.data.sources.table import Table
+from isthmus.data.sources.tinyimagenet import TinyImageNet
 
 SOURCES: dict[str, type[Source]] = {
     "digits": Digits,
