@@ -268,7 +268,7 @@ class TestNpz:
             like.arrays._replace(scale=255.0, mean=(0.1,), std=(0.25,)), like.parts, like.shares
         )
         np.savez(tmp_path / "new.npz", x=x, y=y)
-        found = Federation.from_npz(tmp_path / "new.npz", like)
+        found = read(tmp_path / "new.npz", like)
         assert found.part(0, "test").x.unique().tolist() == pytest.approx([0.4])
 
     def test_wrong_files_are_refused(self, tmp_path: Path) -> None:

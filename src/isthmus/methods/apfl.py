@@ -28,7 +28,7 @@ from torch import Tensor
 
 from isthmus.client import Batch, Client, Point
 from isthmus.cohort import Clients
-from isthmus.method import Method
+from isthmus.method import Method, State
 from isthmus.ranges import Share
 from isthmus.task import Task
 from isthmus.vector import mean
@@ -94,8 +94,8 @@ class Apfl(Method):
         a = torch.where(own.seen, own.a, 0.0)
         return Point(a[None], a * own.v + (1 - a) * server.w)
 
-    def head(self, task: Task, reply: Reply) -> Tensor:
-        return reply.w[:, task.model.head]
+    def head(self, task: Task, reply: State) -> Tensor | None:
+        return reply.w[:, task.model.head] if isinstance(reply, Reply) else None
 
     def common(self, server: Server) -> Tensor:
         return server.w

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from isthmus.client import Client
 from isthmus.cohort import Clients
-from isthmus.method import Method
+from isthmus.method import Method, State
 from isthmus.ranges import NonNegative, PositiveInt
 from isthmus.task import Task
 from isthmus.vector import mean, squared_distance
@@ -89,8 +89,8 @@ class Ditto(Method):
     def join(self, client: Client, server: Server) -> Own:
         return self.nearby(client, server.w, server)
 
-    def head(self, task: Task, reply: Reply) -> Tensor:
-        return reply.w[:, task.model.head]
+    def head(self, task: Task, reply: State) -> Tensor | None:
+        return reply.w[:, task.model.head] if isinstance(reply, Reply) else None
 
     def common(self, server: Server) -> Tensor:
         return server.w

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
-from isthmus.method import Method
+from isthmus.method import Method, State
 from isthmus.ranges import NonNegativeInt, Positive, PositiveInt
 from isthmus.task import Task
 from isthmus.vector import mean
@@ -95,8 +95,8 @@ class FedAla(Method):
     def personal(self, client: Client, own: Own, server: Server) -> Tensor:
         return taken(own.v, server.w, own.m)
 
-    def head(self, task: Task, reply: Reply) -> Tensor:
-        return reply.w[:, task.model.head]
+    def head(self, task: Task, reply: State) -> Tensor | None:
+        return reply.w[:, task.model.head] if isinstance(reply, Reply) else None
 
     def common(self, server: Server) -> Tensor:
         return server.w

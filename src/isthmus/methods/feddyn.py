@@ -27,7 +27,7 @@ from torch import Tensor
 
 from isthmus.client import Client
 from isthmus.cohort import Clients
-from isthmus.method import Method
+from isthmus.method import Method, State
 from isthmus.ranges import Positive
 from isthmus.task import Task
 from isthmus.vector import squared_distance
@@ -76,8 +76,8 @@ class FedDyn(Method):
     def personal(self, client: Client, gk: Tensor, server: Server) -> Tensor:
         return server.w
 
-    def head(self, task: Task, reply: Model) -> Tensor:
-        return reply.w[:, task.model.head]
+    def head(self, task: Task, reply: State) -> Tensor | None:
+        return reply.w[:, task.model.head] if isinstance(reply, Model) else None
 
     def common(self, server: Server) -> Tensor:
         return server.w

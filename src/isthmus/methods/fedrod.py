@@ -30,7 +30,7 @@ from torch import Tensor
 from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
 from isthmus.errors import IsthmusError
-from isthmus.method import Method
+from isthmus.method import Method, State
 from isthmus.task import Task
 from isthmus.vector import mean
 
@@ -85,8 +85,8 @@ class FedRod(Method):
     def personal(self, client: Client, pk: Tensor, server: Server) -> Tensor:
         return with_head(client, server.w, pk)
 
-    def head(self, task: Task, reply: Reply) -> Tensor:
-        return reply.w[:, task.model.head]
+    def head(self, task: Task, reply: State) -> Tensor | None:
+        return reply.w[:, task.model.head] if isinstance(reply, Reply) else None
 
     def common(self, server: Server) -> Tensor:
         return server.w

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
-from isthmus.method import Method
+from isthmus.method import Method, State
 from isthmus.ranges import NonNegative, NonNegativeInt, Positive
 from isthmus.task import Task
 
@@ -111,8 +111,8 @@ class PerFedAvg(Method):
         )
         return tuned
 
-    def head(self, task: Task, reply: Model) -> Tensor:
-        return reply.w[:, task.model.head]
+    def head(self, task: Task, reply: State) -> Tensor | None:
+        return reply.w[:, task.model.head] if isinstance(reply, Model) else None
 
     def common(self, server: Model) -> Tensor:
         return server.w

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
-from isthmus.method import Method
+from isthmus.method import Method, State
 from isthmus.ranges import NonNegative, Positive, PositiveInt
 from isthmus.task import Task
 from isthmus.vector import mean
@@ -91,8 +91,8 @@ class PFedMe(Method):
     def join(self, client: Client, server: Server) -> Own:
         return self.local(client, client.own._replace(theta=server.w), server)[0]
 
-    def head(self, task: Task, reply: Reply) -> Tensor:
-        return reply.w[:, task.model.head]
+    def head(self, task: Task, reply: State) -> Tensor | None:
+        return reply.w[:, task.model.head] if isinstance(reply, Reply) else None
 
     def common(self, server: Server) -> Tensor:
         return server.w

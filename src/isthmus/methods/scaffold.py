@@ -30,7 +30,7 @@ from torch import Tensor
 
 from isthmus.client import Client
 from isthmus.cohort import Clients
-from isthmus.method import Method
+from isthmus.method import Method, State
 from isthmus.ranges import Positive, Share
 from isthmus.task import Task
 
@@ -77,8 +77,8 @@ class Scaffold(Method):
     def personal(self, client: Client, ck: Tensor, server: Server) -> Tensor:
         return server.w
 
-    def head(self, task: Task, reply: Reply) -> Tensor:
-        return reply.dy[:, task.model.head]
+    def head(self, task: Task, reply: State) -> Tensor | None:
+        return reply.dy[:, task.model.head] if isinstance(reply, Reply) else None
 
     def common(self, server: Server) -> Tensor:
         return server.w
