@@ -100,7 +100,7 @@ class Flat:
     def fresh(self, seed: int) -> Tensor:
         """Draws new parameters [P] as the module's constructor does, all from one stream."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed looks for devices too
             module = self._build()
         return self.flatten(module)
 
