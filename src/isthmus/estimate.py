@@ -1,6 +1,7 @@
 """What a run will need, before it starts: time, memory, disk and traffic.
 
-One client is tried out, for one epoch of the last round and one evaluation; the rest is counted.
+One client is tried out, for one epoch of the first and of the last round, each followed by an
+evaluation; the rest is counted.
 The figures are rough: they tell minutes from hours, and what fits from what does not.
 """
 
@@ -8,6 +9,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from math import log
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +22,8 @@ from isthmus.engines.loop import Loop
 from isthmus.errors import IsthmusError
 from isthmus.experiment import Experiment
 from isthmus.memory import free_memory
+from isthmus.method import State
+from isthmus.shelf import Shelf, after
 
 VECTORS = 16  # of P parameters, that one client's training holds at a time
 ROW = 90  # bytes of a line in clients.csv, which is kept twice
@@ -47,54 +51,99 @@ class One(Clients):
 
 
 class First:
-    """An engine that runs the first client it is asked for, and loses all the others."""
+    """An engine that runs the first client it is asked for, and answers the same for all others."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0  # that all of them would take
 
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
-        """Yields the first client's result; asks for all, so that what is sent is counted."""
-        first, *_ = list(requests)
-        yield from Loop().run(setting, call, iter([first]))
+        """Yields the first client's result for every client."""
+        first = next(requests)
+        others = [request.i for request in requests]
+        began = time.perf_counter()
+        ((i, result),) = Loop().run(setting, call, iter([first]))
+        self.seconds += (1 + len(others)) * (time.perf_counter() - began)
+        yield from ((i, result) for i in (i, *others))
+
+
+class Trial(NamedTuple):
+    """One round and one evaluation, in which one client stands for all."""
+
+    round: Round
+    server: State
+    seconds: float  # of the round
+    evaluate_seconds: float  # of one client
+    rows: int  # that it adds to clients.csv
+
+    @property
+    def wire(self) -> int:
+        """The bytes that the round sent."""
+        return self.round.down + self.round.up
+
+    @property
+    def shelf(self) -> int:
+        """The bytes that the round put on the shelf."""
+        return sum(t.nbytes for t in self.round.shelf.changed.values() if t is not None)
+
+
+def _tried(setting: Setting, t: int, before: Trial | None) -> Trial:
+    method, engine = setting.method, First()
+    setting = setting._replace(engine=engine)
+    own, shelf = (before.round.changed, before.round.shelf.changed) if before else ({}, {})
+    round = Round(setting, t, own, shelf=Shelf(after({}, shelf)))
+    server = before.server if before else method.init(setting.task)
+    with one_thread():
+        server = method.round(server, Clients(range(setting.task.clients_per_round), round))
+        trained = engine.seconds
+        scored = Round(setting, t, own, changed=dict(round.changed), shelf=round.shelf)
+        began = time.perf_counter()
+        evaluation = method.evaluate(server, One([0], scored))
+        seconds = time.perf_counter() - began
+    rows = sum(score.figures.n.size for score in evaluation.scores)
+    return Trial(round, server, trained, seconds, rows)
 
 
 def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
     """Tries one client out and counts up; None if it diverges: the run itself will say when."""
-    method, clients = setting.method, setting.task.clients
+    clients, rounds = setting.task.clients, experiment.rounds
     # What comes and goes within a step: parameters, gradients, momenta, and what they pass through.
     working = VECTORS * setting.task.w0.nbytes
     _fits("of memory", working, free_memory())
-    few = setting._replace(task=replace(setting.task, epochs=1), engine=First())
-    last = experiment.rounds - 1
+    few = setting._replace(task=replace(setting.task, epochs=1))
     try:
-        for _ in range(2):  # the first time, much is done for the first time
-            with one_thread():
-                began = time.perf_counter()
-                round = Round(few, last, {})
-                ids = range(experiment.clients_per_round)
-                server = method.round(method.init(few.task), Clients(ids, round))
-                trained = time.perf_counter() - began
-                scored = Round(few, last, {}, changed=dict(round.changed), shelf=round.shelf)
-                evaluation = method.evaluate(server, One([0], scored))
-                evaluated = time.perf_counter() - began - trained
+        # In the first round much is done for the first time, and some things are done only then.
+        first = _tried(few, 0, None)
+        last = _tried(few, rounds - 1, first)
     except DivergenceError:
         return None
-    asked = len(round.asked)
-    own = sum(tree.nbytes(state) for state in round.changed.values())
-    reply = round.up
-    rows = sum(score.figures.n.size for score in evaluation.scores)
+    asked = len(last.round.asked)
+    own = sum(tree.nbytes(state) for state in last.round.changed.values())  # of all of them
     every = experiment.eval_every
-    evaluations = experiment.rounds // every + (experiment.rounds % every > 0) if every else 1
-    seen = clients * (1 - (1 - asked / clients) ** experiment.rounds)
-    rounds = experiment.rounds * asked
+    evaluations = rounds // every + (rounds % every > 0) if every else 1
+    seen = clients * (1 - (1 - asked / clients) ** rounds)
+    worked = first.seconds + (rounds - 1) * last.seconds
+    scores = clients * last.rows
     return Estimate(
-        seconds=rounds * trained * experiment.epochs + evaluations * clients * evaluated,
-        ram_bytes=int(working + 2 * asked * (own + reply) + clients * rows * 100),
-        # The state is written beside the old one before that is given up.
+        seconds=worked * experiment.epochs + evaluations * clients * last.evaluate_seconds,
+        ram_bytes=int(working + 2 * (own + last.round.up) + scores * 100),
+        # The state is written beside the old one before that is given up; what a round puts on the
+        # shelf is taken off at the latest when everybody has taken part again.
         disk_bytes=int(
-            2 * seen * own + 2 * tree.nbytes(server) + evaluations * clients * rows * ROW * 1.3
+            2 * seen * own / asked
+            + 2 * tree.nbytes(last.server)
+            + first.shelf
+            + last.shelf * min(rounds, _everybody(clients, asked))
+            + evaluations * scores * ROW * 1.3
         ),
-        wire_bytes=experiment.rounds * (round.down + asked * reply),
+        wire_bytes=first.wire + (rounds - 1) * last.wire,
     )
+
+
+def _everybody(clients: int, asked: int) -> float:
+    """Gives about how many rounds it takes until every client has taken part."""
+    return 1 if asked >= clients else (log(clients) + 1) / -log(1 - asked / clients)
 
 
 def refuse_what_cannot_fit(needed: Estimate, out: Path) -> None:
