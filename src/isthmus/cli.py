@@ -304,8 +304,12 @@ def list_(
 
     table = Table("name", "what it is", "options", box=None, header_style="bold", pad_edge=False)
     for entry in entries:
-        options = ", ".join(f"{key}={value}" for key, value in entry["options"].items())
-        table.add_row(entry["name"], entry["summary"], options)
+        options = ", ".join(
+            f"{key}={list(value) if isinstance(value, tuple) else value}"
+            for key, value in entry["options"].items()
+        )
+        told = f" Clients disclose their {entry['discloses']}." if entry.get("discloses") else ""
+        table.add_row(entry["name"], entry["summary"] + told, options)
     Console().print(table)
 
 

@@ -70,6 +70,11 @@ class Setting(NamedTuple):
     federation: Federation
     engine: Engine
     newcomers: Federation | None = None  # clients that are kept out of training
+    first: int = 0  # the number of the federation's first client; newcomers come after all others
+
+    def kind(self, i: int) -> int:
+        """Gives the kind of the federation's client i."""
+        return self.method.kind(self.first + i)
 
 
 class Score(NamedTuple):
@@ -87,6 +92,7 @@ class Evaluation(NamedTuple):
 
     scores: tuple[Score, ...]
     server: Figures | None
+    chosen: bool = False  # personal models were chosen along a path
 
     def __call__(self, model: str, split: str = "test") -> Score:
         """Finds the score of one kind of model on one split."""
@@ -190,7 +196,8 @@ class Clients:
         names += ["path"] if path else []
         choice = one_for_all(self.all, shared, each)
         measured = self.all.visits(everything, shared, each, choice)
-        return Evaluation(tuple(scores_of(names, splits, measured)), self._on_server(common))
+        scores = tuple(scores_of(names, splits, measured))
+        return Evaluation(scores, self._on_server(common), selects(setting))
 
     def visits(
         self,
@@ -249,6 +256,11 @@ def has_path(setting: Setting) -> bool:
     return type(setting.method).path is not Method.path
 
 
+def selects(setting: Setting) -> bool:
+    """Tells whether personal models are chosen along a path."""
+    return has_path(setting) and setting.method.selects
+
+
 def splits_of(setting: Setting) -> tuple[str, ...]:
     """Names the parts of the clients' data that models are scored on."""
     return ("validation", "test") if setting.federation.sizes(0)[1] else ("test",)
@@ -287,7 +299,7 @@ def one_for_all(everyone: Clients, shared: tuple[State, ...], each: Each) -> int
     """Finds the point of the path that all clients take, where the selection rule is such a one."""
     setting = everyone._round.setting
     method, selection = setting.method, setting.task.selection
-    if not has_path(setting) or selection not in ("common", "oracle-common"):
+    if not selects(setting) or selection not in ("common", "oracle-common"):
         return None
     splits = splits_of(setting)
     if selection == "common" and "validation" not in splits:

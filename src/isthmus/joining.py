@@ -57,7 +57,7 @@ def adapt(
         visit = setting._replace(task=task, federation=few, engine=Loop())
         joining = Joining(visit, progress)
         with one_thread():
-            evaluation = setting.method.evaluate(progress.server, joining)
+            evaluation = setting.method.welcome(progress.server, joining)
         result.append(Newcomers(count, evaluation.scores))
     return result
 
@@ -66,6 +66,7 @@ class Joining(Clients):
     """Stands in for the cohort of an evaluation: all clients of other data, as newcomers."""
 
     def __init__(self, setting: Setting, progress: Progress):
+        setting = setting._replace(first=setting.task.clients)
         round = Round(setting, progress.t, {}, shelf=Shelf(progress.shelf))
         Clients.__init__(self, range(len(setting.federation)), round)
 
@@ -84,10 +85,9 @@ class Joining(Clients):
         return Evaluation(tuple(scores_of(names, splits, measured)), None)
 
     def _requests(self, each: Each, span: range) -> Iterator[Request]:
-        method, task = self._round.setting.method, self._round.setting.task
+        setting = self._round.setting
         for k in span:
-            # The numbers below belong to the run's own clients.
-            own = method.own(task, task.clients + self.ids[k])
+            own = setting.method.own(setting.task, setting.first + self.ids[k])
             yield Request(self.ids[k], own, self._message(each, k))
 
 

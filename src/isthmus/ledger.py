@@ -1,6 +1,7 @@
 """The tables of a run, as text files that anything can read.
 
-    federation.csv    who has what: client, sizes of its parts, counts of its labels, its name
+    federation.csv    who has what: client, sizes of its parts, counts of its labels; its kind and
+                      its name, where there are any
     rounds.csv        what each round cost: clients, bytes, seconds
     clients.csv       what each model scored, for every client, after every evaluated round
     reliability.csv   how sure and how right models were, over all clients, in bins of confidence
@@ -14,7 +15,7 @@ when a run is resumed.
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,13 +61,19 @@ class Ledger:
     """Writes the tables of one run into its directory."""
 
     def __init__(
-        self, path: Path, experiment: str, federation: Federation, calibration: Calibration
+        self,
+        path: Path,
+        experiment: str,
+        federation: Federation,
+        calibration: Calibration,
+        kinds: Sequence[str] = (),
     ):
         self._path = path
         self._per_batch = calibration == "per-batch"
         self._head = "".join(f"# {line}".rstrip() + "\n" for line in experiment.splitlines())
-        columns = (*FEDERATION, "name") if federation.names else FEDERATION
-        self._begin("federation.csv", columns, _text(_describe(federation)))
+        columns = (*FEDERATION, *(["kind"] if kinds else []))
+        columns += ("name",) if federation.names else ()
+        self._begin("federation.csv", columns, _text(_describe(federation, kinds)))
         self._begin("rounds.csv", Cost._fields)
         self._begin("clients.csv", CLIENTS)
         self._begin("reliability.csv", RELIABILITY)
@@ -112,11 +119,12 @@ def _text(lines: Iterable[Iterable[Any]]) -> str:
     return file.getvalue()
 
 
-def _describe(federation: Federation) -> Iterable[tuple[Any, ...]]:
+def _describe(federation: Federation, kinds: Sequence[str]) -> Iterable[tuple[Any, ...]]:
     for i in range(len(federation)):
         labels = " ".join(str(count) for count in federation.label_counts(i))
         name = federation.name(i)
-        yield i, *federation.sizes(i), labels, *([] if name is None else [name])
+        names = [] if name is None else [name]
+        yield i, *federation.sizes(i), labels, *kinds[i : i + 1], *names
 
 
 def _scores(round: int, evaluation: Evaluation) -> Iterable[tuple[Any, ...]]:

@@ -5,9 +5,9 @@ ordinary code that calls client functions on a cohort; a client function takes t
 keeps at home and what arrives, and returns what it keeps and what leaves.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from isthmus.client import Client, Point
 from isthmus.task import Task
@@ -20,6 +20,8 @@ State = Any  # tensors in NamedTuples: see isthmus.tree
 
 class Method:
     """What a method's author writes, and the defaults of the rest."""
+
+    selects: ClassVar[bool] = True  # where there is a path, `personal` is chosen along it
 
     def init(self, task: Task) -> State:
         """Gives the server's state before the first round."""
@@ -61,6 +63,14 @@ class Method:
         """Gives the last layer's part [K, H] of stacked replies, where they hold such a part."""
         return None
 
+    def welcome(self, server: State, clients: "Clients") -> "Evaluation":
+        """Delivers to clients that took part in no round, and scores what each builds of it."""
+        return self.evaluate(server, clients)
+
+    def module(self, task: Task, kind: int, params: Tensor) -> nn.Module:
+        """Builds what a client of this kind deploys as a plain module."""
+        return task.model.load(params)
+
     def noise(self, task: Task) -> int:
         """Gives how many uniform random numbers each step wants in `batch.u`."""
         return 0
@@ -76,3 +86,14 @@ class Method:
     def kind(self, i: int) -> int:
         """Gives client i's kind: clients of one kind have states of one shape."""
         return 0
+
+    def others(self) -> tuple[str, ...]:
+        """Names the second network of each kind of client; empty if clients have only one."""
+        return ()
+
+    def discloses(self) -> str:
+        """Names what clients tell the server of their data, besides models and how many there are.
+
+        In a simulation nobody is asked; clients in the world must have agreed to it by name.
+        """
+        return ""

@@ -22,8 +22,8 @@ from isthmus.cohort import (
     Evaluation,
     Round,
     Setting,
-    has_path,
     one_for_all,
+    selects,
     splits_of,
 )
 from isthmus.data.federation import Federation
@@ -33,6 +33,7 @@ from isthmus.joining import SHOTS, Newcomers, adapt
 from isthmus.method import State
 from isthmus.metrics.score import Tally, figures, tally
 from isthmus.models.card import save
+from isthmus.parts import second
 from isthmus.rounds import reopen
 from isthmus.shelf import Shelf
 from isthmus.store import Progress, Store
@@ -44,17 +45,19 @@ class Personal:
     def __init__(self, setting: Setting, i: int, at: Tensor, w: Tensor):
         self.i = i
         self.at = at.tolist()  # its place on the method's path; empty where there is none
-        self.w = w  # [P]
+        self.w = w  # [P]; of two networks, as their method puts them together
         self._setting = setting
+        self._module = setting.method.module(setting.task, setting.kind(i), w)
 
     def __call__(self, x: Any) -> Tensor:
         """Gives logits [B, C]."""
         with torch.no_grad():
-            return self._setting.task.model.logits(self.w, torch.as_tensor(x))
+            logits: Tensor = self._module(torch.as_tensor(x))
+            return logits
 
     def module(self) -> nn.Module:
-        """Builds it as a plain module."""
-        return self._setting.task.model.load(self.w)
+        """Gives it as a plain module."""
+        return self._module
 
     def tally(self, split: str = "test") -> Tally:
         """Sums up how it does on a part of the client's own data, also bin by bin of confidence."""
@@ -113,10 +116,11 @@ def open(
     *,
     data: Federation | None = None,
     model: Callable[[], nn.Module] | None = None,
+    others: Sequence[Callable[[], nn.Module]] = (),
     data_root: Path | str = "data",
 ) -> Opened:
-    """Opens a run; own data and an own model are given as they were to `federate`."""
-    return Opened(*reopen(path, None, data, model, Path(data_root)))
+    """Opens a run; own data and own models are given as they were to `federate`."""
+    return Opened(*reopen(path, None, data, model, Path(data_root), others))
 
 
 class Takeout(Clients):
@@ -145,6 +149,7 @@ class Takeout(Clients):
 def export(opened: Opened, folder: Path, ids: Sequence[int] | None = None) -> Iterator[Path]:
     """Writes clients' personal models, each with a card; yields the cards' paths."""
     experiment, setting = opened.experiment, opened.setting
+    shape, names = setting.federation.shape, setting.method.others()
     for personal in opened.clients(ids):
         n, *_ = setting.federation.sizes(personal.i)
         splits = splits_of(setting)
@@ -153,12 +158,13 @@ def export(opened: Opened, folder: Path, ids: Sequence[int] | None = None) -> It
             "name": setting.federation.name(personal.i),
             "method": dict(experiment.method),
             "at": [round(number, 6) for number in personal.at],
-            "selection": experiment.selection if has_path(setting) else None,
-            "chosen_on_test_data": has_path(setting) and experiment.selection.startswith("oracle"),
+            "selection": experiment.selection if selects(setting) else None,
+            "chosen_on_test_data": selects(setting) and experiment.selection.startswith("oracle"),
             "top1": {split: personal.top1(split) for split in splits},
             "train_examples": n,
             "model": dict(experiment.model),
-            "shape": list(setting.federation.shape),
+            "beside": second(names[setting.kind(personal.i)], shape) if names else None,
+            "shape": list(shape),
             "classes": setting.federation.classes,
             "scale": setting.federation.arrays.scale,
             "labels": list(setting.federation.arrays.labels),

@@ -32,6 +32,8 @@ PARTS: dict[str, Mapping[str, Any]] = {
 }
 
 OWN = "own"  # what data, partition and model are called when they came from Python
+AUTO = "auto"  # a second network that suits the data
+LENET = 16  # pixels, the least that its two convolutions take
 
 
 class Option(NamedTuple):
@@ -75,7 +77,7 @@ def catalogue(part: str) -> list[dict[str, Any]]:
             "name": name,
             "summary": _summary(owner),
             "options": {option: default for option, (_, default) in options(part)[name].items()},
-            **(about().get(name, {}) if part == "method" else {}),
+            **(_known(name, owner) if isinstance(owner, Method) else {}),
         }
         for name, owner in PARTS[part].items()
     ]
@@ -84,11 +86,11 @@ def catalogue(part: str) -> list[dict[str, Any]]:
 @cache
 def about() -> dict[str, dict[str, str]]:
     """Says of each method what crosses the wire, what stays at home, what a newcomer has."""
-    text = (files("isthmus.methods") / "about.toml").read_text()
-    return {
-        name: {"discloses": "", "everybody": ""} | entry
-        for name, entry in tomllib.loads(text).items()
-    }
+    return tomllib.loads((files("isthmus.methods") / "about.toml").read_text())
+
+
+def _known(name: str, method: Method) -> dict[str, str]:
+    return {"everybody": "", **about().get(name, {}), "discloses": method.discloses()}
 
 
 def _summary(owner: Any) -> str:
@@ -104,6 +106,27 @@ def build(part: str, table: Table, *arguments: Any) -> Any:
     if inspect.isclass(owner) or inspect.isfunction(owner):
         return owner(*arguments, **chosen)
     return dataclasses.replace(owner, **chosen)
+
+
+def second(text: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Reads a second network, written as a name and options, for inputs of some shape.
+
+    `auto` is about a sixth of LeNet-5 for images, and of `mlp` for all else.
+
+    >>> second("mlp hidden=8", (16,)), second("auto", (16,))
+    ({'name': 'mlp', 'hidden': 8}, {'name': 'mlp', 'hidden': 11})
+    """
+    if text == AUTO:
+        image = len(shape) == 3 and min(shape[1:]) >= LENET
+        return second("lenet5_sixth" if image else "mlp hidden=11", shape)
+    name, *given = text.split() or [text]
+    try:
+        chosen = tomllib.loads("\n".join(given))
+    except tomllib.TOMLDecodeError:
+        raise IsthmusError(
+            f"{text!r} names no network; expected a model and options; for example 'mlp hidden=8'"
+        ) from None
+    return complete("model", {"name": name, **chosen})
 
 
 def complete(part: str, given: Table) -> dict[str, Any]:

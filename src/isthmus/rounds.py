@@ -2,7 +2,8 @@
 
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from isthmus.errors import IsthmusError
 from isthmus.experiment import Experiment
 from isthmus.joining import SHOTS, Newcomers, adapt
 from isthmus.ledger import Cost
+from isthmus.method import Method
 from isthmus.models.flat import Flat
 from isthmus.parts import OWN
 from isthmus.shelf import Shelf
@@ -57,7 +59,7 @@ class Run(NamedTuple):
         )
 
     def _choice(self) -> str:
-        if not any(score.model == "path" for score in self.evaluation.scores):
+        if not self.evaluation.chosen:
             return ""
         rule = self.experiment.selection
         return f"; path point by {rule}{', on TEST data' if rule.startswith('oracle') else ''}"
@@ -84,6 +86,7 @@ def federate(
     *,
     data: Federation | None = None,
     model: Callable[[], nn.Module] | None = None,
+    others: Sequence[Callable[[], nn.Module]] = (),
     data_root: Path | str = "data",
     out: Path | str | None = None,
     watch: Callable[[Done], bool | None] = lambda done: None,
@@ -95,10 +98,11 @@ def federate(
     >>> run.evaluation("shared").figures.top1.shape
     (20,)
 
+    `others` are second networks of one's own, in the order in which the method names them `own`;
     `out` is a directory that keeps the run; `watch` is called after every round, and ends the run
     there if it returns True.
     """
-    experiment, setting = prepare(experiment, data, model, Path(data_root))
+    experiment, setting = prepare(experiment, data, model, Path(data_root), others)
     store = Memory(setting) if out is None else Store.create(Path(out), setting, experiment.toml())
     return train(experiment, setting, store, watch)
 
@@ -109,6 +113,7 @@ def resume(
     rounds: int | None = None,
     data: Federation | None = None,
     model: Callable[[], nn.Module] | None = None,
+    others: Sequence[Callable[[], nn.Module]] = (),
     data_root: Path | str = "data",
     watch: Callable[[Done], bool | None] = lambda done: None,
 ) -> Run:
@@ -116,7 +121,7 @@ def resume(
 
     `rounds` makes a run longer, where its method does not depend on its length.
     """
-    experiment, setting, store = reopen(path, rounds, data, model, Path(data_root))
+    experiment, setting, store = reopen(path, rounds, data, model, Path(data_root), others)
     store.start(experiment.toml())
     return train(experiment, setting, store, watch)
 
@@ -127,6 +132,7 @@ def reopen(
     data: Federation | None,
     model: Callable[[], nn.Module] | None,
     data_root: Path,
+    others: Sequence[Callable[[], nn.Module]] = (),
 ) -> tuple[Experiment, Setting, Store]:
     """Opens a run to go on with it."""
     path = Path(path)
@@ -135,7 +141,7 @@ def reopen(
         before = Experiment(**tomllib.loads(experiment_of(vault, path)))
         given = {name: getattr(before, name) for name in Experiment.model_fields}
         experiment = Experiment(**given | {"rounds": before.rounds if rounds is None else rounds})
-        experiment, setting = prepare(experiment, data, model, data_root)
+        experiment, setting = prepare(experiment, data, model, data_root, others)
         _may_extend(setting, before.rounds, experiment.rounds, rounds_of(vault, path))
         store = Store(path, setting, vault)
         if experiment.rounds != before.rounds:
@@ -197,6 +203,7 @@ def prepare(
     data: Federation | None,
     model: Callable[[], nn.Module] | None,
     data_root: Path,
+    others: Sequence[Callable[[], nn.Module]] = (),
 ) -> tuple[Experiment, Setting]:
     """Builds all that stays the same during a run; own parts get their names in the experiment."""
     given: dict[str, Any] = {name: getattr(experiment, name) for name in Experiment.model_fields}
@@ -228,7 +235,8 @@ def prepare(
                 f"held_out={experiment.held_out} of {len(federation)} clients is none; expected at "
                 "least one; raise held_out"
             )
-    return experiment, assemble(experiment, federation, build)._replace(newcomers=later)
+    setting = assemble(experiment, federation, build, others)
+    return experiment, setting._replace(newcomers=later)
 
 
 def _same(wanted: str | None, given: str) -> None:
@@ -257,7 +265,10 @@ def _recounted(experiment: Experiment, federation: Federation) -> dict[str, Any]
 
 
 def assemble(
-    experiment: Experiment, federation: Federation, build: Callable[[], nn.Module]
+    experiment: Experiment,
+    federation: Federation,
+    build: Callable[[], nn.Module],
+    others: Sequence[Callable[[], nn.Module]] = (),
 ) -> Setting:
     """Puts method, task, data and engine together."""
     e = experiment
@@ -266,7 +277,9 @@ def assemble(
             f"clients_per_round={e.clients_per_round}, but {len(federation)} clients train; "
             "expected at most as many as there are; lower clients_per_round"
         )
+    method: Method = parts.build("method", e.method)
     network = Flat(build, e.head)
+    seconds = tuple(Flat(other) for other in _seconds(method, federation, others))
     task = Task(
         model=network,
         w0=network.fresh(streams.seed_of(e.seed, "start")),
@@ -283,15 +296,34 @@ def assemble(
         clients_per_round=e.clients_per_round,
         selection=e.selection,
         calibration=e.calibration,
+        others=seconds,
     )
-    _fits(network, task.w0, federation)
-    if e.engine == "stacked" and network.mixes_examples:
+    for each in (network, *seconds):
+        _fits(each, task.w0 if each is network else each.fresh(0), federation)
+    if e.engine == "stacked" and any(each.mixes_examples for each in (network, *seconds)):
         raise IsthmusError(
             "engine=stacked pads batches, and the model's batch normalisation would count the "
             "padding; expected a model that treats examples apart; set engine=loop"
         )
     engine: Engine = Stacked(e.block) if e.engine == "stacked" else Loop()
-    return Setting(parts.build("method", e.method), task, federation, engine)
+    return Setting(method, task, federation, engine)
+
+
+def _seconds(
+    method: Method, federation: Federation, given: Sequence[Callable[[], nn.Module]]
+) -> Iterator[Callable[[], nn.Module]]:
+    """Yields what builds the second network of each kind of client."""
+    shape, classes = federation.shape, federation.classes
+    names = method.others()
+    if names.count(OWN) != len(given):
+        raise IsthmusError(
+            f"the method names {names.count(OWN)} second networks {OWN}, and {len(given)} were "
+            f"given; expected as many; call federate(experiment, others=[...]) from Python"
+        )
+    mine = iter(given)
+    for name in names:
+        table = parts.second(name, shape)
+        yield next(mine) if name == OWN else partial(parts.build, "model", table, shape, classes)
 
 
 def _fits(network: Flat, w: torch.Tensor, federation: Federation) -> None:

@@ -97,8 +97,14 @@ class Store:
             self._vault.write(changes)
             with writing(self._path):
                 _replace(self._path / "experiment.toml", experiment)
-                task, federation = self._setting.task, self._setting.federation
-                self._ledger = Ledger(self._path, experiment, federation, task.calibration)
+                setting = self._setting
+                self._ledger = Ledger(
+                    self._path,
+                    experiment,
+                    setting.federation,
+                    setting.task.calibration,
+                    kinds_of(setting),
+                )
             for record in self._records():
                 self._add(record)
             self._summarise("running", {})
@@ -242,6 +248,15 @@ def experiment_of(vault: Vault, path: Path) -> str:
 def rounds_of(vault: Vault, path: Path) -> int:
     """Reads how many rounds of a run are done."""
     return int(_present(vault.read(b"progress"), path))
+
+
+def kinds_of(setting: Setting) -> list[str]:
+    """Names the kind of each client by its second network; empty if they are all of one."""
+    names = setting.method.others()
+    if len(names) < 2:
+        return []
+    told = [f"{name} #{k}" if names.count(name) > 1 else name for k, name in enumerate(names, 1)]
+    return [told[setting.kind(i)] for i in range(len(setting.federation))]
 
 
 def following(progress: Progress, step: Step) -> Progress:

@@ -31,6 +31,7 @@ class Task:
     clients_per_round: int  # K
     selection: Selection = "validation"
     calibration: Calibration = "split"
+    others: tuple[Flat, ...] = ()  # the second network of each kind of client
 
     @property
     def calibrated(self) -> int | None:

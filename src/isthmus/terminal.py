@@ -112,7 +112,7 @@ def figures(experiment: "Experiment", done: "Done") -> str:
     """Says in a few words what an evaluation found; a number chosen on test data is marked."""
     assert done.evaluation is not None
     scores = [score for score in done.evaluation.scores if score.split == "test"]
-    oracle = experiment.selection.startswith("oracle") and any(s.model == "path" for s in scores)
+    oracle = experiment.selection.startswith("oracle") and done.evaluation.chosen
     means = [
         f"{score.model}{'†' if oracle and score.model == 'personal' else ''} "
         f"{score.figures.top1.mean():.1%}"

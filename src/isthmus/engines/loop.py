@@ -50,7 +50,7 @@ def handle(setting: Setting, call: Call, request: Request) -> Client:
         own=request.own,
         gradient=gradient,
         choice=call.choice,
-        kind=method.kind(i),
+        kind=setting.kind(i),
     )
 
 

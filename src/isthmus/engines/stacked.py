@@ -46,8 +46,8 @@ class Stacked:
         """Yields (client, what the function returned)."""
         while members := list(islice(requests, self.block)):
             # Clients of another kind hold states of another shape, which cannot be stacked.
-            for kind in dict.fromkeys(setting.method.kind(member.i) for member in members):
-                alike = [member for member in members if setting.method.kind(member.i) == kind]
+            for kind in dict.fromkeys(setting.kind(member.i) for member in members):
+                alike = [member for member in members if setting.kind(member.i) == kind]
                 yield from self._together(setting, call, kind, alike)
 
     def _together(

@@ -4,7 +4,7 @@ Reading them needs torch, safetensors and the network's definition, and nothing 
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import nn
 from isthmus.errors import IsthmusError
 from isthmus.models import MODELS
 from isthmus.models.pretrained import without_file
+from isthmus.models.together import Together
 
 OWN = "own"
 
@@ -37,25 +38,25 @@ def save(module: nn.Module, card: Mapping[str, Any], folder: Path, name: str) ->
 def load(card: Path | str, build: Callable[[], nn.Module] | None = None) -> nn.Module:
     """Reads a model from its card and the file beside it; `build` makes a network of one's own.
 
-    Its inputs are those of the data divided by the card's `scale`.
+    Of two networks side by side it makes both: load(card, lambda: Together(first(), second())). The
+    model's inputs are those of the data divided by the card's `scale`.
     """
     path = Path(card)
     try:
         about = json.loads(path.read_text())
-        wanted = about["model"]
+        wanted = [about["model"], *([about["beside"]] if about.get("beside") else [])]
+        names = [each["name"] for each in wanted]
         tensors = safetensors.torch.load_file(path.with_suffix(".safetensors"))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise IsthmusError(
             f"{path} cannot be read ({error}); expected a model's card and its .safetensors; "
             "export it again"
         ) from None
-    if build is None and wanted["name"] == OWN:
+    if build is None and OWN in names:
         raise IsthmusError(
             f"{path} is of somebody's own network; expected what builds it; call load(card, build)"
         )
-    chosen = without_file({key: value for key, value in wanted.items() if key != "name"})
-    shape, classes = tuple(about["shape"]), about["classes"]
-    module = build() if build else MODELS[wanted["name"]](shape, classes, **chosen)
+    module = build() if build else _built(wanted, tuple(about["shape"]), about["classes"])
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
@@ -65,3 +66,13 @@ def load(card: Path | str, build: Callable[[], nn.Module] | None = None) -> nn.M
             "export it again"
         ) from None
     return module
+
+
+def _built(wanted: Sequence[Mapping[str, Any]], shape: tuple[int, ...], classes: int) -> nn.Module:
+    networks = [
+        MODELS[each["name"]](
+            shape, classes, **without_file({k: v for k, v in each.items() if k != "name"})
+        )
+        for each in wanted
+    ]
+    return Together(networks[0], networks[1]) if len(networks) > 1 else networks[0]
