@@ -70,6 +70,7 @@ def render(runs: Sequence[Run], title: str | None = None, baseline: str | None =
         ("reliability", "How sure, how right", run_sections.reliability(runs, rows, drawn)),
         ("gain", "Each client against training alone", client_sections.gain(runs, rows, drawn)),
         ("path", "Along the path from shared to own model", run_sections.path(runs, rows, drawn)),
+        ("branches", "Shared network, own network, sum", run_sections.branches(runs, rows, drawn)),
         ("worst", "The clients it serves worst", client_sections.worst(runs, rows)),
         ("holdings", "What the clients hold", client_sections.holdings(runs, drawn)),
         ("cost", "What it costs", run_sections.cost(runs, rows, drawn, target)),

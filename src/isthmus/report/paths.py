@@ -11,6 +11,7 @@ from isthmus.report.figures import ACCURACY, GRID, LOSS, View, colours, layout, 
 from isthmus.report.records import Along, Run
 from isthmus.report.tables import DAGGER
 
+BRANCHES = ("1 0", "1 1", "0 1")  # weights of a shared and an own network, whose logits are added
 LINES_AT_MOST = 60  # clients drawn one by one along the path; more become a band
 
 
@@ -39,17 +40,7 @@ def path(run: Run, runs: Sequence[Run]) -> go.Figure:
                 "mean over the same clients, own test parts<extra></extra>",
                 **shown,
             )
-        figure.add_scatter(
-            x=numbers(along.lam),
-            y=numbers(view.factor * np.mean(along.values, axis=0)),
-            mode="lines+markers",
-            line={"color": colour, "width": 3.5},
-            marker={"size": 7},
-            name="mean over clients",
-            hovertemplate="λ = %{x:.2~g}: <b>%{y:.4~g}" + view.unit + "</b><br>mean over "
-            f"{len(along.client)} clients, own test parts<extra></extra>",
-            **shown,
-        )
+        figure.add_scatter(**_mean(along, view, colour, "λ = %{x:.2~g}: "), **shown)
     chosen = _drawn(run, views[0]).chosen
     lam, counts = np.unique(chosen[~np.isnan(chosen)].round(6), return_counts=True)
     figure.add_bar(
@@ -81,6 +72,45 @@ def path(run: Run, runs: Sequence[Run]) -> go.Figure:
             "zeroline": False,
             "automargin": True,
         },
+    )
+    return figure
+
+
+def side_by_side(run: Run, metric: str) -> Along | None:
+    """Returns a metric of the shared network, of its sum with the own one, and of the own one.
+
+    They lie at 0, 1/2 and 1. Clients whose own network is not trained yet are left out.
+    """
+    values = np.stack([run.values(metric, "path", at=at) for at in BRANCHES], axis=1)
+    owner = ~np.isnan(values).any(axis=1)
+    if not owner.any():
+        return None
+    client = run.federation.client[owner]
+    return Along(client, np.array([0, 0.5, 1]), values[owner], np.full(len(client), np.nan))
+
+
+def branches(run: Run, runs: Sequence[Run]) -> go.Figure:
+    """Draws the accuracy and loss of two networks whose logits are added, and of their sum."""
+    views = (ACCURACY, LOSS)
+    figure = go.Figure(layout=layout(views))
+    colour = dict(zip((r.path for r in runs), colours(runs), strict=True))[run.path]
+    for view in views:
+        along = side_by_side(run, view.metric)
+        assert along is not None  # there is something to draw
+        shown = {"meta": {"view": view.metric}, "visible": view is views[0]}
+        if len(along.client) <= LINES_AT_MOST:
+            lines = _clients_lines(along, view, colour)
+            lines["hovertemplate"] = (
+                "client %{customdata}: %{y:.4~g}" + view.unit + "<extra></extra>"
+            )
+            figure.add_scatter(**lines, **shown)
+        else:
+            figure.add_scatter(**_band(along, view, colour), **shown)
+        figure.add_scatter(**_mean(along, view, colour), **shown)
+    figure.update_xaxes(
+        tickvals=[0, 0.5, 1],
+        ticktext=["shared<br>alone", "sum", "own<br>alone"],
+        range=[-0.06, 1.06],
     )
     return figure
 
@@ -155,6 +185,19 @@ def _drawn(run: Run, view: View) -> Along:
             f"{run.path} has no client with an own end yet; draw its path after a later evaluation"
         )
     return along
+
+
+def _mean(along: Along, view: View, colour: str, where: str = "") -> dict[str, Any]:
+    return {
+        "x": numbers(along.lam),
+        "y": numbers(view.factor * np.mean(along.values, axis=0)),
+        "mode": "lines+markers",
+        "line": {"color": colour, "width": 3.5},
+        "marker": {"size": 7},
+        "name": "mean over clients",
+        "hovertemplate": f"{where}<b>%{{y:.4~g}}{view.unit}</b><br>mean over "
+        f"{len(along.client)} clients, own test parts<extra></extra>",
+    }
 
 
 def _clients_lines(along: Along, view: View, colour: str) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class Federation(NamedTuple):
     validation: Integers  # [N]
     test: Integers  # [N]
     labels: Integers  # [N, C]
+    kind: Texts  # [N], or [0] where all are of one kind
 
 
 class Rounds(NamedTuple):
@@ -61,7 +62,8 @@ class Clients(NamedTuple):
     round: Integers
     client: Integers
     model: Texts
-    lam: Floats  # nan where the place on the path is not one number
+    at: Texts  # the place on the path as it was written
+    lam: Floats  # the same as a number, nan where it is not one number
     split: Texts
     n: Integers
     top1: Floats
@@ -142,8 +144,7 @@ class Run(NamedTuple):
     def selection(self) -> str | None:
         """Names the rule that chose the personal models, where there was a choice."""
         chosen = (self.clients.model == "personal") & ~np.isnan(self.clients.lam)
-        drawn = self.clients.model == "path"
-        if not (chosen.any() or drawn.any()):
+        if not chosen.any():
             return None
         return str(self.settings.get("selection", "validation"))
 
@@ -157,9 +158,15 @@ class Run(NamedTuple):
         """Tells whether ECE and MCE are means over mini-batches, as in the SuPerFed code."""
         return self.settings.get("calibration") == "per-batch"
 
-    def values(self, metric: str, model: str = "personal", split: str = "test") -> Floats:
-        """Returns a metric per client at the last evaluated round, nan where there is none."""
+    def values(
+        self, metric: str, model: str = "personal", split: str = "test", at: str | None = None
+    ) -> Floats:
+        """Returns a metric per client at the last evaluated round, nan where there is none.
+
+        `at` names a place on the path, as it was written.
+        """
         rows = self._rows(model, split) & (self.clients.round == self.last)
+        rows &= True if at is None else self.clients.at == at
         values = np.full(len(self.federation.client), np.nan)
         values[self._places(rows)] = getattr(self.clients, metric)[rows]
         return values
@@ -350,7 +357,7 @@ def _summary(path: Path) -> Mapping[str, Any]:
 
 
 def _federation(path: Path) -> Federation:
-    table = columns(path, Federation._fields)
+    table = columns(path, Federation._fields[:-1])
     counts = checked(path, table, "labels", lambda text: [int(count) for count in text.split()])
     if len({len(row) for row in counts}) > 1:
         raise IsthmusError(
@@ -364,7 +371,8 @@ def _federation(path: Path) -> Federation:
     }
     shape = (len(counts), len(counts[0]) if counts else 0)
     labels = np.asarray(counts, dtype=np.int64).reshape(shape)[order]
-    return Federation(**sizes, labels=frozen(labels))
+    kind = np.asarray(table["kind"], dtype=np.str_)[order] if "kind" in table else np.empty(0, "U")
+    return Federation(**sizes, labels=frozen(labels), kind=frozen(kind))
 
 
 def _rounds(path: Path) -> Rounds:
@@ -391,6 +399,7 @@ def _clients(path: Path, per_batch: bool) -> Clients:
         round=integers(path, table, "round"),
         client=integers(path, table, "client", _client),
         model=frozen(np.asarray(table["model"], dtype=np.str_)),
+        at=frozen(np.asarray(table["at"], dtype=np.str_)),
         lam=floats(path, table, "at", _lam),
         split=frozen(np.asarray(table["split"], dtype=np.str_)),
         n=integers(path, table, "n"),

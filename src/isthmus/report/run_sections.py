@@ -255,6 +255,46 @@ def path(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Fi
     )
 
 
+def branches(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]) -> str:
+    """Shows what two networks whose logits are added contribute to their sum."""
+    tones = figures.colours(runs)
+    panels, names, lines = "", [], []
+    for i, run in enumerate(runs):
+        along = paths.side_by_side(run, "top1")
+        if along is None:
+            continue
+        name = f"figure-branches-{i}"
+        drawn[name] = paths.branches(run, runs)
+        names.append(name)
+        shared, both, own = (f"{mean:.2f}" for mean in 100 * np.mean(along.values, axis=0))
+        count = len(along.client)
+        lines.append([rows[i].label, str(count), shared, both, own])
+        panels += (
+            f"<div class='card'><h3>{swatch(tones[i])}{escaped(rows[i].label)}</h3>"
+            f"<p>shared alone <strong>{shared} %</strong>, sum <strong>{both} %</strong>, own "
+            f"alone <strong>{own} %</strong>; {count} of {len(run.federation.client)} clients have "
+            f"trained an own one</p>{plot(name, 320, 'Accuracy or loss of each, and of the sum')}"
+            "</div>"
+        )
+    if not names:
+        return ""
+    paths.align([drawn[name] for name in names])
+    table = markup.table(
+        ["run", "clients", "shared alone", "sum", "own alone"],
+        lines,
+        "Mean top-1 accuracy, %, over the clients with a trained own network, on their test parts",
+    )
+    return (
+        "<p>These methods add the logits of a network that is shared with others and of a small "
+        "one that never leaves the client. Here each is measured alone too. They were trained to "
+        "be added: one that fails alone may still do its part.</p>"
+        f"<div class='controls'>{views(drawn[names[0]], names, 'branch-metric')}</div>"
+        f"<div class='panels'>{panels}</div><p class='caption'>On the clients' own test parts, at "
+        "the last evaluated round. Bold: mean over clients; a thin line per client, or a band from "
+        "the 10th to the 90th hundredth of many.</p>" + folded("The means as a table", table)
+    )
+
+
 def reliability(
     runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]
 ) -> str:

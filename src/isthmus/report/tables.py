@@ -1,6 +1,6 @@
 """The runs' last evaluated round in one table, for the terminal and for a paper."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +43,7 @@ class Row(NamedTuple):
     selection: str | None  # the rule that chose the personal models, where there was a choice
     chosen_on_test: bool
     per_batch: bool  # ECE and MCE are means over mini-batches
+    kinds: tuple[tuple[str, int, float], ...]  # of clients: name, how many, mean top-1
     top1: float | None
     deviation: float | None
     worst: float | None
@@ -111,6 +112,10 @@ def caption(rows: Sequence[Row]) -> str:
             "Harmed: clients strictly below the accuracy they reach training alone "
             "(local, same federation)."
         )
+    for row in rows:
+        if row.kinds:
+            split = ", ".join(f"{k} {percent(mean)} ({n} clients)" for k, n, mean in row.kinds)
+            sentences.append(f"Personal top-1 % of {row.label} by kind of client: {split}.")
     sentences.append(f"Cost: of all rounds up to that one. {MISSING}: not recorded.")
     rule = selection(rows)
     if rule:
@@ -261,6 +266,7 @@ def _row(run: Run, label: str, runs: Sequence[Run]) -> Row:
         selection=run.selection,
         chosen_on_test=run.chosen_on_test,
         per_batch=run.per_batch,
+        kinds=tuple(_by_kind(run)),
         top1=mean_or_none(top1),
         deviation=spread.deviation(top1) if top1.size else None,
         worst=spread.worst(top1) if top1.size else None,
@@ -276,6 +282,14 @@ def _row(run: Run, label: str, runs: Sequence[Run]) -> Row:
         up_bytes=run.spent("up_bytes"),
         seconds=run.spent("train_seconds") + run.spent("evaluate_seconds"),
     )
+
+
+def _by_kind(run: Run) -> Iterator[tuple[str, int, float]]:
+    values, kinds = run.values("top1"), run.federation.kind
+    for kind in np.unique(kinds):
+        own = values[(kinds == kind) & ~np.isnan(values)]
+        if own.size:
+            yield str(kind), own.size, float(own.mean())
 
 
 def _count_harmed(run: Run, runs: Sequence[Run]) -> int | None:
