@@ -31,6 +31,14 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, CLASSES))
 
 
+def fitting(method: str) -> str | dict[str, Any]:
+    """A method by name, with networks that take vectors where its own ones want images."""
+    if method != "fedsimsup-tcl":
+        return method
+    supervisors = ["mlp hidden=3", "twonn hidden=4", "mlp hidden=5"]
+    return {"name": method, "supervisors": supervisors, "supervisor_seed": 1}
+
+
 def setting(
     method: str | dict[str, Any],
     engine: Engine | None = None,
@@ -41,7 +49,7 @@ def setting(
     """Assembles a run of few rounds; `engine` replaces the experiment's."""
     data = data or federation()
     given: dict[str, Any] = {
-        "method": method,
+        "method": fitting(method) if isinstance(method, str) else method,
         "data": "own",
         "clients": len(data),
         "model": "own",

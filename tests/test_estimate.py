@@ -8,6 +8,7 @@ from isthmus.estimate import refuse_what_cannot_fit
 from isthmus.methods import METHODS
 from isthmus.rounds import prepare, train
 from isthmus.store import Memory
+from small import fitting
 
 SETTINGS: dict[str, Any] = {
     "data": {"name": "synthetic", "samples": 200},
@@ -23,7 +24,9 @@ SETTINGS: dict[str, Any] = {
 @pytest.mark.parametrize("method", list(METHODS))
 def test_traffic_is_foretold_exactly(method: str) -> None:
     """Every client of a round receives and sends as much as the one that was tried out."""
-    experiment, setting = prepare(Experiment(**SETTINGS, method=method), None, None, Path())
+    experiment, setting = prepare(
+        Experiment(**SETTINGS, method=fitting(method)), None, None, Path()
+    )
     needed = estimate.estimate(experiment, setting)
     run = train(experiment, setting, Memory(setting))
     assert needed is not None

@@ -20,7 +20,7 @@ from isthmus.joining import describe
 from isthmus.methods import METHODS
 from isthmus.models import card
 from isthmus.opened import export
-from small import begin, federation, network, setting
+from small import begin, federation, fitting, network, setting
 
 SETTINGS: dict[str, Any] = {
     "data": {"name": "synthetic", "samples": 160},
@@ -58,7 +58,7 @@ def test_an_opened_clients_model_scores_what_was_recorded(
     tmp_path: Path, method: str, selection: str
 ) -> None:
     """The same place on the path, the same accuracy to the last digit, on both parts."""
-    path = kept(tmp_path / "run", method=method, selection=selection)
+    path = kept(tmp_path / "run", method=fitting(method), selection=selection)
     rows = {
         (row["client"], row["split"]): row
         for row in recorded(path)
@@ -176,7 +176,7 @@ def test_damaged_exports_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", list(METHODS))
 def test_newcomers_join_a_finished_run_of_every_method(tmp_path: Path, method: str) -> None:
     """Each has a model, scored on its own parts, for few examples and for all."""
-    path = kept(tmp_path / "run", method=method)
+    path = kept(tmp_path / "run", method=fitting(method))
     before = content(path)
     rng = np.random.default_rng(1)
     x = rng.standard_normal((90, 16)).astype(np.float32)

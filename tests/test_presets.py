@@ -55,6 +55,17 @@ def test_a_data_set_s_preset_is_no_other_one_s() -> None:
     assert Experiment(preset="release", data="imagenet").data["size"] == 64
 
 
+@pytest.mark.parametrize("method", ["fedsimsup", "fedsimsup-tcl"])
+@pytest.mark.parametrize("preset", ["paper", "release"])
+def test_fedsimsups_training_settings_are_ours(preset: str, method: str) -> None:
+    """The paper's are lost and no code is known: ten of 100 clients, five passes after one, B = 50,
+    plain SGD with lr 0.01; a supervisor is heard from the start, as printed."""
+    e = Experiment(preset=preset, method=method, data="synthetic", clients=100)
+    assert (e.rounds, e.clients_per_round, e.epochs, e.batch_size) == (1000, 10, 5, 50)
+    assert (e.lr, e.lr_decay, e.momentum, e.weight_decay) == (0.01, 1.0, 0.0, 0.0)
+    assert (e.method["tau_s"], e.method["untrained"], e.head) == (1, "heard", "last")
+
+
 def test_what_is_said_wins_over_the_preset() -> None:
     e = Experiment(
         preset="release",

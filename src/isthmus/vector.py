@@ -47,3 +47,18 @@ def squared_cosine(a: Tensor, b: Tensor, offset: float = 0.0) -> Tensor:
     """
     product = a @ b + offset * a.numel() if offset else a @ b
     return product.square() / (a @ a * (b @ b)).clamp(min=1e-12)
+
+
+def cosines(a: Tensor, b: Tensor) -> Tensor:
+    """Gives the cosine between each row of a [A, C] and each row of b [B, C], 0 where one is 0.
+
+    Of whole numbers the products are exact, so no entry depends on which other rows there are.
+
+    >>> cosines(torch.tensor([[1, 0], [3, 3], [0, 0]]), torch.tensor([[0, 2], [5, 0]]))
+    tensor([[0.0000, 1.0000],
+            [0.7071, 0.7071],
+            [0.0000, 0.0000]], dtype=torch.float64)
+    """
+    a, b = a.double(), b.double()
+    squares = a.square().sum(1)[:, None] * b.square().sum(1)
+    return (a @ b.T) / squares.sqrt().clamp(min=1e-300)

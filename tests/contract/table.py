@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from isthmus.models.flat import Flat
+from small import CLASSES
 
 FLOAT = 4  # bytes
 
@@ -32,6 +33,7 @@ class Row(NamedTuple):
     limit: dict[str, Any] | None  # settings that make it ...; None: a test of its own shows it
     simpler: dict[str, Any] | None = None  # ... this method
     within: float = 0.0  # largest difference between the two, where they round differently
+    once: int = 0  # bytes that every client sends in the first round, whoever takes part
 
 
 ROWS = [
@@ -95,6 +97,32 @@ ROWS = [
         up=Wire(models=1, nbytes=FLOAT),
         limit={"method": {"name": "superfed-lm", "start": 1.0, "mu": 0.01}},
         simpler={"method": {"name": "fedprox", "mu": 0.02}},
+    ),
+    Row(
+        "fedsimsup",
+        {
+            "supervisors": ("auto",),
+            "tau_s": 1,
+            "c_beta": 40.0,
+            "gamma": 3 / 7,
+            "similarity": "labels",
+            "arrangement": "parallel",
+            "untrained": "silent",
+        },
+        down=Wire(models=1),
+        up=Wire(models=1),
+        limit={"method": {"name": "fedsimsup", "arrangement": "alone"}, "clients_per_round": 1},
+        simpler={"method": "fedavg", "clients_per_round": 1},
+        once=CLASSES * FLOAT,
+    ),
+    Row(
+        "fedsimsup-tcl",
+        {"supervisors": ("transformer", "cnn", "lenet5_sixth")},
+        down=Wire(models=1),
+        up=Wire(models=1),
+        limit={"method": {"name": "fedsimsup-tcl", "supervisors": ["auto"]}},
+        simpler={"method": "fedsimsup"},
+        once=CLASSES * FLOAT,
     ),
     Row(
         "scaffold",
