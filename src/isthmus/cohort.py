@@ -1,5 +1,6 @@
 """The cohort of a round, as the server's side of a method sees it."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -39,8 +40,8 @@ class Call(NamedTuple):
     function: ClientFunction
     shared: tuple[State, ...]  # what every client receives
     t: int
-    purpose: str  # names the random streams: "train" or "evaluate"
-    turn: int  # how many calls came before it in the same round
+    purpose: str  # names the random streams: "train", "evaluate", or as `map` was told
+    turn: int  # how many calls of this purpose came before it in the same round
     choice: int | None = None  # the point that all clients take, where there is one for all
 
 
@@ -80,7 +81,7 @@ class Setting(NamedTuple):
 class Score(NamedTuple):
     """How the models of one kind did on one part of every client's data."""
 
-    model: str  # "personal", "shared" or "path"
+    model: str  # "personal", "shared", and "path" or, where none of it is chosen, "simplex"
     split: str  # "validation" or "test"
     at: NDArray[np.float64]  # [N, D], or [N, L, D] for a path: where the model lies; D may be 0
     figures: Figures  # each [N], or [N, L] for a path
@@ -115,7 +116,7 @@ class Round:
     down: int = 0  # bytes
     up: int = 0
     head_variance: float | None = None  # of what the clients made of the last layer
-    turn: int = 0
+    turns: Counter[str] = field(default_factory=Counter)
     shelf: Shelf = field(default_factory=Shelf)
     notes: list[str] = field(default_factory=list)
 
@@ -135,6 +136,7 @@ class Clients:
         self.t = round.t
         self.task = round.setting.task
         self.total = self.task.clients  # N
+        self.rounds = self.task.rounds  # R
         self.shelf = round.shelf  # what the server keeps beside its state
         self._round = round
 
@@ -151,16 +153,19 @@ class Clients:
         """Tells the user of something, and the records too."""
         self._round.notes.append(text)
 
-    def map(self, f: ClientFunction, *shared: State, each: Each = None) -> tuple[Tensor, Any]:
+    def map(
+        self, f: ClientFunction, *shared: State, each: Each = None, purpose: str = "train"
+    ) -> tuple[Tensor, Any]:
         """Runs f(client, own, *shared) -> (own, reply) for every client of the cohort.
 
         Gives the ids of the clients that answered, [K], and their replies, stacked. `each` is one
         more message for every client: it has a leading axis as long as the cohort, or is a function
-        of a client's id, called when its turn comes.
+        of a client's id, called when its turn comes. A call of another purpose has random streams
+        of its own: what is trained besides goes as it would have gone without it.
         """
         round = self._round
-        call = Call(f, shared, self.t, "train", round.turn)
-        round.turn += 1
+        call = Call(f, shared, self.t, purpose, round.turns[purpose])
+        round.turns[purpose] += 1
         round.asked.update(self.ids)
         round.down += len(self.ids) * tree.nbytes(shared)
         replies = {}
@@ -193,7 +198,7 @@ class Clients:
             return tuple(measure(client, model, splits) for model in models)
 
         names = ["personal", *(["shared"] if common is not None else [])]
-        names += ["path"] if path else []
+        names += [method.points] if path else []
         choice = one_for_all(self.all, shared, each)
         measured = self.all.visits(everything, shared, each, choice)
         scores = tuple(scores_of(names, splits, measured))

@@ -87,8 +87,9 @@ class Joining(Clients):
     def _requests(self, each: Each, span: range) -> Iterator[Request]:
         setting = self._round.setting
         for k in span:
-            own = setting.method.own(setting.task, setting.first + self.ids[k])
-            yield Request(self.ids[k], own, self._message(each, k))
+            number = setting.first + self.ids[k]
+            message = (each(number),) if callable(each) else self._message(each, k)
+            yield Request(self.ids[k], setting.method.own(setting.task, number), message)
 
 
 def describe(found: Sequence[Newcomers]) -> str:

@@ -72,7 +72,7 @@ class Run(NamedTuple):
         means = [
             f"{score.model} {score.figures.top1.mean():.2%}"
             for score in scores
-            if score.split == "test" and score.model != "path"
+            if score.split == "test" and score.model in ("personal", "shared")
         ]
         return (
             f"<{name} after {t} rounds: mean top-1 over "

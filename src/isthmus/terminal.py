@@ -117,7 +117,7 @@ def figures(experiment: "Experiment", done: "Done") -> str:
         f"{score.model}{'†' if oracle and score.model == 'personal' else ''} "
         f"{score.figures.top1.mean():.1%}"
         for score in scores
-        if score.model != "path"
+        if score.model in ("personal", "shared")
     ]
     return ", ".join(means) + " (test, top-1)" + (" †chosen on test data" if oracle else "")
 

@@ -55,7 +55,7 @@ def test_defaults_are_the_papers(row: Row) -> None:
 
 @every_method
 def test_wire_equals_loop_to_the_bit(row: Row) -> None:
-    loop, wire = setting(row.name), setting(row.name, Wire())
+    loop, wire = setting(row.method), setting(row.method, Wire())
     ends = [played(loop, 3), played(wire, 3)]
     assert digest_of(ends[0]) == digest_of(ends[1])
     scores = [
@@ -72,7 +72,7 @@ def test_stacked_agrees_with_loop(row: Row) -> None:
     Blocks of three mix clients of 5 to 27 training examples: with batches of eight, one to four
     steps a pass, the last of them short.
     """
-    loop, stacked = setting(row.name), setting(row.name, Stacked(block=3))
+    loop, stacked = setting(row.method), setting(row.method, Stacked(block=3))
     middle = played(loop, 2)  # in phase II where there is one
     ends = [advance(made, middle, evaluate=True) for made in (loop, stacked)]
     assert distance(ends[0][0].server, ends[1][0].server) < 1e-5
@@ -90,7 +90,7 @@ def test_stacked_agrees_with_loop(row: Row) -> None:
 @every_method
 def test_padding_changes_nothing(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies in padded places, here the number 7, must not reach any result."""
-    made = setting(row.name, Stacked(block=6))
+    made = setting(row.method, Stacked(block=6))
     middle = played(made, 2)
     zeros = advance(made, middle, evaluate=True)
     import isthmus.engines.stacked as engine
@@ -111,7 +111,7 @@ def test_padding_changes_nothing(row: Row, monkeypatch: pytest.MonkeyPatch) -> N
 
 @every_method
 def test_the_order_of_clients_changes_nothing(row: Row) -> None:
-    made = setting(row.name)
+    made = setting(row.method)
     middle = played(made, 2)
     ends = [after(made, middle, ids) for ids in ([0, 2, 3, 5], [5, 3, 0, 2])]
     assert digest_of(ends[0]) == digest_of(ends[1])
@@ -125,20 +125,20 @@ def test_the_same_seed_gives_the_same_bits_on_any_number_of_threads(row: Row, en
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            digests.append(digest_of(played(setting(row.name, engine), 3)))
+            digests.append(digest_of(played(setting(row.method, engine), 3)))
     finally:
         torch.set_num_threads(before)
-    other = digest_of(played(setting(row.name, engine, seed=4), 3))
+    other = digest_of(played(setting(row.method, engine, seed=4), 3))
     assert digests[0] == digests[1] != other
 
 
 @every_method
 def test_resumed_equals_uninterrupted(row: Row) -> None:
     """Between two rounds, server, shelf and own states as bytes are all the rest depends on."""
-    made = setting(row.name)
+    made = setting(row.method)
     progress = begin(made)
     for _ in range(4):
-        progress = played(setting(row.name), 1, progress)  # a new process would build it anew
+        progress = played(setting(row.method), 1, progress)  # a new process would build it anew
         own = {i: through_bytes(state) for i, state in progress.own.items()}
         shelf = {name: through_bytes(tensor) for name, tensor in progress.shelf.items()}
         progress = Progress(progress.t, through_bytes(progress.server), own, shelf)
@@ -147,7 +147,7 @@ def test_resumed_equals_uninterrupted(row: Row) -> None:
 
 @every_method
 def test_inputs_are_not_written_to(row: Row) -> None:
-    made = setting(row.name)
+    made = setting(row.method)
     middle = played(made, 2)
     before = digest_of(middle)
     advance(made, middle, evaluate=True)
@@ -157,7 +157,7 @@ def test_inputs_are_not_written_to(row: Row) -> None:
 @every_method
 def test_a_round_uses_the_replies_that_came(row: Row) -> None:
     """A cohort of which some answers are lost equals the cohort of those that answered."""
-    made = setting(row.name)
+    made = setting(row.method)
     middle = played(made, 2)
 
     def losing(ids: list[int], lost: set[int]) -> Progress:
@@ -176,7 +176,7 @@ def test_a_round_uses_the_replies_that_came(row: Row) -> None:
 
 @every_method
 def test_if_nobody_answers_nothing_changes(row: Row) -> None:
-    made = setting(row.name, Flaky(lambda t, i: t == 2))
+    made = setting(row.method, Flaky(lambda t, i: t == 2))
     middle = played(made, 2)
     end, done = advance(made, middle, evaluate=False)
     assert done.cost.answered == 0
@@ -188,7 +188,7 @@ def test_if_nobody_answers_nothing_changes(row: Row) -> None:
 @every_method
 def test_what_one_client_owns_never_reaches_another(row: Row) -> None:
     """Client 2's own state is replaced and its reply lost: all else is the same to the bit."""
-    made = setting(row.name, Flaky(lambda t, i: i == 2))
+    made = setting(row.method, Flaky(lambda t, i: i == 2))
     middle = played(made, 2)
     strange = tree.map(lambda leaf: torch.ones_like(leaf), made.method.own(made.task, 2))
     ends = []
@@ -230,7 +230,7 @@ def test_the_limiting_case_is_the_simpler_method(row: Row) -> None:
 
 @every_method
 def test_bytes_are_those_of_the_specification(row: Row) -> None:
-    made = setting(row.name)
+    made = setting(row.method)
     _, done = advance(made, begin(made), evaluate=False)
     asked = len(SIZES) if row.name == "local" else 4
     assert done.cost.down_bytes == asked * row.down.total(made.task.model)
@@ -241,7 +241,7 @@ def test_bytes_are_those_of_the_specification(row: Row) -> None:
 @every_method
 def test_the_global_random_state_is_left_alone(row: Row) -> None:
     before = torch.get_rng_state()
-    made = setting(row.name)
+    made = setting(row.method)
     advance(made, played(made, 2), evaluate=True)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -249,7 +249,7 @@ def test_the_global_random_state_is_left_alone(row: Row) -> None:
 @every_method
 def test_a_newcomer_has_a_personal_model(row: Row) -> None:
     """It is built from the server's state and the newcomer's data, and changes neither."""
-    made = setting(row.name)
+    made = setting(row.method)
     end = played(made, 2)
     before = digest_of(end)
     (found,) = adapt(made, end, federation(sizes=(30, 18), seed=7), (None,))
@@ -262,7 +262,7 @@ def test_a_newcomer_has_a_personal_model(row: Row) -> None:
 @every_method
 def test_it_learns_a_separable_toy(row: Row) -> None:
     """Clouds of deviation 0.4 around centres some three apart: a fitted model errs on few."""
-    made = setting(row.name, rounds=12, epochs=4)
+    made = setting(row.method, rounds=12, epochs=4)
     end = played(made, 11)
     _, done = advance(made, end, evaluate=True)
     assert done.evaluation("personal").figures.top1.mean() > 0.9
@@ -273,7 +273,7 @@ def test_it_stores_nothing_but_its_settings(row: Row) -> None:
     method = METHODS[row.name]
     assert isinstance(method, Method)
     before = repr(method)
-    advance(setting(row.name), begin(setting(row.name)), evaluate=True)
+    advance(setting(row.method), begin(setting(row.method)), evaluate=True)
     assert repr(method) == before
     with pytest.raises(AttributeError):
         method.anything = 1  # type: ignore[attr-defined]
