@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 Share = Annotated[float, Field(ge=0, le=1)]
+Radius = Annotated[float, Field(gt=0, le=2)]  # in L1, within a simplex
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 BelowHalf = Annotated[float, Field(gt=0, lt=0.5)]

@@ -106,6 +106,24 @@ ROWS = [
         simpler={"method": {"name": "fedprox", "mu": 0.02}},
     ),
     Row(
+        "floco",
+        {"vertices": 7, "tau": 100, "rho": 0.1, "sampler": "uniform", "kappa_scale": "none"},
+        down=Wire(models=1, nbytes=2 * 24 * FLOAT),  # two vertices more, of 8 x 3 weights
+        up=Wire(models=1, nbytes=2 * 24 * FLOAT + FLOAT),
+        limit={"method": {"name": "floco", "vertices": 1, "tau": 1}},
+        simpler={"method": "fedavg"},
+        options={"vertices": 3, "tau": 1},
+    ),
+    Row(
+        "floco-plus",
+        {"vertices": 7, "tau": 100, "rho": 0.1, "lam": 1.0, "pull": "all", "sampler": "uniform"},
+        down=Wire(models=1, nbytes=2 * 24 * FLOAT),
+        up=Wire(models=1, nbytes=2 * 24 * FLOAT + FLOAT),
+        limit={"method": {"name": "floco-plus", "vertices": 3, "tau": 1}},
+        simpler={"method": {"name": "floco", "vertices": 3, "tau": 1}},
+        options={"vertices": 3, "tau": 1},
+    ),
+    Row(
         "fedsimsup",
         {
             "supervisors": ("auto",),

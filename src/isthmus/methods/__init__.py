@@ -13,6 +13,8 @@ from isthmus.methods.fedprox import FedProx
 from isthmus.methods.fedrep import FedRep
 from isthmus.methods.fedrod import FedRod
 from isthmus.methods.fedsimsup import FedSimSup
+from isthmus.methods.floco import Floco
+from isthmus.methods.flocoplus import FlocoPlus
 from isthmus.methods.lgfedavg import LgFedAvg
 from isthmus.methods.local import Local
 from isthmus.methods.perfedavg import PerFedAvg
@@ -28,6 +30,8 @@ METHODS: dict[str, Method] = {
     "fedprox-lu": FedProx(tune=1),
     "superfed-mm": SuPerFed(mix="model", nu=1.0),
     "superfed-lm": SuPerFed(mix="layer", nu=2.0),
+    "floco": Floco(),
+    "floco-plus": FlocoPlus(),
     "fedsimsup": FedSimSup(),
     "fedsimsup-tcl": FedSimSup(supervisors=("transformer", "cnn", "lenet5_sixth")),
     "scaffold": Scaffold(),
