@@ -50,7 +50,8 @@ class Floco(Method):
     sampler: Sampler = "uniform"  # how a region is drawn from
     kappa_scale: Scale = "none"  # what the scores are divided by before z is sought
 
-    chooses = False
+    selects = False
+    points = "simplex"
 
     def init(self, task: Task) -> Server:
         theta = simplex.start(task, self.vertices)

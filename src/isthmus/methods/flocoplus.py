@@ -60,7 +60,8 @@ class FlocoPlus(Method):
     sampler: Sampler = "uniform"  # how a region is drawn from
     kappa_scale: Scale = "none"  # what the scores are divided by before z is sought
 
-    chooses = False
+    selects = False
+    points = "simplex"
 
     def init(self, task: Task) -> Server:
         theta = simplex.start(task, self.vertices)

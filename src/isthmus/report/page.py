@@ -10,7 +10,15 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from isthmus.errors import IsthmusError
-from isthmus.report import client_sections, figures, markup, reach, run_sections, tables
+from isthmus.report import (
+    client_sections,
+    figures,
+    markup,
+    reach,
+    run_sections,
+    simplex,
+    tables,
+)
 from isthmus.report.records import Run
 
 # No request may leave the page, whatever a record smuggles into it.
@@ -71,6 +79,7 @@ def render(runs: Sequence[Run], title: str | None = None, baseline: str | None =
         ("gain", "Each client against training alone", client_sections.gain(runs, rows, drawn)),
         ("path", "Along the path from shared to own model", run_sections.path(runs, rows, drawn)),
         ("branches", "Shared network, own network, sum", run_sections.branches(runs, rows, drawn)),
+        ("simplex", "Where the clients are", simplex.section(runs, rows, drawn)),
         ("worst", "The clients it serves worst", client_sections.worst(runs, rows)),
         ("holdings", "What the clients hold", client_sections.holdings(runs, drawn)),
         ("cost", "What it costs", run_sections.cost(runs, rows, drawn, target)),

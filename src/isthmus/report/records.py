@@ -144,7 +144,7 @@ class Run(NamedTuple):
     def selection(self) -> str | None:
         """Names the rule that chose the personal models, where there was a choice."""
         chosen = (self.clients.model == "personal") & ~np.isnan(self.clients.lam)
-        if not chosen.any():
+        if not (chosen.any() and (self.clients.model == "path").any()):
             return None
         return str(self.settings.get("selection", "validation"))
 
