@@ -81,7 +81,7 @@ class Setting(NamedTuple):
 class Score(NamedTuple):
     """How the models of one kind did on one part of every client's data."""
 
-    model: str  # "personal", "shared", and "path" or, where none of it is chosen, "simplex"
+    model: str  # "personal", "shared", and what the method calls the points of its path
     split: str  # "validation" or "test"
     at: NDArray[np.float64]  # [N, D], or [N, L, D] for a path: where the model lies; D may be 0
     figures: Figures  # each [N], or [N, L] for a path
@@ -297,7 +297,7 @@ def scores_of(
         for s, split in enumerate(splits):
             columns = zip(*(block[m][1][s] for block in blocks), strict=True)
             found = Figures(*(np.concatenate(column) for column in columns))
-            yield Score(model, split, at, found, None if model == "path" else pooled(total[m][s]))
+            yield Score(model, split, at, found, None if at.ndim > 2 else pooled(total[m][s]))
 
 
 def one_for_all(everyone: Clients, shared: tuple[State, ...], each: Each) -> int | None:

@@ -22,7 +22,7 @@ class Method:
     """What a method's author writes, and the defaults of the rest."""
 
     selects: ClassVar[bool] = True  # where there is a path, `personal` is chosen along it
-    points: ClassVar[str] = "path"  # what the points of its path are called in the records
+    points: ClassVar[str] = "path"  # what the records call the points of its path
 
     def init(self, task: Task) -> State:
         """Gives the server's state before the first round."""

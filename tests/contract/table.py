@@ -148,6 +148,10 @@ ROWS = [
         limit={"method": {"name": "fedsimsup-tcl", "supervisors": ["auto"]}},
         simpler={"method": "fedsimsup"},
         once=CLASSES * FLOAT,
+        options={
+            "supervisors": ["mlp hidden=3", "twonn hidden=4", "mlp hidden=5"],
+            "supervisor_seed": 1,
+        },
     ),
     Row(
         "scaffold",

@@ -21,7 +21,7 @@ Weight decay and momentum act on wk and vk alike; SGD without them is what the p
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -61,6 +61,8 @@ class Apfl(Method):
 
     alpha: Share = 0.25  # the own model's share in the mixture, at the start
     adaptive: bool = False
+    selects: ClassVar[bool] = False  # the share is the client's own
+    points: ClassVar[str] = "line"
 
     def init(self, task: Task) -> Server:
         return Server(task.w0)
@@ -89,6 +91,10 @@ class Apfl(Method):
             g = client.gradient(lambda z: client.loss(z, client.examples), mixture)
             a = (a - client.lr * ((vk - wk) @ g)).clamp(0, 1)
         return Own(vk, a, torch.tensor(True)), Reply(wk, client.n)
+
+    def path(self, client: Client, own: Own, server: Server) -> Point:
+        a = torch.linspace(0, 1, 11)[:, None] * own.seen
+        return Point(a, a * own.v + (1 - a) * server.w)
 
     def personal(self, client: Client, own: Own, server: Server) -> Point:
         a = torch.where(own.seen, own.a, 0.0)

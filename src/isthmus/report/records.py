@@ -144,7 +144,8 @@ class Run(NamedTuple):
     def selection(self) -> str | None:
         """Names the rule that chose the personal models, where there was a choice."""
         chosen = (self.clients.model == "personal") & ~np.isnan(self.clients.lam)
-        if not (chosen.any() and (self.clients.model == "path").any()):
+        given = np.isin(self.clients.model, ("simplex", "line"))  # each client its place
+        if given.any() or not chosen.any():
             return None
         return str(self.settings.get("selection", "validation"))
 

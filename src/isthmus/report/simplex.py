@@ -7,6 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.report import markup, tables
+from isthmus.report.columns import Floats, Integers
 from isthmus.report.figures import (
     ACCURACY,
     GRID,
@@ -21,7 +22,7 @@ from isthmus.report.figures import (
     numbers,
 )
 from isthmus.report.markup import escaped, folded, plot, swatch, views
-from isthmus.report.records import Floats, Integers, Run
+from isthmus.report.records import Run
 
 OUTLINED_AT_MOST = 60  # clients whose regions are drawn
 DIRECTIONS = np.linspace(0, 2 * np.pi, 48, endpoint=False)  # in which a region is measured
