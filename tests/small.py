@@ -12,6 +12,7 @@ from isthmus.rounds import assemble
 from isthmus.store import Memory, Progress, Step, following
 
 FEATURES, CLASSES = 6, 3
+WIDTH = 8  # features that enter the head
 SIZES = (9, 40, 23, 31, 14, 20)  # unequal, so that batches and passes are ragged
 
 
@@ -28,7 +29,7 @@ def federation(sizes: tuple[int, ...] = SIZES, seed: int = 5, spread: float = 0.
 
 
 def network() -> nn.Module:
-    return nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, CLASSES))
+    return nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh(), nn.Linear(WIDTH, CLASSES))
 
 
 def fitting(method: str) -> str | dict[str, Any]:

@@ -137,6 +137,26 @@ def test_features_are_what_enters_the_head() -> None:
         found = flat.features(w, x)
         assert found.shape == (3, width)
         assert torch.equal(found, expected)
+        both = flat.features_and_logits(w, x)
+        assert torch.equal(both[0], found)
+        assert torch.equal(both[1], flat.logits(w, x))
+
+
+class Functional(nn.Module):
+    """Uses its last layer's weight without calling the layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(2, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.last.weight.T
+
+
+def test_a_head_that_is_not_called_has_no_features() -> None:
+    flat = Flat(Functional)
+    with pytest.raises(IsthmusError, match="the head 'last' of Functional is not called"):
+        flat.features(flat.fresh(seed=0), torch.zeros(1, 2))
 
 
 def test_a_fresh_vector_is_what_the_constructor_draws_from_that_seed() -> None:

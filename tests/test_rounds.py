@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from isthmus import Experiment, Federation, IsthmusError, federate
 from isthmus.rounds import due
-from small import CLASSES, FEATURES, advance, begin, federation, network, played, setting
+from small import CLASSES, FEATURES, WIDTH, advance, begin, federation, network, played, setting
 
 OWN = {"method": "fedavg", "data": "own", "rounds": 2, "epochs": 1, "clients_per_round": 2}
 
@@ -127,3 +127,16 @@ def test_a_run_describes_itself_in_a_line() -> None:
     assert run.digest in repr(run)
     plain = federate(Experiment(method="fedavg", rounds=1, epochs=1))
     assert "path point" not in repr(plain)
+
+
+def test_a_task_knows_how_many_features_enter_the_head() -> None:
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Linear(FEATURES, CLASSES)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ self.last.weight.T
+
+    assert setting("fedavg").task.features == WIDTH
+    assert setting("fedavg", build=Functional).task.features == 0

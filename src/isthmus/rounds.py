@@ -280,10 +280,12 @@ def assemble(
     method: Method = parts.build("method", e.method)
     network = Flat(build, e.head)
     seconds = tuple(Flat(other) for other in _seconds(method, federation, others))
+    w0 = network.fresh(streams.seed_of(e.seed, "start"))
     task = Task(
         model=network,
-        w0=network.fresh(streams.seed_of(e.seed, "start")),
+        w0=w0,
         classes=federation.classes,
+        features=_features(network, w0, federation),
         clients=len(federation),
         rounds=e.rounds,
         epochs=e.epochs,
@@ -298,8 +300,8 @@ def assemble(
         calibration=e.calibration,
         others=seconds,
     )
-    for each in (network, *seconds):
-        _fits(each, task.w0 if each is network else each.fresh(0), federation)
+    for second in seconds:
+        _features(second, second.fresh(0), federation)
     if e.engine == "stacked" and any(each.mixes_examples for each in (network, *seconds)):
         raise IsthmusError(
             "engine=stacked pads batches, and the model's batch normalisation would count the "
@@ -326,7 +328,8 @@ def _seconds(
         yield next(mine) if name == OWN else partial(parts.build, "model", table, shape, classes)
 
 
-def _fits(network: Flat, w: torch.Tensor, federation: Federation) -> None:
+def _features(network: Flat, w: torch.Tensor, federation: Federation) -> int:
+    """Counts the features that enter the head of a network, if it fits the data."""
     few = federation.part(0, "train").x[:2]  # batch normalisation refuses a single example
     expected = (len(few), federation.classes)
     try:
@@ -343,6 +346,11 @@ def _fits(network: Flat, w: torch.Tensor, federation: Federation) -> None:
             f"the model gives logits of shape {given} for {len(few)} examples; expected "
             f"{expected}; make its last layer {federation.classes} wide"
         )
+    try:
+        with torch.no_grad():
+            return network.features(w, few).shape[1]
+    except IsthmusError:  # it has none; only a method that asks for them need know
+        return 0
 
 
 def due(experiment: Experiment, t: int) -> bool:

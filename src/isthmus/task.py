@@ -18,7 +18,8 @@ class Task:
 
     model: Flat
     w0: Tensor  # [P]: the common start
-    classes: int
+    classes: int  # C
+    features: int  # D: how many enter the head; 0 if it is not called as a module
     clients: int  # N
     rounds: int  # R
     epochs: int  # E: passes over a client's data at each participation

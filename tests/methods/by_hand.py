@@ -15,6 +15,7 @@ from isthmus.client import Client, Examples, Steps
 from isthmus.engines.loop import gradient
 from isthmus.method import Method
 from isthmus.models.flat import Flat
+from isthmus.shelf import Shelf
 from isthmus.task import Task
 
 
@@ -25,12 +26,13 @@ class Cohort:
         self.method, self.task, self.clients = method, task, clients
         self.t, self.total, self.ids = clients[0].t, task.clients, list(range(len(clients)))
         self.own = [method.own(task, i) for i in self.ids]
+        self.shelf = Shelf()
 
-    def map(self, f: Any, *shared: Any) -> tuple[Tensor, Any]:
+    def map(self, f: Any, *shared: Any, each: Any = None) -> tuple[Tensor, Any]:
         replies = []
         for i, client in enumerate(self.clients):
             client._taken = 0
-            self.own[i], reply = f(client, self.own[i], *shared)
+            self.own[i], reply = f(client, self.own[i], *shared, *((each(i),) if each else ()))
             replies.append(reply)
         return torch.tensor(self.ids), tree.stack(replies)
 
@@ -69,6 +71,7 @@ def task(**changes: Any) -> Task:
         "model": Flat(lambda: nn.Linear(1, 2, bias=False, dtype=torch.float64)),
         "w0": vector(0.0, 0.0),
         "classes": 2,
+        "features": 1,
         "clients": 2,
         "rounds": 10,
         "epochs": 1,

@@ -88,14 +88,24 @@ class Flat:
 
     def features(self, w: Tensor, x: Tensor) -> Tensor:
         """Gives what enters the head, [B, D]."""
+        return self.features_and_logits(w, x)[0]
+
+    def features_and_logits(self, w: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Gives what enters the head, [B, D], and the logits, [B, C], of one evaluation."""
         seen: list[Tensor] = []
         module = self._module.get_submodule(self._head)
         hook = module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         try:
-            self.logits(w, x)
+            logits = self.logits(w, x)
         finally:
             hook.remove()
-        return seen[0].flatten(1)
+        if not seen:
+            raise IsthmusError(
+                f"the head {self._head!r} of {type(self._module).__name__} is not called as a "
+                "module, and this method looks at what enters it; expected a call; end the network "
+                "with a Linear layer"
+            )
+        return seen[0].flatten(1), logits
 
     def fresh(self, seed: int) -> Tensor:
         """Draws new parameters [P] as the module's constructor does, all from one stream."""
