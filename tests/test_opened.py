@@ -220,6 +220,15 @@ def test_a_newcomers_start_is_no_other_clients() -> None:
     assert not any(torch.equal(request.own.wl, other) for other in others)
 
 
+def test_a_newcomer_is_sent_what_is_meant_for_no_other_client() -> None:
+    """The run has clients 0 to 5; the first newcomer asks as number 6."""
+    made = setting("fedavg")
+    from isthmus.joining import Joining
+
+    (request,) = Joining(made, begin(made))._requests(torch.tensor, range(1))
+    assert [message.item() for message in request.each] == [6]
+
+
 class TestHeldOut:
     def test_clients_that_are_held_out_never_train(self, tmp_path: Path) -> None:
         path = kept(tmp_path / "run", method="superfed-mm", held_out=0.4, rounds=6)

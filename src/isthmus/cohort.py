@@ -160,8 +160,9 @@ class Clients:
 
         Gives the ids of the clients that answered, [K], and their replies, stacked. `each` is one
         more message for every client: it has a leading axis as long as the cohort, or is a function
-        of a client's id, called when its turn comes. A call of another purpose has random streams
-        of its own: what is trained besides goes as it would have gone without it.
+        of a client's id, called when its turn comes; a newcomer's id is N or more. A call of another
+        purpose has random streams of its own: what is trained besides goes as it would have gone
+        without it.
         """
         round = self._round
         call = Call(f, shared, self.t, purpose, round.turns[purpose])
@@ -223,13 +224,13 @@ class Clients:
 
     def _requests(self, each: Each, span: range) -> Iterator[Request]:
         for k in span:
-            message = self._message(each, k)
+            message = self._message(each, k, self.ids[k])
             yield Request(self.ids[k], self._round.own(self.ids[k]), message)
 
-    def _message(self, each: Each, k: int) -> tuple[State, ...]:
+    def _message(self, each: Each, k: int, i: int) -> tuple[State, ...]:
         if each is None:
             return ()
-        message = each(self.ids[k]) if callable(each) else tree.row(each, k)
+        message = each(i) if callable(each) else tree.row(each, k)
         self._round.down += tree.nbytes(message)
         return (message,)
 

@@ -87,8 +87,8 @@ class Joining(Clients):
     def _requests(self, each: Each, span: range) -> Iterator[Request]:
         setting = self._round.setting
         for k in span:
-            number = setting.first + self.ids[k]
-            message = (each(number),) if callable(each) else self._message(each, k)
+            number = setting.first + self.ids[k]  # those below belong to the run's own clients
+            message = self._message(each, k, number)
             yield Request(self.ids[k], setting.method.own(setting.task, number), message)
 
 
