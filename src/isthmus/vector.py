@@ -62,3 +62,22 @@ def cosines(a: Tensor, b: Tensor) -> Tensor:
     a, b = a.double(), b.double()
     squares = a.square().sum(1)[:, None] * b.square().sum(1)
     return (a @ b.T) / squares.sqrt().clamp(min=1e-300)
+
+
+def class_means(
+    z: Tensor, y: Tensor, classes: int, weight: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Averages rows z [B, D] by class y [B]: means [C, D], 0 for an empty class; and counts [C].
+
+    `weight` is 1 for rows that count, 0 for rows that do not, None if all do.
+
+    >>> class_means(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 2]), classes=3)
+    (tensor([[2.],
+            [0.],
+            [5.]]), tensor([2., 0., 1.]))
+    """
+    member = (y[:, None] == torch.arange(classes)).to(z.dtype)  # [B, C]
+    if weight is not None:
+        member = member * weight[:, None].to(z.dtype)
+    counts = member.sum(0)
+    return member.T @ z / counts.clamp(min=1)[:, None], counts
