@@ -5,9 +5,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from isthmus.models.flat import Flat
-from small import CLASSES
+from small import CLASSES, WIDTH
 
 FLOAT = 4  # bytes
+PROTOTYPES = FLOAT * CLASSES * (WIDTH + 1)  # and the examples behind each
 
 
 class Wire(NamedTuple):
@@ -247,5 +248,53 @@ ROWS = [
         down=Wire(models=1),
         up=Wire(models=1),
         limit=None,
+    ),
+    Row(
+        "fedproto",
+        {"lam": 1.0, "predict": "prototype"},
+        down=Wire(nbytes=PROTOTYPES),
+        up=Wire(nbytes=PROTOTYPES),
+        limit={
+            "method": {"name": "fedproto", "lam": 0.0, "predict": "classifier"},
+            "clients_per_round": 1,
+        },
+        simpler={
+            "method": {"name": "local", "budget": "participation"},
+            "clients_per_round": 1,
+        },
+    ),
+    Row(
+        "fedpac",
+        {"lam": 1.0, "head_lr": 0.1},
+        down=Wire(bodies=1, heads=1, nbytes=PROTOTYPES),
+        up=Wire(bodies=1, heads=1, nbytes=PROTOTYPES + FLOAT * (CLASSES * WIDTH + 1)),
+        limit={
+            "method": {"name": "fedpac", "lam": 0.0},
+            "clients_per_round": 1,
+            "lr_decay": 1.0,  # so that head_lr is the learning rate
+        },
+        simpler={
+            "method": {"name": "fedrep", "head_epochs": 1, "body_epochs": 2},
+            "clients_per_round": 1,
+            "lr_decay": 1.0,
+        },
+    ),
+    Row(
+        "pfedfda",
+        {"beta": "fitted", "ridge": "released"},
+        down=Wire(bodies=1, nbytes=FLOAT * WIDTH * (CLASSES + WIDTH)),
+        up=Wire(bodies=1, nbytes=FLOAT * WIDTH * (CLASSES + WIDTH) + FLOAT),
+        limit=None,
+    ),
+    Row(
+        "fedas",
+        {"align_epochs": 1, "align_lr": 0.01},
+        down=Wire(bodies=1),
+        up=Wire(models=1, nbytes=FLOAT),
+        limit={"method": {"name": "fedas", "align_epochs": 0}, "clients_per_round": 1},
+        simpler={
+            "method": {"name": "local", "budget": "participation"},
+            "clients_per_round": 1,
+        },
     ),
 ]

@@ -4,11 +4,14 @@ from isthmus.method import Method
 from isthmus.methods.apfl import Apfl
 from isthmus.methods.ditto import Ditto
 from isthmus.methods.fedala import FedAla
+from isthmus.methods.fedas import FedAs
 from isthmus.methods.fedavg import FedAvg
 from isthmus.methods.fedbabu import FedBabu
 from isthmus.methods.fedbn import FedBn
 from isthmus.methods.feddyn import FedDyn
+from isthmus.methods.fedpac import FedPac
 from isthmus.methods.fedper import FedPer
+from isthmus.methods.fedproto import FedProto
 from isthmus.methods.fedprox import FedProx
 from isthmus.methods.fedrep import FedRep
 from isthmus.methods.fedrod import FedRod
@@ -18,6 +21,7 @@ from isthmus.methods.flocoplus import FlocoPlus
 from isthmus.methods.lgfedavg import LgFedAvg
 from isthmus.methods.local import Local
 from isthmus.methods.perfedavg import PerFedAvg
+from isthmus.methods.pfedfda import PFedFda
 from isthmus.methods.pfedme import PFedMe
 from isthmus.methods.scaffold import Scaffold
 from isthmus.methods.superfed import SuPerFed
@@ -47,4 +51,8 @@ METHODS: dict[str, Method] = {
     "ditto": Ditto(),
     "fedala": FedAla(),
     "per-fedavg": PerFedAvg(),
+    "fedproto": FedProto(),
+    "fedpac": FedPac(),
+    "pfedfda": PFedFda(),
+    "fedas": FedAs(),
 }
