@@ -160,9 +160,9 @@ class Clients:
 
         Gives the ids of the clients that answered, [K], and their replies, stacked. `each` is one
         more message for every client: it has a leading axis as long as the cohort, or is a function
-        of a client's id, called when its turn comes; a newcomer's id is N or more. A call of another
-        purpose has random streams of its own: what is trained besides goes as it would have gone
-        without it.
+        of a client's id, called when its turn comes; a newcomer's id is N or more. A call of
+        another purpose has random streams of its own: what is trained besides goes as it would have
+        gone without it.
         """
         round = self._round
         call = Call(f, shared, self.t, purpose, round.turns[purpose])

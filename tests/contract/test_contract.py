@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from isthmus import Experiment, tree
-from isthmus.cohort import Clients, Evaluation, Round, Setting
+from isthmus.cohort import Clients, Round, Setting
 from isthmus.engines import Stacked
 from isthmus.joining import adapt
 from isthmus.method import Method
