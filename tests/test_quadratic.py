@@ -6,7 +6,8 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from isthmus.quadratic import least_on_simplex, onto_simplex
+from isthmus.quadratic import least_on_simplex
+from isthmus.vector import onto_simplex
 
 
 def matrices(count: int, size: int, seed: int) -> Tensor:

@@ -10,6 +10,7 @@ from torch.func import vmap
 
 from isthmus import simplex
 from isthmus.simplex import Region
+from isthmus.vector import onto_simplex
 from small import setting
 
 F64 = torch.float64
@@ -171,7 +172,7 @@ class TestProjection:
         random = torch.Generator().manual_seed(0)
         kappa = torch.randn(50, 1, 6, generator=random, dtype=F64)
         z = torch.tensor([1e-4, 0.3, 1.0], dtype=F64)
-        beta = simplex.project(kappa, z)
+        beta = onto_simplex(kappa, z)
         assert beta.shape == (50, 3, 6)
         assert beta.min() >= 0
         assert (beta.sum(-1) - z).abs().max() < 1e-12
@@ -182,7 +183,7 @@ class TestProjection:
 
     def test_a_point_of_the_simplex_stays(self) -> None:
         alpha = simplex.uniform(uniforms(20, 5)[:, :5])
-        again = simplex.project(alpha, torch.tensor(1.0, dtype=F64))
+        again = onto_simplex(alpha, torch.tensor(1.0, dtype=F64))
         assert (again - alpha).abs().max() < 1e-14
 
     def test_the_energy_of_three_points_by_hand(self) -> None:

@@ -166,7 +166,7 @@ def export(opened: Opened, folder: Path, ids: Sequence[int] | None = None) -> It
             "beside": second(names[setting.kind(personal.i)], shape) if names else None,
             "shape": list(shape),
             "classes": setting.federation.classes,
-            "scale": setting.federation.arrays.scale,
+            **{name: getattr(setting.federation.arrays, name) for name in ("scale", "mean", "std")},
             "labels": list(setting.federation.arrays.labels),
             "columns": [column._asdict() for column in setting.federation.arrays.columns],
             "rounds": opened.progress.t,

@@ -90,7 +90,8 @@ def about() -> dict[str, dict[str, str]]:
 
 
 def _known(name: str, method: Method) -> dict[str, str]:
-    return {"everybody": "", **about().get(name, {}), "discloses": method.discloses()}
+    known = {"everybody": "", "discloses": "", **about().get(name, {})}
+    return known | {"discloses": method.discloses() or known["discloses"]}
 
 
 def _summary(owner: Any) -> str:

@@ -3,18 +3,7 @@
 import torch
 from torch import Tensor
 
-
-def onto_simplex(rows: Tensor) -> Tensor:
-    """Moves every row [..., K] to the nearest point whose entries are shares: 0 or more, sum 1.
-
-    >>> onto_simplex(torch.tensor([0.5, 1.5, -1.0]))
-    tensor([0., 1., 0.])
-    """
-    ordered = rows.sort(-1, descending=True).values
-    excess = ordered.cumsum(-1) - 1
-    count = torch.arange(1, rows.shape[-1] + 1, dtype=rows.dtype)
-    positive = (ordered * count > excess).sum(-1, keepdim=True)  # entries that stay above 0
-    return (rows - excess.gather(-1, positive - 1) / positive).clamp(min=0)
+from isthmus.vector import onto_simplex
 
 
 def least_on_simplex(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from isthmus.task import Task
-from isthmus.vector import mean
+from isthmus.vector import mean, onto_simplex
 
 if TYPE_CHECKING:
     from isthmus.cohort import Clients
@@ -69,6 +69,11 @@ def average(simplices: Simplex, n: Tensor) -> Simplex:
     sizes = [body.shape[1], vertices[0].numel(), bias.shape[1]]
     first, middle, last = torch.split(mean(simplices.flat(), n), sizes)
     return Simplex(first, middle.view(vertices.shape[1:]), last)
+
+
+def either(seen: Tensor, first: Simplex, second: Simplex) -> Simplex:
+    """Gives the first simplex where `seen` holds, else the second."""
+    return Simplex(*(torch.where(seen, a, b) for a, b in zip(first, second, strict=True)))
 
 
 def lattice(vertices: int) -> Tensor:
@@ -213,20 +218,9 @@ class Projection(NamedTuple):
         return points(kappa.double(), self.z.double()).to(moves.dtype)
 
 
-def project(kappa: Tensor, z: Tensor) -> Tensor:
-    """Gives the nearest vectors with entries of at least 0 that sum to z.
-
-    >>> project(torch.tensor([0.5, 0.25, -1.0]), torch.tensor(1.0))
-    tensor([0.6250, 0.3750, 0.0000])
-    """
-    sums = kappa.sort(-1, descending=True)[0].cumsum(-1) - z[..., None]
-    count = torch.arange(1, kappa.shape[-1] + 1, device=kappa.device)
-    return (kappa - (sums / count).amax(-1, keepdim=True)).clamp(min=0)
-
-
 def points(kappa: Tensor, z: Tensor) -> Tensor:
     """Projects scores to the simplex of size z, and that to size 1."""
-    beta = project(kappa, z)
+    beta = onto_simplex(kappa, z)
     return beta / beta.sum(-1, keepdim=True)
 
 

@@ -81,3 +81,15 @@ def class_means(
         member = member * weight[:, None].to(z.dtype)
     counts = member.sum(0)
     return member.T @ z / counts.clamp(min=1)[:, None], counts
+
+
+def onto_simplex(rows: Tensor, total: Tensor | float = 1.0) -> Tensor:
+    """Moves rows [..., K] to the nearest ones with entries of at least 0 that sum to `total` [...].
+
+    >>> onto_simplex(torch.tensor([0.5, 0.25, -1.0]))
+    tensor([0.6250, 0.3750, 0.0000])
+    """
+    total = torch.as_tensor(total, dtype=rows.dtype)[..., None]
+    excess = rows.sort(-1, descending=True).values.cumsum(-1) - total
+    count = torch.arange(1, rows.shape[-1] + 1)
+    return (rows - (excess / count).amax(-1, keepdim=True)).clamp(min=0)

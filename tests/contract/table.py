@@ -297,4 +297,13 @@ ROWS = [
             "clients_per_round": 1,
         },
     ),
+    Row(
+        "pfedsim",
+        {"warmup": 0.5},
+        down=Wire(models=1),
+        up=Wire(models=1, nbytes=FLOAT),
+        limit={"method": {"name": "pfedsim", "warmup": 1.0}},
+        simpler={"method": "fedavg"},
+        options={"warmup": 0.25},
+    ),
 ]

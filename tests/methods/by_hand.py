@@ -26,7 +26,7 @@ class Cohort:
         self.method, self.task, self.clients = method, task, clients
         self.t, self.total, self.ids = clients[0].t, task.clients, list(range(len(clients)))
         self.own = [method.own(task, i) for i in self.ids]
-        self.shelf = Shelf()
+        self.rounds, self.shelf = task.rounds, Shelf()
 
     def map(self, f: Any, *shared: Any, each: Any = None) -> tuple[Tensor, Any]:
         replies = []
@@ -36,7 +36,7 @@ class Cohort:
             replies.append(reply)
         return torch.tensor(self.ids), tree.stack(replies)
 
-    def rounds(self, count: int, server: Any = None) -> Any:
+    def after(self, count: int, server: Any = None) -> Any:
         server = self.method.init(self.task) if server is None else server
         for _ in range(count):
             server = self.method.round(server, self)  # type: ignore[arg-type]

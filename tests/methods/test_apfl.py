@@ -18,7 +18,7 @@ def test_two_clients_worked_by_hand() -> None:
     """
     method, job = Apfl(), task(epochs=2)
     clients = Cohort(method, job, [client(method, job, 0, y=(label,)) for label in (0, 1)])
-    server = clients.rounds(1)
+    server = clients.after(1)
     p0, q0 = 1 / (1 + exp(-0.1)), 1 / (1 + exp(-0.08125))
     v0 = 0.0125 + 0.025 * (1 - q0)
     assert clients.own[0].v.tolist() == pytest.approx([v0, -v0])
@@ -39,7 +39,7 @@ def test_with_alpha_0_it_is_fedavg() -> None:
         job = task(epochs=3)
         here = [client(method, job, 0, y=labels) for labels in ((0,), (1, 1, 0))]  # type: ignore[arg-type]
         clients = Cohort(method, job, here)  # type: ignore[arg-type]
-        server = clients.rounds(3)
+        server = clients.after(3)
         ends.append(server.w.tolist())
         if isinstance(method, Apfl):
             assert clients.own[0].v.tolist() == [0, 0]

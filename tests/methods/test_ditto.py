@@ -14,7 +14,7 @@ def test_two_clients_worked_by_hand() -> None:
     """
     method, job = Ditto(lam=2.0, own_epochs=2), task()
     clients = Cohort(method, job, [client(method, job, 0, y=(label,)) for label in (0, 1)])
-    server = clients.rounds(1)
+    server = clients.after(1)
     assert server.w.tolist() == [0, 0]
     assert clients.own[0].v.tolist() == pytest.approx([0.08750208125, -0.08750208125], abs=1e-10)
     assert clients.own[1].v.tolist() == pytest.approx([-0.08750208125, 0.08750208125], abs=1e-10)

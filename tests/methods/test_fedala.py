@@ -23,7 +23,7 @@ def test_two_clients_worked_by_hand() -> None:
     assert reply.w.tolist() == pytest.approx([0.0519, -0.0519], abs=1e-6)
     assert torch.equal(new.v, reply.w)
     first = Cohort(method, job, [client(method, job, 0, y=(1,))])
-    assert first.rounds(1).w.tolist() == pytest.approx([-0.05, 0.05])
+    assert first.after(1).w.tolist() == pytest.approx([-0.05, 0.05])
     assert first.own[0].m.tolist() == [1, 1]
 
 

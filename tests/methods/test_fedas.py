@@ -23,7 +23,7 @@ def test_two_clients_worked_by_hand() -> None:
     method, job = FedAs(), task(model=chain(), w0=START)
     clients = Cohort(method, job, [client(method, job, 3, y=(label,)) for label in (0, 1)])
     clients.own[0] = Own(vector(2.0, 0.0, 0.0), torch.tensor(True))
-    server = clients.rounds(1)
+    server = clients.after(1)
     assert clients.own[0].w.tolist() == pytest.approx([1.02, 0.051, -0.051], abs=1e-15)
     assert clients.own[1].w.tolist() == pytest.approx([1.0, -0.05, 0.05], abs=1e-15)
     f = 2.091204 / (1 + exp(0.10404)) ** 2, 2.01 / (1 + exp(0.1)) ** 2

@@ -10,7 +10,7 @@ def test_two_clients_worked_by_hand() -> None:
     """One step of the body each: those of test_fedper, with the head as it was drawn."""
     method, job = FedBabu(tune=0), task(model=chain(), w0=START)
     clients = Cohort(method, job, [client(method, job, 0, y=(label,)) for label in (0, 1)])
-    server = clients.rounds(1)
+    server = clients.after(1)
     assert server.b.tolist() == pytest.approx([0.9768941421])
     assert server.h0.tolist() == [0.5, -0.5]
     assert method.common(server).tolist() == pytest.approx([0.9768941421, 0.5, -0.5])

@@ -33,7 +33,7 @@ def test_two_clients_worked_by_hand() -> None:
     """
     method, job = FedBn(), task(model=Flat(Scaled), w0=START)
     clients = Cohort(method, job, [client(method, job, 0, y=(label,)) for label in (0, 1)])
-    server = clients.rounds(1)
+    server = clients.after(1)
     assert [own.tolist() for own in clients.own] == [
         pytest.approx([1.0268941421]),
         pytest.approx([0.9268941421]),

@@ -17,7 +17,7 @@ def test_two_clients_worked_by_hand() -> None:
     """
     method, job = FedDyn(a=0.5), task()
     clients = Cohort(method, job, [client(method, job, 0, y=(label,)) for label in (0, 1)])
-    server = clients.rounds(1)
+    server = clients.after(1)
     assert clients.own[0].tolist() == pytest.approx([-0.025, 0.025])
     assert server.w.tolist() == server.h.tolist() == [0, 0]
     own, reply = method.local(client(method, job, 1), clients.own[0], Model(server.w))
@@ -28,7 +28,7 @@ def test_two_clients_worked_by_hand() -> None:
 def test_one_client_of_two_worked_by_hand() -> None:
     """Only A answers: h = -0.5 wA / 2 = (-0.0125, 0.0125), w = wA - h / 0.5 = (0.075, -0.075)."""
     method, job = FedDyn(a=0.5), task()
-    server = Cohort(method, job, [client(method, job, 0)]).rounds(1)
+    server = Cohort(method, job, [client(method, job, 0)]).after(1)
     assert server.h.tolist() == pytest.approx([-0.0125, 0.0125])
     assert server.w.tolist() == pytest.approx([0.075, -0.075])
 
@@ -42,7 +42,7 @@ def test_it_converges_where_fedavg_does_not() -> None:
             parabola(client(method, job, 0), a, b)  # type: ignore[arg-type]
             for a, b in ((1.0, 0.0), (3.0, 1.0))
         ]
-        ends[type(method)] = Cohort(method, job, here).rounds(100).w[0]
+        ends[type(method)] = Cohort(method, job, here).after(100).w[0]
     assert float(ends[FedAvg]) == pytest.approx(0.5987111, abs=1e-6)
     assert float(ends[FedDyn]) == pytest.approx(0.75, abs=1e-6)
 

@@ -33,7 +33,7 @@ def test_two_clients_worked_by_hand(t: int, pull: float) -> None:
     method, job = FedPac(), task(model=chain(), w0=START)
     a, b = client(method, job, t), client(method, job, t, x=((2.0,),), y=(1,))
     clients = Cohort(method, job, [a, b])
-    server = clients.rounds(1, state(0.0, 3.0, m=(0, 5)))
+    server = clients.after(1, state(0.0, 3.0, m=(0, 5)))
     bodies = 1 + 0.01 / (1 + exp(0.1)), 1 + 0.1 * (0.4 / (1 + exp(0.4)) - pull)
     assert server.shared.v.tolist() == pytest.approx([sum(bodies) / 2], abs=1e-12)
     assert server.shared.p[:, 0].tolist() == pytest.approx([bodies[0], 2 * bodies[1]], abs=1e-12)

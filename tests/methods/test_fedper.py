@@ -17,7 +17,7 @@ def test_two_clients_worked_by_hand() -> None:
     """
     method, job = FedPer(), task(model=chain(), w0=START)
     clients = Cohort(method, job, [client(method, job, 0, y=(label,)) for label in (0, 1)])
-    server = clients.rounds(1)
+    server = clients.after(1)
     assert server.b.tolist() == pytest.approx([0.9768941421])
     assert clients.own[0].tolist() == pytest.approx([0.5268941421, -0.5268941421])
     assert clients.own[1].tolist() == pytest.approx([0.4268941421, -0.4268941421])
@@ -32,7 +32,7 @@ def test_with_a_head_of_no_parameters_it_is_fedavg() -> None:
     for method in (FedPer(), FedAvg()):
         job = task(model=model, w0=START, epochs=3)
         here = [client(method, job, 0, y=labels) for labels in ((0,), (1, 1, 0))]  # type: ignore[arg-type]
-        ends.append(Cohort(method, job, here).rounds(3)[0].tolist())  # type: ignore[arg-type]
+        ends.append(Cohort(method, job, here).after(3)[0].tolist())  # type: ignore[arg-type]
     assert ends[0] == ends[1]
 
 

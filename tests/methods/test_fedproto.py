@@ -25,7 +25,7 @@ def test_two_clients_worked_by_hand() -> None:
     method, job = FedProto(), task(model=chain(), w0=START)
     a, b = client(method, job, 1), client(method, job, 1, x=((2.0,),), y=(1,))
     clients = Cohort(method, job, [a, b])
-    server = clients.rounds(1, prototypes(3.0, 0.0, m=(1, 0)))
+    server = clients.after(1, prototypes(3.0, 0.0, m=(1, 0)))
     assert clients.own[0].w.tolist() == pytest.approx([1.4, 0.05, -0.05], abs=1e-15)
     assert clients.own[1].w.tolist() == pytest.approx([1.0, -0.1, 0.1], abs=1e-15)
     assert server.p[:, 0].tolist() == pytest.approx([1.4, 2.0], abs=1e-15)

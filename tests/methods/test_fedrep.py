@@ -17,7 +17,7 @@ def test_two_clients_worked_by_hand() -> None:
     """
     method, job = FedRep(head_epochs=1, body_epochs=1), task(model=chain(), w0=START)
     clients = Cohort(method, job, [client(method, job, 0, y=(label,)) for label in (0, 1)])
-    server = clients.rounds(1)
+    server = clients.after(1)
     ends = []
     for h0, label in ((0.5268941421369995, 0), (0.4268941421369995, 1)):
         p0 = 1 / (1 + exp(-2 * h0))
@@ -29,7 +29,7 @@ def test_two_clients_worked_by_hand() -> None:
 def test_without_epochs_for_the_head_it_stays_where_it_was() -> None:
     method, job = FedRep(head_epochs=0, body_epochs=2), task(model=chain(), w0=START)
     clients = Cohort(method, job, [client(method, job, 0)])
-    server = clients.rounds(2)
+    server = clients.after(2)
     assert clients.own[0].tolist() == [0.5, -0.5]
     assert server.b.tolist() != [1.0]
 

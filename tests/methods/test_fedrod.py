@@ -28,7 +28,7 @@ def test_two_clients_worked_by_hand() -> None:
     assert own.tolist() == pytest.approx([p, -p])
     assert w == pytest.approx(-0.0007, abs=0.01)  # two of three against a prior of two of three
     mirror = [client(method, job, 0, y=labels) for labels in ((0, 0, 1), (1, 1, 0))]
-    server = Cohort(method, job, mirror).rounds(1)
+    server = Cohort(method, job, mirror).after(1)
     assert server.w.tolist() == pytest.approx([0, 0], abs=1e-15)
     deployed = method.personal(client(method, job, 0), own, server)
     assert deployed.tolist() == pytest.approx([p, -p])
@@ -40,7 +40,7 @@ def test_the_limiting_case_of_equal_counts_is_fedavg() -> None:
     ends = []
     for method in (FedRod(), FedAvg()):
         here = [client(method, job, 0, y=(0, 1)), client(method, job, 0, y=(1, 0, 0, 1))]  # type: ignore[arg-type]
-        ends.append(Cohort(method, job, here).rounds(3).w.tolist())  # type: ignore[arg-type]
+        ends.append(Cohort(method, job, here).after(3).w.tolist())  # type: ignore[arg-type]
     assert ends[0] == pytest.approx(ends[1], abs=1e-14)
 
 

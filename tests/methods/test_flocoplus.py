@@ -111,7 +111,7 @@ class TestStates:
         made = setting(options(tau=0), clients_per_round=2, rounds=1)
         end, done = advance(made, played(made, 0), evaluate=True)
         personal, shared = done.evaluation("personal"), end.server.theta
-        never = [i for i in range(6) if not end.own[i].seen]
+        never = [i for i in range(6) if i not in end.own]
         assert len(never) == 4
         for i in never:
             x, y = made.federation.part(i, "test")

@@ -14,7 +14,7 @@ def test_two_clients_worked_by_hand() -> None:
     """
     method, job = LgFedAvg(), task(model=chain(), w0=START)
     clients = Cohort(method, job, [client(method, job, 0, y=(label,)) for label in (0, 1)])
-    server = clients.rounds(1)
+    server = clients.after(1)
     assert [own.tolist() for own in clients.own] == [
         pytest.approx([1.0268941421]),
         pytest.approx([0.9268941421]),
@@ -28,8 +28,8 @@ def test_larger_clients_weigh_more() -> None:
     """A with three examples and B with one: the head is (3 hA + hB) / 4."""
     method, job = LgFedAvg(), task(model=chain(), w0=START)
     big, small = client(method, job, 0, y=(0, 0, 0)), client(method, job, 0, y=(1,))
-    ends = [Cohort(method, job, [one]).rounds(1).h for one in (big, small)]
-    both = Cohort(method, job, [big, small]).rounds(1).h
+    ends = [Cohort(method, job, [one]).after(1).h for one in (big, small)]
+    both = Cohort(method, job, [big, small]).after(1).h
     assert both.tolist() == pytest.approx(((3 * ends[0] + ends[1]) / 4).tolist())
 
 

@@ -20,7 +20,7 @@ def test_two_clients_worked_by_hand() -> None:
     _, reply = method.local(client(method, job, 0, y=(0, 0)), (), method.init(job))
     assert reply.w.tolist() == pytest.approx([0.0268941421, -0.0268941421])
     clients = [client(method, job, 0, y=(label, label)) for label in (0, 1)]
-    assert Cohort(method, job, clients).rounds(1).w.tolist() == pytest.approx([0, 0])
+    assert Cohort(method, job, clients).after(1).w.tolist() == pytest.approx([0, 0])
 
 
 def test_clients_count_alike_whatever_their_size() -> None:
@@ -29,7 +29,7 @@ def test_clients_count_alike_whatever_their_size() -> None:
     ends = [method.local(here, (), method.init(job))[1].w for here in (one, many)]
     for here in (one, many):
         here._taken = 0
-    both = Cohort(method, job, [one, many]).rounds(1).w
+    both = Cohort(method, job, [one, many]).after(1).w
     assert both.tolist() == pytest.approx(((ends[0] + ends[1]) / 2).tolist())
 
 

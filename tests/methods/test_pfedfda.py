@@ -71,7 +71,7 @@ def test_the_server_averages_bodies_means_and_covariances() -> None:
     x = ((1.0,), (2.0,), (3.0,), (-1.0,), (-2.0,), (-3.0,))
     few = client(PFedFda(), still, 0, x=((1.0,), (-1.0,)), y=(0, 1))
     many = client(method, still, 0, x=x, y=(0, 0, 0, 1, 1, 1))
-    after = Cohort(method, still, [few, many]).rounds(1, state(1.0, -1.0))
+    after = Cohort(method, still, [few, many]).after(1, state(1.0, -1.0))
     assert after.mu[:, 0].tolist() == pytest.approx([1.75, -1.75], abs=1e-12)
     assert after.cov.item() == pytest.approx(1.6001, abs=1e-12)
 

@@ -14,7 +14,7 @@ def test_two_clients_worked_by_hand() -> None:
     """
     method, job = PFedMe(lam=2.0, inner=2, inner_lr=0.1), task()
     clients = Cohort(method, job, [client(method, job, 0, y=(label,)) for label in (0, 1)])
-    server = clients.rounds(1)
+    server = clients.after(1)
     theta = [0.08750208125, -0.08750208125]
     assert clients.own[0].theta.tolist() == pytest.approx(theta, abs=1e-10)
     assert server.w.tolist() == pytest.approx([0, 0])
@@ -43,7 +43,7 @@ def test_the_limiting_case_without_a_pull_trains_every_client_alone() -> None:
     """With lam = 0 the shared model stays, and theta takes plain steps: two of them, by hand."""
     method, job = PFedMe(lam=0.0, inner=1, inner_lr=0.1), task(epochs=2)
     clients = Cohort(method, job, [client(method, job, 0)])
-    server = clients.rounds(1)
+    server = clients.after(1)
     assert server.w.tolist() == [0, 0]
     second = 0.05 + 0.1 * (1 - 0.52497918747894)
     assert clients.own[0].theta.tolist() == pytest.approx([second, -second])
@@ -53,7 +53,7 @@ def test_the_servers_step() -> None:
     """beta = 0.5 goes half the way to the clients' mean."""
     job = task()
     whole, half = (
-        Cohort(method, job, [client(method, job, 0)]).rounds(1).w
+        Cohort(method, job, [client(method, job, 0)]).after(1).w
         for method in (PFedMe(beta=1.0), PFedMe(beta=0.5))
     )
     assert half.tolist() == pytest.approx((whole / 2).tolist())

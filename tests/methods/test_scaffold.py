@@ -15,7 +15,7 @@ def test_two_clients_worked_by_hand() -> None:
     """
     method, job = Scaffold(), task()
     clients = Cohort(method, job, [client(method, job, 0, y=(label,)) for label in (0, 1)])
-    server = clients.rounds(1)
+    server = clients.after(1)
     assert clients.own[0].tolist() == pytest.approx([-0.5, 0.5])
     assert clients.own[1].tolist() == pytest.approx([0.5, -0.5])
     assert server.w.tolist() == server.c.tolist() == [0, 0]
@@ -40,7 +40,7 @@ def test_it_converges_where_fedavg_does_not() -> None:
             parabola(client(method, job, 0), a, b)  # type: ignore[arg-type]
             for a, b in ((1.0, 0.0), (3.0, 1.0))
         ]
-        ends[type(method)] = Cohort(method, job, here).rounds(60).w[0]
+        ends[type(method)] = Cohort(method, job, here).after(60).w[0]
     assert float(ends[FedAvg]) == pytest.approx(0.5987111, abs=1e-6)
     assert float(ends[Scaffold]) == pytest.approx(0.75, abs=1e-6)
 
@@ -49,7 +49,7 @@ def test_controls_of_absent_clients_stay_in_the_mean() -> None:
     """Of two clients one answers: c moves by half of what that client's control moved."""
     method, job = Scaffold(), task()
     alone = Cohort(method, job, [client(method, job, 0)])
-    server = alone.rounds(1, Server(vector(0, 0), vector(0, 0)))
+    server = alone.after(1, Server(vector(0, 0), vector(0, 0)))
     assert server.c.tolist() == pytest.approx([-0.25, 0.25])
     assert server.w.tolist() == pytest.approx([0.05, -0.05])
 
@@ -58,7 +58,7 @@ def test_the_experiments_momentum_is_not_used() -> None:
     ends = []
     for momentum in (0.0, 0.9):
         method, job = Scaffold(), task(epochs=5, momentum=momentum)
-        ends.append(Cohort(method, job, [client(method, job, 0)]).rounds(2).w.tolist())
+        ends.append(Cohort(method, job, [client(method, job, 0)]).after(2).w.tolist())
     assert ends[0] == ends[1]
 
 

@@ -23,6 +23,7 @@ from isthmus.methods.local import Local
 from isthmus.methods.perfedavg import PerFedAvg
 from isthmus.methods.pfedfda import PFedFda
 from isthmus.methods.pfedme import PFedMe
+from isthmus.methods.pfedsim import PFedSim
 from isthmus.methods.scaffold import Scaffold
 from isthmus.methods.superfed import SuPerFed
 
@@ -55,4 +56,5 @@ METHODS: dict[str, Method] = {
     "fedpac": FedPac(),
     "pfedfda": PFedFda(),
     "fedas": FedAs(),
+    "pfedsim": PFedSim(),
 }

@@ -27,10 +27,11 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
+from isthmus.errors import IsthmusError
 from isthmus.method import Method
 from isthmus.ranges import NonNegative
 from isthmus.task import Task
@@ -95,6 +96,15 @@ class FedProto(Method):
         slope = params[body.stop : -task.classes].view(task.classes, task.features)
         w = torch.cat([params[body], params.new_zeros(head.stop - head.start)])
         return client.model.features(w, x) @ slope.T + params[-task.classes :]
+
+    def module(self, task: Task, kind: int, params: Tensor) -> nn.Module:
+        if len(params) != task.model.size:
+            raise IsthmusError(
+                "fedproto deploys prototypes in the place of the head, which here is not one "
+                "linear layer with a bias; expected such a head; set head=last, another model, or "
+                "predict=classifier"
+            )
+        return task.model.load(params)
 
     def join(self, client: Client, server: Prototypes) -> Own:
         return self.local(client, client.own, server)[0]

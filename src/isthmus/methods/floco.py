@@ -34,7 +34,7 @@ from torch import Tensor
 from isthmus import simplex
 from isthmus.client import Client, Point
 from isthmus.cohort import Clients, Evaluation
-from isthmus.method import Method
+from isthmus.method import Method, State
 from isthmus.ranges import NonNegativeInt, PositiveInt, Radius
 from isthmus.simplex import Places, Projection, Region, Reply, Sampler, Scale, Server, Simplex
 from isthmus.task import Task
@@ -105,6 +105,9 @@ class Floco(Method):
             return guide
         _, d = self.moves(client, (), theta)
         return Region(guide(d), d.new_tensor(self.rho))
+
+    def head(self, task: Task, reply: State) -> Tensor | None:
+        return reply.theta.vertices.mean(1) if isinstance(reply, Reply) else None
 
     def common(self, server: Server) -> Tensor:
         return server.theta.at(server.theta.centre())

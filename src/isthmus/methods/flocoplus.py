@@ -28,10 +28,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from isthmus import simplex, tree
+from isthmus import simplex
 from isthmus.client import Client, Point
 from isthmus.cohort import Clients, Evaluation
-from isthmus.method import Method
+from isthmus.method import Method, State
 from isthmus.ranges import NonNegative, NonNegativeInt, PositiveInt, Radius
 from isthmus.simplex import Places, Projection, Region, Reply, Sampler, Scale, Server, Simplex
 from isthmus.task import Task
@@ -111,9 +111,9 @@ class FlocoPlus(Method):
         draw = simplex.sampler(self.sampler, self.vertices, region)
         return Own(client.descend(p, at=Simplex.at, draw=draw, penalty=near), torch.tensor(True))
 
-    def moves(self, client: Client, own: Own, theta: Simplex) -> tuple[Own, Tensor]:
+    def moves(self, client: Client, own: Own, theta: Simplex) -> tuple[tuple[()], Tensor]:
         draw = simplex.sampler(self.sampler, self.vertices)
-        return own, client.descend(theta, at=Simplex.at, draw=draw).moves(theta)
+        return (), client.descend(theta, at=Simplex.at, draw=draw).moves(theta)
 
     def evaluate(self, server: Server, clients: Clients) -> Evaluation:
         guide = partial(server.places.guide, rho=self.rho, projection=simplex.kept(clients.shelf))
@@ -121,20 +121,20 @@ class FlocoPlus(Method):
 
     def personal(self, client: Client, own: Own | Newcomer, theta: Simplex, guide: Region) -> Point:
         own, (alpha, _) = (own, guide) if isinstance(own, Own) else own
-        return Point(alpha, self.deployed(own, theta).at(alpha))
-
-    def deployed(self, own: Own, theta: Simplex) -> Simplex:
-        return tree.map(partial(torch.where, own.seen), own.p, theta)
+        return Point(alpha, simplex.either(own.seen, own.p, theta).at(alpha))
 
     def path(self, client: Client, own: Own, theta: Simplex, guide: Region) -> Point:
         grid = simplex.lattice(self.vertices).to(theta.vertices)
-        return Point(grid, self.deployed(own, theta).at(grid))
+        return Point(grid, simplex.either(own.seen, own.p, theta).at(grid))
 
     def join(self, client: Client, theta: Simplex, guide: Region | Projection) -> Newcomer:
         if isinstance(guide, Projection):
             _, d = self.moves(client, client.own, theta)
             guide = Region(guide(d), d.new_tensor(self.rho))
         return self.private(client, theta, theta, guide), guide
+
+    def head(self, task: Task, reply: State) -> Tensor | None:
+        return reply.theta.vertices.mean(1) if isinstance(reply, Reply) else None
 
     def common(self, server: Server) -> Tensor:
         return server.theta.at(server.theta.centre())
