@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from torch import nn
 
 import small
 from commands import Isthmus
@@ -353,6 +354,22 @@ def test_other_data_are_refused(tmp_path: Path) -> None:
         resume(path)
     assert done_rounds(path) == 1
     assert resume(path, data=ours, model=small.network).digest == begin().digest
+
+
+def test_another_start_is_refused(tmp_path: Path) -> None:
+    """A network that draws otherwise, or whose file of weights was exchanged, is another one."""
+    data, path = small.federation(), tmp_path / "run"
+    settings = {"method": "fedavg", "rounds": 3, "clients_per_round": 2, "epochs": 1}
+    federate(Experiment(**settings), data=data, model=small.network, out=path, watch=after(1))
+
+    def other() -> nn.Module:
+        network = small.network()
+        nn.init.zeros_(next(network.parameters()))
+        return network
+
+    with pytest.raises(IsthmusError, match="expected the same parameters"):
+        resume(path, data=data, model=other)
+    assert done_rounds(path) == 1
 
 
 def test_other_data_of_the_same_name_are_refused(

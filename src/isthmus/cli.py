@@ -148,6 +148,8 @@ def resume(
 
     `isthmus resume first --rounds 80` makes a run of 40 rounds longer, if its method allows it.
     """
+    from isthmus import terminal
+    from isthmus.estimate import estimate
     from isthmus.experiment import Experiment, assign
     from isthmus.rounds import reopen
 
@@ -157,6 +159,9 @@ def resume(
     for note in store.notes:
         print(f"note: {note}", file=sys.stderr)
     print(f"{run}: {done} of {experiment.rounds} rounds are done", file=sys.stderr)
+    needed = estimate(experiment, setting) if done < experiment.rounds else None
+    if needed is not None:
+        terminal.foretell(experiment, needed, done)
     store.start(experiment.toml())
     _ended(_go_on(experiment, setting, store, run), run)
 

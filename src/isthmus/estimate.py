@@ -108,14 +108,20 @@ def _tried(setting: Setting, t: int, before: Trial | None) -> Trial:
 def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
     """Tries one client out and counts up; None if it diverges: the run itself will say when."""
     clients, rounds = setting.task.clients, experiment.rounds
+    turns = [t for t in setting.method.schedule(rounds) if 0 < t < rounds - 1]
     # What comes and goes within a step: parameters, gradients, momenta, and what they pass through.
     working = VECTORS * setting.task.w0.nbytes
     _fits("of memory", working, free_memory())
     few = setting._replace(task=replace(setting.task, epochs=1))
     try:
-        # In the first round much is done for the first time, and some things are done only then.
-        first = _tried(few, 0, None)
-        last = _tried(few, rounds - 1, first)
+        # In the first round, and where the method changes, some things are done that are not done
+        # in others.
+        last = _tried(few, 0, None)
+        seldom = [last]
+        for t in turns:
+            last = _tried(few, t, last)
+            seldom.append(last)
+        last = _tried(few, rounds - 1, last)
     except DivergenceError:
         return None
     asked = len(last.round.asked)
@@ -123,7 +129,8 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
     every = experiment.eval_every
     evaluations = rounds // every + (rounds % every > 0) if every else 1
     seen = clients * (1 - (1 - asked / clients) ** rounds)
-    worked = first.seconds + (rounds - 1) * last.seconds
+    others = rounds - len(seldom)
+    worked = sum(trial.seconds for trial in seldom) + others * last.seconds
     scores = clients * last.rows
     return Estimate(
         seconds=worked * experiment.epochs + evaluations * clients * last.evaluate_seconds,
@@ -133,11 +140,11 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
         disk_bytes=int(
             2 * seen * own / asked
             + 2 * tree.nbytes(last.server)
-            + first.shelf
+            + sum(trial.shelf for trial in seldom)
             + last.shelf * min(rounds, _everybody(clients, asked))
             + evaluations * scores * ROW * 1.3
         ),
-        wire_bytes=first.wire + (rounds - 1) * last.wire,
+        wire_bytes=sum(trial.wire for trial in seldom) + others * last.wire,
     )
 
 

@@ -81,12 +81,13 @@ class Store:
         self._federation = setting.federation.digest()
         self._seconds = 0.0
         self._ledger: Ledger | None = None
-        self.notes = list(_differences(vault.read(b"run"), self._federation))
+        self._start = tree.digest([setting.task.w0])
+        self.notes = list(_differences(vault.read(b"run"), self._federation, self._start))
 
     def start(self, experiment: str) -> None:
         """Begins to write: a new run from nothing, one that is there from where it was."""
         versions = {"isthmus": version("isthmus"), "torch": version("torch")}
-        about = {"federation": self._federation, **versions}
+        about = {"federation": self._federation, "start": self._start, **versions}
         about |= json.loads(self._vault.read(b"run") or b"{}")  # the versions that began it stay
         about["experiment"] = experiment
         changes = {b"run": json.dumps(about).encode()}
@@ -294,8 +295,8 @@ def _present(value: bytes | None, path: Path) -> bytes:
     return value
 
 
-def _differences(about: bytes | None, federation: str) -> Iterator[str]:
-    """Says what is not as it was when the run began; other data are an error."""
+def _differences(about: bytes | None, federation: str, start: str) -> Iterator[str]:
+    """Says what is not as it was when the run began; other data or weights are an error."""
     if about is None:
         return
     was = json.loads(about)
@@ -303,6 +304,12 @@ def _differences(about: bytes | None, federation: str) -> Iterator[str]:
         raise IsthmusError(
             f"the data have digest {federation}; the run was made with {was['federation']}; "
             "expected the same data; name their folder with --data-root"
+        )
+    same_torch = was["torch"] == version("torch")  # another one may draw other numbers
+    if same_torch and was.get("start", start) != start:
+        raise IsthmusError(
+            f"the model starts from {start}; the run's started from {was['start']}; expected the "
+            "same parameters; give the same model, and the same file of weights"
         )
     for name in ("isthmus", "torch"):
         if was[name] != version(name):

@@ -94,15 +94,17 @@ def arriving() -> Iterator[Callable[[str, int, int], None]]:
         yield show
 
 
-def foretell(experiment: "Experiment", needed: "Estimate") -> None:
-    """Says what a run will need."""
-    minutes, seconds = divmod(round(needed.seconds), 60)
+def foretell(experiment: "Experiment", needed: "Estimate", done: int = 0) -> None:
+    """Says what a run, or what is left of it, will need."""
+    left = experiment.rounds - done
+    share = left / experiment.rounds
+    minutes, seconds = divmod(round(needed.seconds * share), 60)
     hours, minutes = divmod(minutes, 60)
     lasts = f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
     print(
-        f"{experiment.method['name']}: {experiment.rounds} rounds; estimate: {lasts}, "
+        f"{experiment.method['name']}: {left} rounds{' more' if done else ''}; estimate: {lasts}, "
         f"{needed.ram_bytes / 1e6:,.0f} MB of memory, {needed.disk_bytes / 1e6:,.0f} MB on disk, "
-        f"{needed.wire_bytes / 1e6:,.0f} MB between clients and server",
+        f"{needed.wire_bytes * share / 1e6:,.0f} MB between clients and server",
         file=sys.stderr,
         flush=True,
     )
