@@ -30,7 +30,14 @@ app.add_typer(data_cli.app, name="data")
 
 UsageError: Any = typer.BadParameter.__base__  # click's own, or the one that typer brings
 
-DEMO = ("local", "fedavg", "fedavg-lu", "superfed-mm", "superfed-lm")
+DEMO: dict[str, dict[str, Any]] = {
+    "local": {},
+    "fedavg": {},
+    "superfed-mm": {},
+    "superfed-lm": {},
+    "floco": {"vertices": 5, "tau": 20},
+    "fedsimsup": {},
+}
 DEMO_SETTINGS = {
     "data": "digits",
     "partition": {"name": "pathological", "shards": 2},
@@ -66,10 +73,11 @@ def demo(
     ] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Another seed, another division of the digits.")] = 11,
 ) -> None:
-    """Trains five methods on bundled digits, prints a table, writes a page to look at.
+    """Trains six methods on bundled digits, prints a table, writes a page to look at.
 
     Twenty clients hold two kinds of handwritten digits each. Every one of them ends with a model
-    of its own; the page shows what sharing did for it, and what lies between the two models.
+    of its own; the page shows what sharing did for it, what lies between the two models, where
+    clients are in FLOCO's simplex, and what FedSimSup's two networks each know.
 
     Example: `isthmus demo --out demo`
     """
@@ -77,8 +85,9 @@ def demo(
 
     folder = _unused(out)
     runs = []
-    for method in DEMO:
-        experiment = Experiment(method=method, seed=seed, **DEMO_SETTINGS)
+    for method, options in DEMO.items():
+        chosen = {"name": method, **options}
+        experiment = Experiment(method=chosen, seed=seed, **DEMO_SETTINGS)
         runs.append(folder / method)
         _train(experiment, runs[-1], Path("data"))
     _report(runs, folder / "report.html")
