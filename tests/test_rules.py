@@ -65,6 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "ledger": {"cohort", "data", "metrics", "task"},
     "store": {"cohort", "errors", "ledger", "method", "shelf", "tree", "vault"},
     "terminal": set(),
+    "listing": set(),
     "picture": set(),
     "options": {"data", "experiment", "parts"},
     "data_cli": {"data", "dividing", "errors", "options", "picture", "terminal"},
@@ -116,6 +117,7 @@ ALLOWED: dict[str, set[str]] = {
         "estimate",
         "experiment",
         "joining",
+        "listing",
         "opened",
         "options",
         "parts",
@@ -127,7 +129,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 NOT_EVERYWHERE = {
-    "torch": {"report", "cli", "data_cli", "options", "picture", "terminal", "vault"},
+    "torch": {"report", "cli", "data_cli", "listing", "options", "picture", "terminal", "vault"},
     "flwr": {"*"},
     "ray": {"*"},
     "pickle": {"*"},

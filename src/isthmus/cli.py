@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -299,6 +298,7 @@ def list_(
 
     Example: `isthmus list methods --json`
     """
+    from isthmus import listing
     from isthmus.errors import nearest
     from isthmus.parts import catalogue
 
@@ -310,39 +310,7 @@ def list_(
     if as_json:
         print(json.dumps(entries, indent=2))
         return
-    if what == "methods":
-        print("\n".join(_methods(entries)))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("name", "what it is", "options", box=None, header_style="bold", pad_edge=False)
-    for entry in entries:
-        options = ", ".join(
-            f"{key}={list(value) if isinstance(value, tuple) else value}"
-            for key, value in entry["options"].items()
-        )
-        told = f" Clients disclose their {entry['discloses']}." if entry.get("discloses") else ""
-        table.add_row(entry["name"], entry["summary"] + told, options)
-    Console().print(table)
-
-
-def _methods(entries: list[dict[str, Any]]) -> Iterator[str]:
-    """Describes methods family by family: a method's paper, its wire, its options."""
-    width = max(len(entry["name"]) for entry in entries) + 2
-    for family in dict.fromkeys(entry["family"] for entry in entries):
-        yield family.upper()
-        for entry in [entry for entry in entries if entry["family"] == family]:
-            yield f"  {entry['name']:<{width}}{entry['summary']}"
-            facts = [f"down: {entry['down']}", f"up: {entry['up']}", f"at home: {entry['home']}"]
-            facts += [f"newcomer: {entry['newcomer']}"]
-            facts += [f"DISCLOSES {entry['discloses']}"] if entry["discloses"] else []
-            facts += [f"needs everybody {entry['everybody']}"] if entry["everybody"] else []
-            yield f"  {'':<{width}}{'; '.join(facts)}"
-            if entry["options"]:
-                options = ", ".join(f"{key}={value}" for key, value in entry["options"].items())
-                yield f"  {'':<{width}}{options}"
-        yield ""
+    listing.show(what, entries)
 
 
 def main() -> None:
