@@ -1,5 +1,6 @@
 """What can be named, for people to read."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -40,7 +41,8 @@ def _methods(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _wrapped(text: str, first: str) -> list[str]:
-    columns = get_terminal_size((200, 24)).columns  # text that goes elsewhere is not broken
+    # Text that goes elsewhere than to a terminal is not broken.
+    columns = get_terminal_size().columns if sys.stdout.isatty() else 1000
     room = max(columns, len(first) + 30)
     return wrap(text, room, initial_indent=first, subsequent_indent=" " * len(first))
 
