@@ -152,7 +152,7 @@ def test_all_uniforms_of_a_descent_are_turned_into_draws_at_once() -> None:
 def test_what_was_computed_once_is_found_by_rows() -> None:
     class Cached(Diary):
         def local(self, client: Client, own: tuple[()], server: Server) -> object:
-            sums = client.once(lambda x: x.flatten(1).sum(1))
+            sums = client.examples.x.flatten(1).sum(1)
             client.scan(lambda _, batch: _compare(sums[batch.rows], batch.x), ())
             return (), Server(server.w)
 

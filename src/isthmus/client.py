@@ -193,13 +193,12 @@ class Client:
 
     @property
     def examples(self) -> Batch:
-        """All training examples, as one batch without random numbers."""
+        """All training examples, as one batch without random numbers.
+
+        What is computed for each of them once is found again by the `rows` of other batches.
+        """
         x, y, weight = self._train
         return Batch(x, y, x.new_zeros(0), torch.arange(len(y)), weight)
-
-    def once(self, f: Callable[[Tensor], Tensor]) -> Tensor:
-        """Evaluates f on the inputs of all training examples; batches find theirs by `rows`."""
-        return f(self._train.x)
 
     def label_counts(self) -> Tensor:
         """Counts the training examples of each class, [C]."""

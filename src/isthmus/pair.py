@@ -5,7 +5,6 @@ client deploys is one vector: the weights of the two logits, then the parameters
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -29,13 +28,13 @@ class Pair(NamedTuple):
         """Gives the loss as a function of the first part."""
         if self.beside is None:
             return lambda first, batch: batch.cross_entropy(self._whole(first, second, batch.x))
-        return _added(self.network, client.once(partial(self.beside.logits, second)))
+        return _added(self.network, self.beside.logits(second, client.examples.x))
 
     def loss_of_second(self, client: Client, first: Tensor) -> Loss:
         """Gives the loss as a function of the second part."""
         if self.beside is None:
             return lambda second, batch: batch.cross_entropy(self._whole(first, second, batch.x))
-        return _added(self.beside, client.once(partial(self.network.logits, first)))
+        return _added(self.beside, self.network.logits(first, client.examples.x))
 
     def path(self, first: Tensor, second: Tensor, trained: Tensor) -> Point:
         """Gives what a client may deploy: the first network alone, the second alone, their sum.
