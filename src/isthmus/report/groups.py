@@ -1,0 +1,68 @@
+"""Runs that differ in nothing but their seed, told together."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from isthmus.errors import IsthmusError
+from isthmus.report.records import Run
+
+SEEDED = frozenset({"seed", "data.digest"})  # settings that may differ within a group
+
+
+class Group(NamedTuple):
+    """One method with one choice of settings, over its seeds."""
+
+    label: str
+    runs: tuple[Run, ...]  # by ascending seed
+
+    @property
+    def method(self) -> str:
+        """Names the method."""
+        return self.runs[0].method
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Lists the seeds."""
+        return tuple(run.seed or 0 for run in self.runs)
+
+
+def grouped(runs: Sequence[Run]) -> list[Group]:
+    """Puts runs together whose settings differ at most in the seed, in order of appearance.
+
+    Groups of one method are told apart by the settings in which they differ.
+    """
+    found: dict[frozenset[tuple[str, str]], list[Run]] = {}
+    for run in runs:
+        found.setdefault(_key(run.settings), []).append(run)
+    for together in found.values():
+        seeds = [run.seed for run in together]
+        twice = next((seed for seed in seeds if seeds.count(seed) > 1), None)
+        if twice is not None:
+            first, second = [run.path for run in together if run.seed == twice][:2]
+            raise IsthmusError(
+                f"{first} and {second} are the same experiment, seed included; expected each once; "
+                "leave one of them out"
+            )
+    names = _labels([together[0] for together in found.values()])
+    return [
+        Group(name, tuple(sorted(together, key=lambda run: run.seed or 0)))
+        for name, together in zip(names, found.values(), strict=True)
+    ]
+
+
+def _key(settings: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    return frozenset((key, repr(value)) for key, value in settings.items() if key not in SEEDED)
+
+
+def _labels(firsts: Sequence[Run]) -> list[str]:
+    labels = []
+    for run in firsts:
+        alike = [other for other in firsts if other.method == run.method]
+        differing = [
+            key
+            for key in dict.fromkeys(key for other in alike for key in other.settings)
+            if key not in SEEDED and len({repr(other.settings.get(key)) for other in alike}) > 1
+        ]
+        told = [f"{key.removeprefix('method.')}={run.settings.get(key)}" for key in differing]
+        labels.append(" · ".join([run.method, *told]))
+    return labels
