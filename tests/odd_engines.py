@@ -1,7 +1,7 @@
 """Engines for tests: one that sends everything as bytes, one that loses replies."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from isthmus import tree
 from isthmus.cohort import Call, Request, Setting
@@ -15,6 +15,8 @@ def through_bytes(message: Any) -> Any:
 class Wire:
     """Runs clients one by one; every message and every state goes through bytes and back."""
 
+    notes: ClassVar[list[str]] = []
+
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
@@ -23,12 +25,16 @@ class Wire:
         for i, result in Loop().run(setting, sent, arrived):
             yield i, through_bytes(result)
 
+    def close(self) -> None:
+        pass
+
 
 class Flaky:
     """Loses the replies for which `lost(t, i)` holds; evaluation is not disturbed."""
 
     def __init__(self, lost: Callable[[int, int], bool]):
         self.lost = lost
+        self.notes: list[str] = []
 
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]
@@ -36,3 +42,6 @@ class Flaky:
         for i, result in Loop().run(setting, call, requests):
             if call.purpose in ("evaluate", "join") or not self.lost(call.t, i):
                 yield i, result
+
+    def close(self) -> None:
+        pass

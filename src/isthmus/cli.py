@@ -9,7 +9,7 @@ import typer
 
 from isthmus import data_cli
 from isthmus.errors import IsthmusError
-from isthmus.options import Data, DataRoot, File, Seed, Settings, described
+from isthmus.options import Data, DataRoot, File, Seed, Settings, Workers, described
 
 if TYPE_CHECKING:
     from isthmus.cohort import Setting
@@ -119,6 +119,7 @@ def run(
             help="round: every round is on disk before the next; system: a power cut may lose all.",
         ),
     ] = "round",
+    workers: Workers = None,
 ) -> None:
     """Runs one experiment, shows its figures, keeps its records.
 
@@ -137,7 +138,7 @@ def run(
     source = Path(experiment.data.get("path", "")).stem or experiment.data["name"]
     name = f"{source}-{experiment.method['name']}-{experiment.seed}"
     where = out or _unused(Path("runs") / name)
-    _ended(_train(experiment, where, data_root, sync), where)
+    _ended(_train(experiment, where, data_root, sync, workers), where)
 
 
 @app.command()
@@ -147,6 +148,7 @@ def resume(
         str | None, typer.Option(metavar="NUMBER", help="Make the run longer: rounds in all.")
     ] = None,
     data_root: DataRoot = Path("data"),
+    workers: Workers = None,
 ) -> None:
     """Goes on with a run that was stopped or killed, to the same digest as in one piece.
 
@@ -162,7 +164,7 @@ def resume(
     from isthmus.rounds import reopen
 
     wanted = Experiment(**assign(f"rounds={rounds}")).rounds if rounds else None
-    experiment, setting, store = reopen(run, wanted, None, None, data_root)
+    experiment, setting, store = reopen(run, wanted, None, None, data_root, (), workers)
     done = store.progress.t
     for note in store.notes:
         print(f"note: {note}", file=sys.stderr)
@@ -342,7 +344,13 @@ def _unused(path: Path) -> Path:
     return candidate
 
 
-def _train(experiment: "Experiment", out: Path, data_root: Path, sync: str = "round") -> "Run":
+def _train(
+    experiment: "Experiment",
+    out: Path,
+    data_root: Path,
+    sync: str = "round",
+    workers: int | None = None,
+) -> "Run":
     from isthmus import terminal
     from isthmus.estimate import estimate, refuse_what_cannot_fit
     from isthmus.rounds import prepare
@@ -350,7 +358,7 @@ def _train(experiment: "Experiment", out: Path, data_root: Path, sync: str = "ro
 
     if sync not in ("round", "system"):
         raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
-    experiment, setting = prepare(experiment, None, None, data_root)
+    experiment, setting = prepare(experiment, None, None, data_root, (), workers)
     needed = estimate(experiment, setting)
     if needed is not None:
         refuse_what_cannot_fit(needed, out)

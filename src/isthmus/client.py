@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from isthmus.method import Method
 
 Vectors = Any  # one vector [P], or a tuple of vectors
+Step = Callable[[Any, "Batch"], Any]  # step(carry, batch) -> carry
+
+TOGETHER = 1024  # examples that are gathered at a time, at least one batch
 
 
 class Point(NamedTuple):
@@ -88,6 +91,7 @@ class Client:
         plan: Steps,
         own: Any,
         gradient: Callable[[Callable[[Vectors], Tensor], Vectors], Vectors],
+        fold: Callable[[Step, Any, Iterator[Batch]], Any],
         choice: int | None = None,
         kind: int = 0,
     ):
@@ -95,21 +99,23 @@ class Client:
         self.model: Flat = task.model
         self.t = t
         self.rounds = task.rounds
-        self.lr = task.lr_at(t)
-        self.n = n  # training examples, a tensor without axes
-        self.steps = steps  # steps of task.epochs passes, a tensor without axes
+        # Tensors without axes: a program that is compiled for one value serves them all.
+        self.lr = torch.tensor(task.lr_at(t), dtype=task.w0.dtype)
+        self.n = n  # training examples
+        self.steps = steps  # steps of task.epochs passes
         self.own = own  # what the client held when the call began
         self.kind = kind
-        self._method = method
+        self.method = method
         self._train, self._validation, self._test = train, validation, test
         self._plan = plan
         self.gradient = gradient  # of a function, at a vector or several: gradient(f, w)
+        self._fold = fold
         self._choice = choice
         self._taken = 0
 
     def scan(
         self,
-        step: Callable[[Any, Batch], Any],
+        step: Step,
         carry: Any,
         passes: int | None = None,
         draw: Callable[[Tensor], Tensor] | None = None,
@@ -119,12 +125,8 @@ class Client:
         `draw` turns the uniforms of all these steps [S, noise] into what the steps find in
         `batch.u` instead, [S, ...]: a law that is costly to draw from is drawn from once.
         """
-        for batch in self._batches(self.task.epochs if passes is None else passes, draw):
-            new = step(carry, batch)
-            if batch.real is not None:
-                new = tree.map(_keep_if(batch.real), new, carry)
-            carry = new
-        return carry
+        passes = self.task.epochs if passes is None else passes
+        return self._fold(step, carry, self._batches(passes, draw))
 
     def descend(
         self,
@@ -135,7 +137,7 @@ class Client:
         penalty: Callable[[Any], Tensor] | None = None,
         draw: Callable[[Tensor], Tensor] | None = None,
         epochs: int | None = None,
-        lr: float | None = None,
+        lr: Tensor | float | None = None,
         momentum: float | None = None,
     ) -> Any:
         """Runs SGD on loss(at(w, u), batch) + penalty(w) from `start`, a vector or several.
@@ -147,7 +149,7 @@ class Client:
         w <- w - lr * v. It acts on every vector in `start` and on nothing else.
         """
         evaluate = self.loss if loss is None else loss
-        eta = self.lr if lr is None else lr
+        eta = self.lr if lr is None else torch.as_tensor(lr, dtype=self.lr.dtype)
         rho = self.task.momentum if momentum is None else momentum
         decay = self.task.weight_decay
 
@@ -160,13 +162,13 @@ class Client:
 
             g = self.gradient(objective, w)
             v = tree.map(lambda v, g, w: g.add(w, alpha=decay).add_(v, alpha=rho), v, g, w)
-            return tree.map(lambda w, v: w.sub(v, alpha=eta), w, v), v
+            return tree.map(lambda w, v: w.addcmul(v, eta, value=-1), w, v), v
 
         return self.scan(step, (start, tree.map(torch.zeros_like, start)), epochs, draw)[0]
 
     def loss(self, z: Tensor, batch: Batch) -> Tensor:
         """Gives the mean cross-entropy of the network with parameters z on a batch."""
-        return batch.cross_entropy(self._method.logits(self, z, batch.x))
+        return batch.cross_entropy(self.method.logits(self, z, batch.x))
 
     def best(self, path: Point) -> Point:
         """Picks the point of a path that the experiment's selection rule asks for.
@@ -213,13 +215,13 @@ class Client:
         batch = self.task.calibrated
         if not len(y):
             raise IsthmusError(
-                f"{type(self._method).__name__} needs {split} data, and a client has none; "
+                f"{type(self.method).__name__} needs {split} data, and a client has none; "
                 f"expected {split} > 0; set {split}=0.1"
             )
         if w.dim() == 1:
-            return tally(self._method.logits(self, w, x), y, weight, batch)
+            return tally(self.method.logits(self, w, x), y, weight, batch)
         # One after another: the point at lambda 0 then predicts as the shared model does, exactly.
-        rows = (self._method.logits(self, row, x) for row in w.unbind(0))
+        rows = (self.method.logits(self, row, x) for row in w.unbind(0))
         return tree.stack([tally(logits, y, weight, batch) for logits in rows])
 
     def _batches(self, passes: int, draw: Callable[[Tensor], Tensor] | None) -> Iterator[Batch]:
@@ -229,19 +231,20 @@ class Client:
         if self._taken > len(self._plan.rows):
             allowed = len(self._plan.rows) // max(1, self._plan.per_pass)
             raise RuntimeError(
-                f"{type(self._method).__name__} made more than the {allowed} passes over the data "
+                f"{type(self.method).__name__} made more than the {allowed} passes over the data "
                 "that its passes() announces; raise what passes() returns"
             )
         u = self._plan.u[first : self._taken]
         u = u if draw is None else draw(u)
-        for s in range(first, self._taken):
-            rows = self._plan.rows[s]
-            if self._plan.weight is None:
-                yield Batch(x[rows], y[rows], u[s - first], rows)
-            else:
-                weight = self._plan.weight[s]
-                yield Batch(x[rows], y[rows], u[s - first], rows, weight, weight.sum() > 0)
-
-
-def _keep_if(real: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    return lambda new, old: torch.where(real, new, old)
+        some = max(1, TOGETHER // self.task.batch_size)
+        for begin in range(first, self._taken, some):
+            rows = self._plan.rows[begin : min(begin + some, self._taken)]
+            together = torch.cat(rows)
+            lengths = [len(batch) for batch in rows]
+            parts = zip(*(torch.split(t[together], lengths) for t in (x, y)), rows, strict=True)
+            for s, part in enumerate(parts, start=begin):
+                if self._plan.weight is None:
+                    yield Batch(part[0], part[1], u[s - first], part[2])
+                else:
+                    weight = self._plan.weight[s]
+                    yield Batch(part[0], part[1], u[s - first], part[2], weight, weight.sum() > 0)

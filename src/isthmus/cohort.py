@@ -56,10 +56,16 @@ class Request(NamedTuple):
 class Engine(Protocol):
     """Runs a client function for clients, anywhere; not every one need answer."""
 
+    notes: list[str]  # what happened since somebody looked
+
     def run(
         self, setting: "Setting", call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
         """Yields (client, what the function returned) for those that answer."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of whatever the engine holds; it may run again."""
         ...
 
 
@@ -191,17 +197,10 @@ class Clients:
         """Scores, on every client's data, what it would deploy, the shared model, and the path."""
         setting = self._round.setting
         method, splits, path = setting.method, splits_of(setting), has_path(setting)
-
-        def everything(client: Client, own: State, *received: State) -> Any:
-            models: list[Any] = [method.personal(client, own, *received)]
-            models += [] if common is None else [common]
-            models += [method.path(client, own, *received)] if path else []
-            return tuple(measure(client, model, splits) for model in models)
-
         names = ["personal", *(["shared"] if common is not None else [])]
         names += [method.points] if path else []
         choice = one_for_all(self.all, shared, each)
-        measured = self.all.visits(everything, shared, each, choice)
+        measured = self.all.visits(Scoring(common, splits, path), shared, each, choice)
         scores = tuple(scores_of(names, splits, measured))
         return Evaluation(scores, self._on_server(common), selects(setting))
 
@@ -223,7 +222,9 @@ class Clients:
             yield [found[self.ids[k]] for k in span]
 
     def _requests(self, each: Each, span: range) -> Iterator[Request]:
-        for k in span:
+        federation = self._round.setting.federation
+        # The largest first, so that nobody waits for one of them in the end.
+        for k in sorted(span, key=lambda k: -federation.sizes(self.ids[k])[0]):
             message = self._message(each, k, self.ids[k])
             yield Request(self.ids[k], self._round.own(self.ids[k]), message)
 
@@ -279,6 +280,34 @@ def measure(client: Client, model: Tensor | Point | None, splits: tuple[str, ...
     return at, tuple(client.tally(w, split) for split in splits)
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """What evaluation asks of a client: its personal model, the shared model and the path."""
+
+    common: Tensor | None
+    splits: tuple[str, ...]
+    path: bool
+
+    def __call__(self, client: Client, own: State, *received: State) -> Any:
+        """Measures the models in this order, those there are."""
+        method = client.method
+        models: list[Any] = [method.personal(client, own, *received)]
+        models += [] if self.common is None else [self.common]
+        models += [method.path(client, own, *received)] if self.path else []
+        return tuple(measure(client, model, self.splits) for model in models)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What a choice for all clients asks of a client: its path."""
+
+    splits: tuple[str, ...]
+
+    def __call__(self, client: Client, own: State, *received: State) -> Any:
+        """Measures all points."""
+        return (measure(client, client.method.path(client, own, *received), self.splits),)
+
+
 def scores_of(
     names: Sequence[str], splits: tuple[str, ...], measured: Iterable[list[Any]]
 ) -> Iterator[Score]:
@@ -304,7 +333,7 @@ def scores_of(
 def one_for_all(everyone: Clients, shared: tuple[State, ...], each: Each) -> int | None:
     """Finds the point of the path that all clients take, where the selection rule is such a one."""
     setting = everyone._round.setting
-    method, selection = setting.method, setting.task.selection
+    selection = setting.task.selection
     if not selects(setting) or selection not in ("common", "oracle-common"):
         return None
     splits = splits_of(setting)
@@ -314,10 +343,7 @@ def one_for_all(everyone: Clients, shared: tuple[State, ...], each: Each) -> int
             "expected validation > 0; set validation=0.1, or selection=fixed"
         )
 
-    def along(client: Client, own: State, *received: State) -> Any:
-        return (measure(client, method.path(client, own, *received), splits),)
-
-    measured = everyone.visits(along, shared, each, None)
+    measured = everyone.visits(Walk(splits), shared, each, None)
     found = {score.split: score.figures for score in scores_of(["path"], splits, measured)}
     if selection == "common":
         return int(found["validation"].loss.mean(0).argmin())

@@ -55,6 +55,7 @@ class First:
 
     def __init__(self) -> None:
         self.seconds = 0.0  # that all of them would take
+        self.notes: list[str] = []
 
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]
@@ -66,6 +67,9 @@ class First:
         ((i, result),) = Loop().run(setting, call, iter([first]))
         self.seconds += (1 + len(others)) * (time.perf_counter() - began)
         yield from ((i, result) for i in (i, *others))
+
+    def close(self) -> None:
+        """Has nothing to let go of."""
 
 
 class Trial(NamedTuple):

@@ -59,6 +59,7 @@ class Experiment(BaseModel):
     calibration: Calibration = "split"  # per-batch: as the released SuPerFed code measures it
     engine: Literal["loop", "stacked"] = "loop"
     block: PositiveInt = 16  # clients that `stacked` computes together
+    step: Literal["auto", "eager", "compiled"] = "auto"  # compiled where the run is long enough
 
     method: Part
     data: Part

@@ -5,7 +5,7 @@ repeated with fewer of the newcomer's examples.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -72,16 +72,9 @@ class Joining(Clients):
 
     def score(self, common: Tensor | None, *shared: State, each: Each = None) -> Evaluation:
         """Scores what each newcomer builds for itself, and the shared model on its data."""
-        setting = self._round.setting
-        method, splits = setting.method, splits_of(setting)
-
-        def joined(client: Client, own: State, *received: State) -> Any:
-            own = method.join(client, *received)
-            models = (measure(client, method.personal(client, own, *received), splits),)
-            return models if common is None else (*models, measure(client, common, splits))
-
+        splits = splits_of(self._round.setting)
         names = ["newcomer"] if common is None else ["newcomer", "shared"]
-        measured = self.visits(joined, shared, each, None, purpose="join")
+        measured = self.visits(Joined(common, splits), shared, each, None, purpose="join")
         return Evaluation(tuple(scores_of(names, splits, measured)), None)
 
     def _requests(self, each: Each, span: range) -> Iterator[Request]:
@@ -90,6 +83,21 @@ class Joining(Clients):
             number = setting.first + self.ids[k]  # those below belong to the run's own clients
             message = self._message(each, k, number)
             yield Request(self.ids[k], setting.method.own(setting.task, number), message)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What is asked of a newcomer: to build its model, and to measure it beside the shared one."""
+
+    common: Tensor | None
+    splits: tuple[str, ...]
+
+    def __call__(self, client: Client, own: State, *received: State) -> Any:
+        """Measures both, where there is a shared one."""
+        own = client.method.join(client, *received)
+        personal = client.method.personal(client, own, *received)
+        models = [personal] if self.common is None else [personal, self.common]
+        return tuple(measure(client, model, self.splits) for model in models)
 
 
 def describe(found: Sequence[Newcomers]) -> str:

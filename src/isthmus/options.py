@@ -27,6 +27,10 @@ DataRoot = Annotated[
         help="Where data sets lie that do not come with isthmus.",
     ),
 ]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes that compute; one per core if left out. Changes nothing."),
+]
 
 
 def described(

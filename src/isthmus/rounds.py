@@ -11,12 +11,14 @@ import torch
 from torch import nn
 
 from isthmus import parts, streams
-from isthmus.cohort import Clients, Engine, Evaluation, NobodyAnswered, Round, Setting
+from isthmus.cohort import Clients, Evaluation, NobodyAnswered, Round, Setting
 from isthmus.data.federation import Federation
 from isthmus.data.places import found
 from isthmus.dividing import asked, federation_of, noisy
 from isthmus.engines import Loop, Stacked
-from isthmus.engines.base import one_thread
+from isthmus.engines.base import one_thread, steps_per_pass
+from isthmus.engines.compiled import Compiled, compiler, repays
+from isthmus.engines.workers import cores
 from isthmus.errors import IsthmusError
 from isthmus.experiment import Experiment
 from isthmus.joining import SHOTS, Newcomers, adapt
@@ -89,6 +91,7 @@ def federate(
     others: Sequence[Callable[[], nn.Module]] = (),
     data_root: Path | str = "data",
     out: Path | str | None = None,
+    workers: int | None = None,
     watch: Callable[[Done], bool | None] = lambda done: None,
 ) -> Run:
     """Runs an experiment; with own `data` and an own `model` if they are given.
@@ -99,10 +102,11 @@ def federate(
     (20,)
 
     `others` are second networks of one's own, in the order in which the method names them `own`;
-    `out` is a directory that keeps the run; `watch` is called after every round, and ends the run
-    there if it returns True.
+    `out` is a directory that keeps the run; `workers` are processes that compute, one for each
+    core if left out, and never change a number; `watch` is called after every round, and ends the
+    run there if it returns True.
     """
-    experiment, setting = prepare(experiment, data, model, Path(data_root), others)
+    experiment, setting = prepare(experiment, data, model, Path(data_root), others, workers)
     store = Memory(setting) if out is None else Store.create(Path(out), setting, experiment.toml())
     return train(experiment, setting, store, watch)
 
@@ -115,13 +119,14 @@ def resume(
     model: Callable[[], nn.Module] | None = None,
     others: Sequence[Callable[[], nn.Module]] = (),
     data_root: Path | str = "data",
+    workers: int | None = None,
     watch: Callable[[Done], bool | None] = lambda done: None,
 ) -> Run:
     """Goes on with a run that was stopped or killed, to the same bits as in one piece.
 
     `rounds` makes a run longer, where its method does not depend on its length.
     """
-    experiment, setting, store = reopen(path, rounds, data, model, Path(data_root), others)
+    experiment, setting, store = reopen(path, rounds, data, model, Path(data_root), others, workers)
     store.start(experiment.toml())
     return train(experiment, setting, store, watch)
 
@@ -133,15 +138,17 @@ def reopen(
     model: Callable[[], nn.Module] | None,
     data_root: Path,
     others: Sequence[Callable[[], nn.Module]] = (),
+    workers: int | None = None,
 ) -> tuple[Experiment, Setting, Store]:
     """Opens a run to go on with it."""
     path = Path(path)
     vault = Vault(path / STATE)
     try:
-        before = Experiment(**tomllib.loads(experiment_of(vault, path)))
+        # A run of an older version does not say; its steps were not compiled.
+        before = Experiment(**{"step": "eager"} | tomllib.loads(experiment_of(vault, path)))
         given = {name: getattr(before, name) for name in Experiment.model_fields}
         experiment = Experiment(**given | {"rounds": before.rounds if rounds is None else rounds})
-        experiment, setting = prepare(experiment, data, model, data_root, others)
+        experiment, setting = prepare(experiment, data, model, data_root, others, workers)
         _may_extend(setting, before.rounds, experiment.rounds, rounds_of(vault, path))
         store = Store(path, setting, vault)
         if experiment.rounds != before.rounds:
@@ -194,6 +201,7 @@ def train(
                 newcomers = adapt(setting, progress, setting.newcomers, SHOTS)
                 store.welcome(newcomers)
     finally:
+        setting.engine.close()
         digest = store.close(status)
     return Run(experiment, setting, progress, tuple(rounds), digest, tuple(newcomers))
 
@@ -204,6 +212,7 @@ def prepare(
     model: Callable[[], nn.Module] | None,
     data_root: Path,
     others: Sequence[Callable[[], nn.Module]] = (),
+    workers: int | None = None,
 ) -> tuple[Experiment, Setting]:
     """Builds all that stays the same during a run; own parts get their names in the experiment."""
     given: dict[str, Any] = {name: getattr(experiment, name) for name in Experiment.model_fields}
@@ -226,7 +235,8 @@ def prepare(
         given |= _recounted(experiment, federation)
     experiment = Experiment(**given)
     shape, classes = federation.shape, federation.classes
-    build = model or (lambda: parts.build("model", experiment.model, shape, classes))
+    table = dict(experiment.model)
+    build = model or partial(parts.build, "model", table, shape, classes)
     later = None
     if experiment.held_out:
         federation, later = federation.held_out(experiment.held_out, experiment.seed)
@@ -235,7 +245,10 @@ def prepare(
                 f"held_out={experiment.held_out} of {len(federation)} clients is none; expected at "
                 "least one; raise held_out"
             )
-    setting = assemble(experiment, federation, build, others)
+    step = _step(experiment, federation, Flat(build, experiment.head))
+    experiment = Experiment(**given | {"step": step})
+    workers = cores() if workers is None else workers
+    setting = assemble(experiment, federation, build, others, workers)
     return experiment, setting._replace(newcomers=later)
 
 
@@ -269,6 +282,7 @@ def assemble(
     federation: Federation,
     build: Callable[[], nn.Module],
     others: Sequence[Callable[[], nn.Module]] = (),
+    workers: int = 1,
 ) -> Setting:
     """Puts method, task, data and engine together."""
     e = experiment
@@ -307,8 +321,31 @@ def assemble(
             "engine=stacked pads batches, and the model's batch normalisation would count the "
             "padding; expected a model that treats examples apart; set engine=loop"
         )
-    engine: Engine = Stacked(e.block) if e.engine == "stacked" else Loop()
-    return Setting(method, task, federation, engine)
+    if e.engine == "stacked":
+        return Setting(method, task, federation, Stacked(e.block))
+    compiled = Compiled(e.batch_size, network.layers) if e.step == "compiled" else None
+    return Setting(method, task, federation, Loop(workers, compiled))
+
+
+def _step(experiment: Experiment, federation: Federation, network: Flat) -> str:
+    """Decides whether steps are compiled: by the experiment alone, so that a run repeats."""
+    e = experiment
+    if e.step == "compiled" and e.engine == "stacked":
+        raise IsthmusError(
+            "step=compiled with engine=stacked; expected engine=loop, whose steps are compiled; "
+            "set step=eager, or engine=loop"
+        )
+    if e.step == "compiled" and not compiler():
+        raise IsthmusError(
+            "step=compiled, and no C++ compiler is on the path; expected g++ or clang++; install "
+            "one, or set step=eager"
+        )
+    if e.step != "auto" or e.engine == "stacked":
+        return "eager" if e.step == "auto" else e.step
+    sizes = [federation.sizes(i)[0] for i in range(len(federation))]
+    batches = sum(steps_per_pass(n, e.batch_size) for n in sizes) / len(sizes)
+    steps = e.rounds * e.clients_per_round * e.epochs * batches
+    return "compiled" if repays(network, steps) else "eager"
 
 
 def _seconds(
@@ -388,4 +425,6 @@ def advance(setting: Setting, progress: Progress, evaluate: bool) -> Step:
         train_seconds=trained - began,
         evaluate_seconds=time.perf_counter() - trained if evaluate else 0.0,
     )
+    round.notes += setting.engine.notes
+    setting.engine.notes.clear()
     return Step(server, changed, cost, evaluation, dict(round.shelf.changed), tuple(round.notes))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from isthmus import tree
 from isthmus.client import Client, Examples, Steps
-from isthmus.engines.loop import gradient
+from isthmus.engines.loop import fold, gradient
 from isthmus.method import Method
 from isthmus.models.flat import Flat
 from isthmus.shelf import Shelf
@@ -112,4 +112,5 @@ def client(
         plan=Steps(rows, torch.tensor(u, dtype=torch.float64), len(y)),
         own=(),
         gradient=gradient,
+        fold=fold,
     )

@@ -7,6 +7,7 @@ run repeats to the bit.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from torch.func import grad, vmap
 from torch.nn.functional import pad
 
 from isthmus import tree
-from isthmus.client import Client, Examples, Steps
+from isthmus.client import Batch, Client, Examples, Step, Steps
 from isthmus.cohort import Call, Request, Setting
 from isthmus.engines.base import Drawn, draw, naming, one_thread, steps_per_pass
 
@@ -39,6 +40,7 @@ class Stacked:
 
     def __init__(self, block: int):
         self.block = block
+        self.notes: list[str] = []
 
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]
@@ -49,6 +51,9 @@ class Stacked:
             for kind in dict.fromkeys(setting.kind(member.i) for member in members):
                 alike = [member for member in members if setting.kind(member.i) == kind]
                 yield from self._together(setting, call, kind, alike)
+
+    def close(self) -> None:
+        """Has nothing to let go of."""
 
     def _together(
         self, setting: Setting, call: Call, kind: int, members: Sequence[Request]
@@ -72,6 +77,7 @@ class Stacked:
                 plan=Steps(list(block.rows.unbind(0)), block.u, per_pass, block.weight),
                 own=own,
                 gradient=lambda objective, w: grad(objective)(w),
+                fold=fold,
                 choice=call.choice,
                 kind=kind,
             )
@@ -86,6 +92,14 @@ class Stacked:
             )
         for k, i in enumerate(ids):
             yield i, tree.row(results, k)
+
+
+def fold(step: Step, carry: Any, batches: Iterator[Batch]) -> Any:
+    """Takes one step after another; a client that has ended keeps what it has."""
+    for batch in batches:
+        assert batch.real is not None
+        carry = tree.map(partial(torch.where, batch.real), step(carry, batch), carry)
+    return carry
 
 
 def stack(setting: Setting, call: Call, ids: Sequence[int], per_pass: int) -> Block:

@@ -99,7 +99,7 @@ class FedSimSup(Method):
     def supervise(self, client: Client, own: Own, theta: Tensor) -> Own:
         loss = self.pair(client.task, client.kind).loss_of_second(client, theta)
         epochs = 0 if self.arrangement == "alone" else self.tau_s
-        lr = self.lr_s * client.lr / client.task.lr or client.lr
+        lr = client.lr * (self.lr_s / client.task.lr if self.lr_s else 1)
         return Own(client.descend(own.s, loss=loss, epochs=epochs, lr=lr), torch.tensor(True))
 
     def join(self, client: Client, theta: Tensor) -> Own:

@@ -36,6 +36,7 @@ class Flat:
 
     def __init__(self, build: Callable[[], nn.Module], head: Head = "last"):
         self._build = build
+        self._cut = head
         with torch.random.fork_rng(devices=[]):
             self._module = _checked(build)
         named = dict(self._module.named_parameters())
@@ -47,6 +48,7 @@ class Flat:
         self.size = sum(self._sizes)
         norms = nn.modules.batchnorm._BatchNorm
         self.mixes_examples = any(isinstance(part, norms) for part in self._module.modules())
+        self.recurrent = any(isinstance(part, nn.RNNBase) for part in self._module.modules())
         owners = [name.rpartition(".")[0] for name in self._names]
         order = list(dict.fromkeys(owners))
         self.layers = len(order)  # weight-owning modules
@@ -64,6 +66,9 @@ class Flat:
         self.body, self.head = slice(0, cut), slice(cut, self.size)
         self.normalises = self._normalising(owners)  # [P]: whether a normalisation layer owns it
         self.weight = self._weight(owners)  # of the last weight-owning module, without its bias
+
+    def __reduce__(self) -> tuple[type["Flat"], tuple[Callable[[], nn.Module], Head]]:
+        return Flat, (self._build, self._cut)
 
     def _normalising(self, owners: list[str]) -> Tensor:
         kinds = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, Frozen)

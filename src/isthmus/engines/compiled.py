@@ -1,0 +1,132 @@
+"""The step of a client's training as one compiled program.
+
+A method's author writes a step in plain torch. Where it is taken many thousand times, it is worth
+compiling: the network, its gradient, the chain rule through `at`, the gradient of the penalty,
+weight decay, momentum and update become a few loops over memory, and no Python runs between them.
+
+torch looks at the step when a client begins: whether a program for it exists, or one must be made.
+That costs a third of a small step. So it is done for the first step only; for the rest, the very
+same program is called with the tensors of the next batch in place of those of the first.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from functools import cache, cached_property
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isthmus import tree
+from isthmus.client import Batch, Step
+from isthmus.models.flat import Flat
+
+REPAID = 10_000  # steps, for each layer of the network, after which compiling has paid
+SHALLOW = 8  # layers up to which convolutions are faster with channels last
+
+Program = Callable[..., Any]
+
+
+class Compiled:
+    """Makes programs of steps, once for all clients of a run, and runs them."""
+
+    def __init__(self, batch_size: int, layers: int):
+        self.batch_size = batch_size
+        self.layers = layers
+        self.programs = 0  # made so far
+        self._options = {
+            "cpp_wrapper": True,
+            "cpp.threads": 1,
+            "compile_threads": 1,
+            "layout_optimization": layers <= SHALLOW,
+        }
+        self._latest: tuple[Program, tuple[Any, ...]] | None = None
+
+    def __reduce__(self) -> Any:
+        return Compiled, (self.batch_size, self.layers)  # programs are every process's own
+
+    @cached_property
+    def _begin(self) -> Callable[[Step, Any, Batch], None]:
+        return torch.compile(advance, backend=self._backend, fullgraph=True, dynamic=False)
+
+    def fold(self, step: Step, carry: Any, batches: Iterator[Batch], n: int) -> Any:
+        """Takes one step after another; a batch that is not full is taken without the program."""
+        carry = tree.map(torch.clone, carry)
+        run: Callable[[Batch], None] | None = None
+        for batch in batches:
+            if len(batch.y) < self.batch_size:
+                advance(step, carry, batch)
+            elif run is None:
+                run = self._first(step, carry, batch, n)
+            else:
+                run(batch)
+        return carry
+
+    def _first(self, step: Step, carry: Any, batch: Batch, n: int) -> Callable[[Batch], None]:
+        for table in captured(step):
+            if len(table) == n:  # something for each example: another length for every client
+                torch._dynamo.maybe_mark_dynamic(table, 0)
+        with torch._dynamo.config.patch(recompile_limit=1000, accumulated_recompile_limit=10_000):
+            self._begin(step, carry, batch)
+        assert self._latest is not None
+        (program, inputs), self._latest = self._latest, None
+        places = [
+            (place, name)
+            for place, value in enumerate(inputs)
+            for name in ("x", "y", "u", "rows")
+            if value is getattr(batch, name)
+        ]
+        given = list(inputs)
+
+        def run(batch: Batch) -> None:
+            for place, name in places:
+                given[place] = getattr(batch, name)
+            program(*given)
+
+        return run
+
+    def _backend(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
+        from torch._inductor.compile_fx import compile_fx
+
+        self.programs += 1
+        program: Any = compile_fx(graph, examples, config_patches=self._options)
+
+        def run(*inputs: Any) -> Any:
+            self._latest = program, inputs
+            return program(*inputs)
+
+        return run
+
+
+def advance(step: Step, carry: Any, batch: Batch) -> None:
+    """Takes one step, and writes what it gives over what it was given."""
+    after = list(tree.leaves(step(carry, batch)))
+    for old, new in zip(tree.leaves(carry), after, strict=True):
+        old.copy_(new)
+
+
+def captured(function: Any) -> Iterator[Tensor]:
+    """Yields the tensors that a function, or a function that it holds, holds."""
+    if isinstance(function, MethodType):
+        function = function.__func__
+    if not isinstance(function, FunctionType):
+        return
+    for cell in function.__closure__ or ():
+        held = cell.cell_contents
+        if isinstance(held, Tensor):
+            if held.dim():
+                yield held
+        else:
+            yield from captured(held)
+
+
+@cache
+def compiler() -> bool:
+    """Tells whether there is a C++ compiler."""
+    return any(shutil.which(name) for name in ("g++", "clang++", "cl"))
+
+
+def repays(network: Flat, steps: float) -> bool:
+    """Tells whether a run of so many steps is worth compiling the step of this network."""
+    return compiler() and not network.recurrent and steps >= REPAID * network.layers

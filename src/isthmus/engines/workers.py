@@ -1,0 +1,220 @@
+"""Resident processes that run client functions, one thread each.
+
+A client's result does not depend on who computes it: any number of workers gives the same bits.
+Where the system can fork, workers begin with all that the run has in memory, data included, and
+parameters travel through memory that both sides see. Elsewhere they are started afresh and sent
+what they need.
+"""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from isthmus.cohort import Call, Request, Setting
+from isthmus.engines import letters
+from isthmus.engines.base import ClientError
+from isthmus.errors import IsthmusError
+
+Compute = Callable[[Setting, Call, Request], Any]
+
+START = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+PATIENCE = 5.0  # seconds for a worker to end by itself
+
+
+def cores() -> int:
+    """Counts the cores that this process may use; 1 where a worker would run the script again."""
+    if START != "fork":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class CannotSend(Exception):  # noqa: N818 - it is no error
+    """Says that a function cannot be named to another process."""
+
+
+class Worker:
+    """One process, and the two ends of what leads to it."""
+
+    def __init__(self, setting: Setting, compute: Compute, call_room: Any, start: str):
+        context: Any = multiprocessing.get_context(start)
+        forks = start == "fork"
+        setting = setting._replace(engine=None)  # type: ignore[arg-type]  # that is this process's
+        self.inbox, self.outbox = (letters.arena() if forks else None for _ in range(2))
+        self.connection, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(
+            target=serve,
+            args=(setting, compute, theirs, call_room, self.inbox, self.outbox),
+            name="isthmus-worker",
+            daemon=True,
+        )
+        with warnings.catch_warnings():  # of forking beside threads: they hold nothing we use
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.process.start()
+        theirs.close()
+        self.request: Request | None = None  # what it is at
+        self.told: letters.Letter | None = None  # the call that it knows of
+
+    def stop(self) -> None:
+        """Ends the process, whatever it is at."""
+        self.connection.close()
+        self.process.terminate()
+        self.process.join(PATIENCE)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        for room in (self.inbox, self.outbox):
+            if room is not None:
+                room.close()
+
+
+class Pool:
+    """The workers of one run."""
+
+    def __init__(self, setting: Setting, count: int, compute: Compute, start: str = START):
+        self.setting = setting
+        self.notes: list[str] = []
+        self._compute = compute
+        self._start = start
+        self._room = letters.arena() if start == "fork" else None
+        things = {"method": setting.method, "task": setting.task}
+        self._names = {id(thing): name for name, thing in things.items()}
+        self._known = things
+        self._workers = [self._hire() for _ in range(count)]
+
+    def run(self, call: Call, requests: Iterator[Request]) -> Iterator[tuple[int, Any]]:
+        """Yields (client, what the function returned), in the order in which they come."""
+        try:
+            letter = letters.write(call, self._names, self._room)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise CannotSend(str(error)) from None
+        again: set[int] = set()
+        left = True
+        try:
+            while True:
+                idle = [worker for worker in self._workers if worker.request is None]
+                for worker in idle if left else ():
+                    request = next(requests, None)
+                    left = request is not None
+                    if request is None:
+                        break
+                    self._send(worker, letter, request)
+                busy = [worker for worker in self._workers if worker.request is not None]
+                if not busy:
+                    return
+                ready = wait([worker.connection for worker in busy])
+                for worker in [worker for worker in busy if worker.connection in ready]:
+                    request = worker.request
+                    assert request is not None
+                    try:
+                        answer = self._receive(worker)
+                    except (EOFError, ConnectionError):
+                        self._replace(worker, call, letter, request, again)
+                        continue
+                    worker.request = None
+                    if isinstance(answer, BaseException):
+                        raise answer
+                    yield request.i, answer
+        finally:
+            # Whoever stopped listening leaves workers at their work: they cannot be told to stop.
+            for k, worker in enumerate(self._workers):
+                if worker.request is not None:
+                    worker.stop()
+                    self._workers[k] = self._hire()
+
+    def close(self) -> None:
+        """Ends all workers."""
+        for worker in self._workers:
+            worker.stop()
+        self._workers = []
+        if self._room is not None:
+            self._room.close()
+
+    def _hire(self) -> Worker:
+        return Worker(self.setting, self._compute, self._room, self._start)
+
+    def _send(self, worker: Worker, call: letters.Letter, request: Request) -> None:
+        worker.request = request
+        news = call if worker.told is not call else None
+        worker.told = call
+        with suppress(ConnectionError):  # it is dead, which is seen when its answer is read
+            worker.connection.send((news, letters.write(request, self._names, worker.inbox)))
+
+    def _receive(self, worker: Worker) -> Any:
+        return letters.read(worker.connection.recv(), self._known, worker.outbox, keep=True)
+
+    def _replace(
+        self, worker: Worker, call: Call, letter: letters.Letter, request: Request, again: set[int]
+    ) -> None:
+        """Puts a new worker in the place of one that died; it tries the same client once more."""
+        worker.process.join(PATIENCE)
+        code = worker.process.exitcode
+        died = f"client {request.i}, round {call.t + 1}: its worker process ended ({ending(code)})"
+        worker.request = None
+        worker.stop()
+        self._workers[self._workers.index(worker)] = new = self._hire()
+        if request.i in again:
+            raise ClientError(
+                f"{died}, twice; expected an answer; look for what kills processes here, such as "
+                "too little memory, or set --workers 1"
+            )
+        again.add(request.i)
+        self.notes.append(f"{died}; computed again")
+        self._send(new, letter, request)
+
+
+def ending(code: int | None) -> str:
+    """Says how a process ended."""
+    if code is not None and code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    return f"exit code {code}"
+
+
+def serve(
+    setting: Setting,
+    compute: Compute,
+    connection: Connection,
+    call_room: Any,
+    inbox: Any,
+    outbox: Any,
+) -> None:
+    """Answers requests until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run decides when to stop
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _end_with_the_run()
+    known = {"method": setting.method, "task": setting.task}
+    call: Call | None = None
+    while True:
+        try:
+            news, letter = connection.recv()
+        except (EOFError, ConnectionError):
+            return
+        if news is not None:
+            call = letters.read(news, known, call_room, keep=False)
+        assert call is not None
+        try:
+            answer = compute(setting, call, letters.read(letter, known, inbox, keep=False))
+        except BaseException as error:  # whatever it is, the run must hear of it
+            answer = error
+            if not isinstance(error, IsthmusError):
+                answer.add_note("".join(traceback.format_exception(error)))
+        connection.send(letters.write(answer, {}, outbox))
+
+
+def _end_with_the_run() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)  # in the middle of whatever it is at: nobody will ask for it
+
+    threading.Thread(target=watch, daemon=True).start()
