@@ -10,9 +10,10 @@ same program is called with the tensors of the next batch in place of those of t
 """
 
 import shutil
-from collections.abc import Callable, Iterator
-from functools import cache, cached_property
-from types import FunctionType, MethodType
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, cached_property, partial
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -26,22 +27,26 @@ REPAID = 10_000  # steps, for each layer of the network, after which compiling h
 SHALLOW = 8  # layers up to which convolutions are faster with channels last
 
 Program = Callable[..., Any]
+Make = Callable[[torch.fx.GraphModule, list[Tensor]], Program]
 
 
 class Compiled:
     """Makes programs of steps, once for all clients of a run, and runs them."""
 
-    def __init__(self, batch_size: int, layers: int):
+    def __init__(self, batch_size: int, layers: int, make: Make | None = None):
+        self._make = self._inductor if make is None else make
         self.batch_size = batch_size
         self.layers = layers
         self.programs = 0  # made so far
-        self._options = {
+        self._options: dict[str, Any] = {
             "cpp_wrapper": True,
             "cpp.threads": 1,
             "compile_threads": 1,
             "layout_optimization": layers <= SHALLOW,
         }
         self._latest: tuple[Program, tuple[Any, ...]] | None = None
+        self._refused: set[tuple[Any, ...]] = set()  # the code of steps that cannot be compiled
+        self.notes: list[str] = []
 
     def __reduce__(self) -> Any:
         return Compiled, (self.batch_size, self.layers)  # programs are every process's own
@@ -64,11 +69,30 @@ class Compiled:
         return carry
 
     def _first(self, step: Step, carry: Any, batch: Batch, n: int) -> Callable[[Batch], None]:
-        for table in captured(step):
-            if len(table) == n:  # something for each example: another length for every client
-                torch._dynamo.maybe_mark_dynamic(table, 0)
-        with torch._dynamo.config.patch(recompile_limit=1000, accumulated_recompile_limit=10_000):
+        """Takes the first step, and gives what takes the others."""
+        functions = list(within(step))
+        code = tuple(function.__code__ for function in functions)
+        if code not in self._refused:
+            for table in captured(functions):
+                if table.dim() and len(table) == n:  # each example's: as long as a client is large
+                    torch._dynamo.maybe_mark_dynamic(table, 0)
+            try:
+                self._capture(step, carry, batch)
+                return self._program(batch)
+            except torch._dynamo.exc.TorchDynamoException as error:
+                self._refused.add(code)
+                reason = " ".join(str(error).split("\n\n")[0].split())
+                self.notes.append(f"a step cannot be compiled and runs as it is: {reason}")
+        advance(step, carry, batch)
+        return partial(advance, step, carry)
+
+    def _capture(self, step: Step, carry: Any, batch: Batch) -> None:
+        limits = {"recompile_limit": 1000, "accumulated_recompile_limit": 10_000}
+        with warnings.catch_warnings(), torch._dynamo.config.patch(limits):
+            warnings.simplefilter("ignore")  # torch warns of what it does itself
             self._begin(step, carry, batch)
+
+    def _program(self, batch: Batch) -> Callable[[Batch], None]:
         assert self._latest is not None
         (program, inputs), self._latest = self._latest, None
         places = [
@@ -86,11 +110,15 @@ class Compiled:
 
         return run
 
-    def _backend(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
+    def _inductor(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
         from torch._inductor.compile_fx import compile_fx
 
-        self.programs += 1
         program: Any = compile_fx(graph, examples, config_patches=self._options)
+        return program  # type: ignore[no-any-return]
+
+    def _backend(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
+        self.programs += 1
+        program = self._make(graph, examples)
 
         def run(*inputs: Any) -> Any:
             self._latest = program, inputs
@@ -101,24 +129,30 @@ class Compiled:
 
 def advance(step: Step, carry: Any, batch: Batch) -> None:
     """Takes one step, and writes what it gives over what it was given."""
-    after = list(tree.leaves(step(carry, batch)))
-    for old, new in zip(tree.leaves(carry), after, strict=True):
+    before = list(tree.leaves(carry))
+    after = [
+        new.clone() if any(new is old for old in before) else new
+        for new in tree.leaves(step(carry, batch))
+    ]
+    for old, new in zip(before, after, strict=True):
         old.copy_(new)
 
 
-def captured(function: Any) -> Iterator[Tensor]:
-    """Yields the tensors that a function, or a function that it holds, holds."""
-    if isinstance(function, MethodType):
-        function = function.__func__
-    if not isinstance(function, FunctionType):
-        return
-    for cell in function.__closure__ or ():
-        held = cell.cell_contents
-        if isinstance(held, Tensor):
-            if held.dim():
-                yield held
-        else:
-            yield from captured(held)
+def within(function: Any) -> Iterator[FunctionType]:
+    """Yields a function, and the functions that it holds."""
+    function = getattr(function, "__func__", function)
+    if isinstance(function, FunctionType):
+        yield function
+        for cell in function.__closure__ or ():
+            yield from within(cell.cell_contents)
+
+
+def captured(functions: Iterable[FunctionType]) -> Iterator[Tensor]:
+    """Yields the tensors that functions hold."""
+    for function in functions:
+        for cell in function.__closure__ or ():
+            if isinstance(cell.cell_contents, Tensor):
+                yield cell.cell_contents
 
 
 @cache

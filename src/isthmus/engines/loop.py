@@ -30,6 +30,7 @@ class Loop:
         self._compiled = compiled
         self._start = start
         self._pool: Pool | None = None
+        self._told: set[str] = set()
 
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]
@@ -45,8 +46,7 @@ class Loop:
                 pass
             finally:
                 if self._pool is not None:
-                    self.notes += self._pool.notes
-                    self._pool.notes.clear()
+                    self._tell(self._pool.notes)
         for request in requests:
             yield request.i, self.compute(setting, call, request)
 
@@ -54,13 +54,29 @@ class Loop:
         """Runs the function for one client, here."""
         with one_thread(), naming(call, f"client {request.i}"), torch.no_grad():
             client = handle(setting, call, request, self._compiled)
-            return call.function(client, request.own, *call.shared, *request.each)
+            result = call.function(client, request.own, *call.shared, *request.each)
+        if self._compiled is not None:
+            self._tell(self._compiled.notes)
+        return result
+
+    def answer(self, setting: Setting, call: Call, request: Request) -> tuple[Any, list[str]]:
+        """Runs the function for one client, and gives the notes too."""
+        result = self.compute(setting, call, request)
+        notes, self.notes = self.notes, []
+        return result, notes
 
     def close(self) -> None:
         """Ends the processes; the next call starts new ones."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+
+    def _tell(self, notes: list[str]) -> None:
+        """Takes notes over, each once: several workers may come upon the same."""
+        new = [note for note in dict.fromkeys(notes) if note not in self._told]
+        self.notes += new
+        self._told.update(new)
+        notes.clear()
 
     def _serves(self, setting: Setting) -> bool:
         """Tells whether workers know this setting, or may still be told."""
@@ -73,7 +89,7 @@ class Loop:
     def _hired(self, setting: Setting) -> Pool:
         if self._pool is None:
             alone = Loop(compiled=self._compiled)
-            self._pool = Pool(setting, self.workers, alone.compute, self._start)
+            self._pool = Pool(setting, self.workers, alone.answer, self._start)
         return self._pool
 
 

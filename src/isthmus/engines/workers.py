@@ -24,7 +24,7 @@ from isthmus.engines import letters
 from isthmus.engines.base import ClientError
 from isthmus.errors import IsthmusError
 
-Compute = Callable[[Setting, Call, Request], Any]
+Answer = Callable[[Setting, Call, Request], tuple[Any, list[str]]]
 
 START = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
 PATIENCE = 5.0  # seconds for a worker to end by itself
@@ -44,7 +44,7 @@ class CannotSend(Exception):  # noqa: N818 - it is no error
 class Worker:
     """One process, and the two ends of what leads to it."""
 
-    def __init__(self, setting: Setting, compute: Compute, call_room: Any, start: str):
+    def __init__(self, setting: Setting, answer: Answer, call_room: Any, start: str):
         context: Any = multiprocessing.get_context(start)
         forks = start == "fork"
         setting = setting._replace(engine=None)  # type: ignore[arg-type]  # that is this process's
@@ -52,7 +52,7 @@ class Worker:
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
             target=serve,
-            args=(setting, compute, theirs, call_room, self.inbox, self.outbox),
+            args=(setting, answer, theirs, call_room, self.inbox, self.outbox),
             name="isthmus-worker",
             daemon=True,
         )
@@ -79,10 +79,10 @@ class Worker:
 class Pool:
     """The workers of one run."""
 
-    def __init__(self, setting: Setting, count: int, compute: Compute, start: str = START):
+    def __init__(self, setting: Setting, count: int, answer: Answer, start: str = START):
         self.setting = setting
         self.notes: list[str] = []
-        self._compute = compute
+        self._answer = answer
         self._start = start
         self._room = letters.arena() if start == "fork" else None
         things = {"method": setting.method, "task": setting.task}
@@ -115,14 +115,16 @@ class Pool:
                     request = worker.request
                     assert request is not None
                     try:
-                        answer = self._receive(worker)
+                        found = self._receive(worker)
                     except (EOFError, ConnectionError):
                         self._replace(worker, call, letter, request, again)
                         continue
                     worker.request = None
-                    if isinstance(answer, BaseException):
-                        raise answer
-                    yield request.i, answer
+                    if isinstance(found, BaseException):
+                        raise found
+                    result, notes = found
+                    self.notes += notes
+                    yield request.i, result
         finally:
             # Whoever stopped listening leaves workers at their work: they cannot be told to stop.
             for k, worker in enumerate(self._workers):
@@ -139,7 +141,7 @@ class Pool:
             self._room.close()
 
     def _hire(self) -> Worker:
-        return Worker(self.setting, self._compute, self._room, self._start)
+        return Worker(self.setting, self._answer, self._room, self._start)
 
     def _send(self, worker: Worker, call: letters.Letter, request: Request) -> None:
         worker.request = request
@@ -180,7 +182,7 @@ def ending(code: int | None) -> str:
 
 def serve(
     setting: Setting,
-    compute: Compute,
+    answer: Answer,
     connection: Connection,
     call_room: Any,
     inbox: Any,
@@ -201,12 +203,12 @@ def serve(
             call = letters.read(news, known, call_room, keep=False)
         assert call is not None
         try:
-            answer = compute(setting, call, letters.read(letter, known, inbox, keep=False))
+            found: Any = answer(setting, call, letters.read(letter, known, inbox, keep=False))
         except BaseException as error:  # whatever it is, the run must hear of it
-            answer = error
+            found = error
             if not isinstance(error, IsthmusError):
-                answer.add_note("".join(traceback.format_exception(error)))
-        connection.send(letters.write(answer, {}, outbox))
+                error.add_note("".join(traceback.format_exception(error)))
+        connection.send(letters.write(found, {}, outbox))
 
 
 def _end_with_the_run() -> None:

@@ -98,11 +98,12 @@ class FedPac(Method):
         h = before * (m / client.n)[:, None]
         s = (client.examples.mean(z.square().sum(1)) - h.square().sum()) / client.n
         target = torch.where(shared.m[:, None] > 0, shared.p, before)
+        lam = self.lam if client.t > 0 else 0.0
 
         def loss(w: Tensor, batch: Batch) -> Tensor:
             z, logits = model.features_and_logits(w, batch.x)
-            apart = (z - target[batch.y]).square().mean(1) * (client.t > 0)
-            return batch.cross_entropy(logits) + self.lam * batch.mean(apart)
+            apart = (z - target[batch.y]).square().mean(1)
+            return batch.cross_entropy(logits) + lam * batch.mean(apart)
 
         u = self.tune(client, shared, u)
         v = client.descend(shared.v, at=lambda v, _: torch.cat([v, u]), loss=loss)

@@ -56,6 +56,8 @@ class Flat:
             torch.tensor([order.index(owner) for owner in owners]), torch.tensor(self._sizes)
         )
         self._head = _head(self._module, order, head)
+        self._seen: list[Tensor] | None = None  # what entered the head, while somebody asks
+        self._module.get_submodule(self._head).register_forward_pre_hook(self._look)
         inside = [owner == self._head or owner.startswith(f"{self._head}.") for owner in owners]
         cut = sum(size for size, is_head in zip(self._sizes, inside, strict=True) if not is_head)
         if inside != sorted(inside):
@@ -97,13 +99,11 @@ class Flat:
 
     def features_and_logits(self, w: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Gives what enters the head, [B, D], and the logits, [B, C], of one evaluation."""
-        seen: list[Tensor] = []
-        module = self._module.get_submodule(self._head)
-        hook = module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        self._seen = []
         try:
             logits = self.logits(w, x)
         finally:
-            hook.remove()
+            seen, self._seen = self._seen, None
         if not seen:
             raise IsthmusError(
                 f"the head {self._head!r} of {type(self._module).__name__} is not called as a "
@@ -111,6 +111,10 @@ class Flat:
                 "with a Linear layer"
             )
         return seen[0].flatten(1), logits
+
+    def _look(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if self._seen is not None:
+            self._seen.append(inputs[0])
 
     def fresh(self, seed: int) -> Tensor:
         """Draws new parameters [P] as the module's constructor does, all from one stream."""

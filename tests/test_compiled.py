@@ -1,0 +1,112 @@
+"""Compiled steps: every method's can be captured whole, and gives what the plain loop gives."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from isthmus import Experiment, IsthmusError, federate, tree
+from isthmus.engines import Loop
+from isthmus.engines.compiled import Compiled, captured, compiler, within
+from isthmus.engines.compiled import advance as advance_in_place
+from isthmus.methods import METHODS
+from isthmus.rounds import prepare
+from small import advance, begin, setting
+
+
+def close(ours: object, theirs: object) -> bool:
+    """Compares states: a program adds in another order, which float32 shows in the last digits."""
+    pairs = zip(tree.leaves(ours), tree.leaves(theirs), strict=True)
+    return all(torch.allclose(a.double(), b.double(), atol=1e-5) for a, b in pairs)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_s_step_is_captured_once_for_all_clients_and_rounds(method: str) -> None:
+    """The graphs run as they are: compiling them proper takes seconds for each."""
+    compiled = Compiled(batch_size=8, layers=2, make=lambda graph, _: graph.forward)
+    ours, theirs = setting(method, Loop()), setting(method, Loop(compiled=compiled))
+    one, other = begin(ours), begin(theirs)
+    made = []
+    for _ in range(4):
+        one, _ = advance(ours, one, evaluate=False)
+        other, _ = advance(theirs, other, evaluate=False)
+        made.append(compiled.programs)
+    assert close(one.server, other.server)
+    assert all(close(one.own[i], other.own[i]) for i in one.own)
+    assert 0 < made[-1] == made[-2]
+
+
+@pytest.mark.skipif(not compiler(), reason="there is no C++ compiler")
+@pytest.mark.parametrize("method", ["superfed-lm", "fedsimsup"])
+def test_a_compiled_step_gives_what_the_plain_loop_gives(method: str) -> None:
+    """Of the two methods, one mixes by layer and the other looks up a table of its examples."""
+    compiled = Compiled(batch_size=8, layers=2)
+    changes = {"name": method, "start": 0.0} if method == "superfed-lm" else method
+    ours, theirs = setting(changes), setting(changes, Loop(compiled=compiled))
+    one, _ = advance(ours, begin(ours), evaluate=False)
+    other, _ = advance(theirs, begin(theirs), evaluate=False)
+    assert compiled.programs == (1 if method == "superfed-lm" else 2)
+    assert close(one.server, other.server)
+    assert all(close(one.own[i], other.own[i]) for i in one.own)
+
+
+def test_a_step_may_exchange_what_it_carries() -> None:
+    """The new values are all taken before the first of the old ones is overwritten."""
+    a, b = torch.zeros(2), torch.ones(2)
+    advance_in_place(lambda carry, _: (carry[1], carry[0]), (a, b), None)  # type: ignore[arg-type]
+    assert (a.tolist(), b.tolist()) == ([1, 1], [0, 0])
+
+
+def test_tensors_are_found_in_functions_within_functions() -> None:
+    table, scalar = torch.zeros(3), torch.tensor(1.0)
+
+    def inner() -> Any:
+        return table, scalar
+
+    found = list(captured(within(lambda: inner())))
+    assert {id(tensor) for tensor in found} == {id(table), id(scalar)}
+
+
+def test_long_runs_are_compiled_and_short_ones_are_not() -> None:
+    """10,000 steps for each of two layers; the digits' 20 clients have about 64 examples to train
+    on, so 5 clients x 10 epochs x 7 batches are 350 steps a round, and 57 rounds repay it."""
+    for rounds, step in ((50, "eager"), (65, "compiled" if compiler() else "eager")):
+        experiment = Experiment(method="fedavg", data="digits", rounds=rounds)
+        assert prepare(experiment, None, None, Path())[0].step == step
+
+
+def test_the_record_says_so_and_an_older_one_was_not_compiled(tmp_path: Path) -> None:
+    experiment = Experiment(method="fedavg", data="digits", rounds=1, step="eager", epochs=1)
+    federate(experiment, out=tmp_path / "run")
+    assert 'step = "eager"' in (tmp_path / "run" / "experiment.toml").read_text()
+
+
+def test_compiling_what_cannot_be_is_one_line() -> None:
+    experiment = Experiment(method="fedavg", data="digits", step="compiled", engine="stacked")
+    with pytest.raises(IsthmusError, match="step=compiled with engine=stacked"):
+        prepare(experiment, None, None, Path())
+
+
+class Peculiar(nn.Module):
+    """A network that asks for the value of a tensor, which no program can know."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z: torch.Tensor = self.layer(x)
+        return z if x.detach().sum().item() > -1e9 else -z
+
+
+def test_a_step_that_cannot_be_compiled_runs_as_it_is_and_says_so() -> None:
+    compiled = Compiled(batch_size=8, layers=1)
+    ours = setting("fedavg", build=Peculiar)
+    theirs = setting("fedavg", Loop(compiled=compiled), build=Peculiar)
+    one, _ = advance(ours, begin(ours), evaluate=False)
+    other, step = advance(theirs, begin(theirs), evaluate=False)
+    assert close(one.server, other.server)
+    (note,) = step.notes
+    assert note.startswith("a step cannot be compiled and runs as it is: ")

@@ -1,0 +1,194 @@
+"""Workers: the same bits whatever their number, and what happens when one dies."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from isthmus import Client, Clients, Method, Task, tree
+from isthmus.engines import ClientError, Loop
+from isthmus.methods import METHODS
+from small import advance, begin, setting
+
+
+class Server(NamedTuple):
+    w: Tensor
+
+
+class Marks(Method):
+    """Says who computed, and dies where a file asks it to."""
+
+    def __init__(self, place: Path):
+        self.place = place
+
+    def init(self, task: Task) -> Server:
+        return Server(task.w0)
+
+    def round(self, server: Server, clients: Clients) -> Server:
+        _, (who,) = clients.map(self.local, server)
+        clients.note(f"{len(set(who.tolist()))} processes, here: {os.getpid() in who.tolist()}")
+        return server
+
+    def local(self, client: Client, own: Any, server: Server) -> Any:
+        for mark in sorted(self.place.glob("die*")):
+            mark.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return (), (torch.tensor(os.getpid()),)
+
+    def personal(self, client: Client, own: Any, server: Server) -> Tensor:
+        return server.w
+
+
+class Faulty(Marks):
+    """Raises what it was told to, in a worker."""
+
+    def local(self, client: Client, own: Any, server: Server) -> Any:
+        if int(client.n) > 25:  # client 1 alone
+            raise KeyError("lost")
+        return (), (torch.tensor(os.getpid()),)
+
+
+class Nameless(Marks):
+    """Maps a function that cannot be named to another process."""
+
+    def round(self, server: Server, clients: Clients) -> Server:
+        _, (who,) = clients.map(lambda client, own: ((), (torch.tensor(os.getpid()),)))
+        assert set(who.tolist()) == {os.getpid()}
+        return server
+
+
+@pytest.fixture
+def engine() -> Iterator[Loop]:
+    engine = Loop(workers=2)
+    yield engine
+    engine.close()
+
+
+def children() -> set[int]:
+    return {process.pid for process in multiprocessing.active_children() if process.pid is not None}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_change_no_bit(method: str, engine: Loop) -> None:
+    ours, theirs = setting(method, Loop()), setting(method, engine)
+    alone, here = advance(ours, begin(ours), evaluate=True)
+    together, there = advance(theirs, begin(theirs), evaluate=True)
+    assert tree.pack(alone.server) == tree.pack(together.server)
+    assert {i: tree.pack(own) for i, own in alone.own.items()} == {
+        i: tree.pack(own) for i, own in together.own.items()
+    }
+    assert here.evaluation is not None
+    assert there.evaluation is not None
+    for mine, its in zip(here.evaluation.scores, there.evaluation.scores, strict=True):
+        assert mine.figures.loss.tolist() == its.figures.loss.tolist()
+    sent = [(step.cost.down_bytes, step.cost.up_bytes) for step in (here, there)]
+    assert sent[0] == sent[1]
+
+
+def test_workers_stay_from_round_to_round_and_go_with_the_run(tmp_path: Path, engine: Loop) -> None:
+    run = setting("fedavg", engine)._replace(method=Marks(tmp_path))
+    progress, step = advance(run, begin(run), evaluate=False)
+    assert step.notes == ("2 processes, here: False",)
+    before = children()
+    advance(run, progress, evaluate=True)
+    assert len(before) == 2
+    assert children() == before
+    engine.close()
+    assert not children() & before
+
+
+def test_one_client_needs_no_worker(tmp_path: Path, engine: Loop) -> None:
+    run = setting("fedavg", engine, clients_per_round=1)._replace(method=Marks(tmp_path))
+    _, step = advance(run, begin(run), evaluate=False)
+    assert step.notes == ("1 processes, here: True",)
+
+
+def test_a_killed_worker_is_told_of_and_its_client_computed_again(
+    tmp_path: Path, engine: Loop
+) -> None:
+    run = setting("fedavg", engine)._replace(method=Marks(tmp_path))
+    (tmp_path / "die").touch()
+    _, step = advance(run, begin(run), evaluate=False)
+    told = [note for note in step.notes if "killed by SIGKILL" in note]
+    assert len(told) == 1
+    assert told[0].endswith("computed again")
+    assert "round 1: its worker process ended" in told[0]
+    assert step.cost.answered == 4
+
+
+def test_a_client_that_kills_two_workers_ends_the_run(tmp_path: Path, engine: Loop) -> None:
+    """One client only may be at work when the marks are found: six marks outlive two tries each."""
+    run = setting("fedavg", engine)._replace(method=Marks(tmp_path))
+    for number in range(12):
+        (tmp_path / f"die{number}").touch()
+    with pytest.raises(ClientError, match=r"killed by SIGKILL.*, twice; expected an answer"):
+        advance(run, begin(run), evaluate=False)
+
+
+def test_what_a_client_raises_in_a_worker_is_raised_here(tmp_path: Path, engine: Loop) -> None:
+    run = setting("fedavg", engine, clients_per_round=6)._replace(method=Faulty(tmp_path))
+    with pytest.raises(ClientError, match=r"client 1, round 1, Faulty.local: KeyError") as raised:
+        advance(run, begin(run), evaluate=False)
+    assert "Traceback" in "".join(raised.value.__notes__)
+    run = run._replace(method=Marks(tmp_path))
+    engine.close()
+    _, step = advance(run, begin(run), evaluate=False)
+    assert step.cost.answered == 6
+
+
+def test_a_function_without_a_name_runs_here(tmp_path: Path, engine: Loop) -> None:
+    run = setting("fedavg", engine)._replace(method=Nameless(tmp_path))
+    advance(run, begin(run), evaluate=False)
+
+
+def test_fresh_processes_give_the_same_bits() -> None:
+    """Where nothing can be forked, workers are started afresh and sent what they need."""
+    engine = Loop(workers=2, start="spawn")
+    try:
+        ours, theirs = setting("superfed-mm"), setting("superfed-mm", engine)
+        alone, _ = advance(ours, begin(ours), evaluate=False)
+        together, _ = advance(theirs, begin(theirs), evaluate=False)
+        assert tree.pack(alone.server) == tree.pack(together.server)
+    finally:
+        engine.close()
+
+
+SCRIPT = """
+import sys
+from isthmus import Experiment, federate
+federate(Experiment(method="fedavg", data="digits", rounds=2000), workers=2,
+         watch=lambda done: print(done.cost.round, flush=True))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_whatever_ends_the_run_no_process_is_left(how: signal.Signals) -> None:
+    command = [sys.executable, "-c", SCRIPT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == b"1\n"
+        listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(run.pid)], capture_output=True)
+        workers = [int(pid) for pid in listed.stdout.split()]
+        assert len(workers) == 2
+        run.send_signal(how)
+    ends = time.monotonic() + 20
+    while any(alive(pid) for pid in workers) and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert not any(alive(pid) for pid in workers)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
