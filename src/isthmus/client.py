@@ -34,6 +34,14 @@ class Point(NamedTuple):
     w: Tensor  # [P], or [L, P]
 
 
+class Walked(NamedTuple):
+    """A path that a point was chosen on."""
+
+    path: Point
+    chosen: Tensor  # which point, without axes
+    point: Point
+
+
 class Examples(NamedTuple):
     """One part of a client's data; `weight` is 1 for real rows, 0 for padding, None if all real."""
 
@@ -112,6 +120,8 @@ class Client:
         self._fold = fold
         self._choice = choice
         self._taken = 0
+        self._tallied: dict[tuple[Tensor, str], Tally] = {}  # of paths, which are long
+        self.walked: Walked | None = None
 
     def scan(
         self,
@@ -176,17 +186,21 @@ class Client:
         By default the one of least loss on the client's own validation part; never by test data,
         unless the experiment names an oracle.
         """
+        index = self._best(path)
+        point = tree.map(lambda rows: rows.index_select(0, index[None])[0], path)
+        self.walked = Walked(path, index, point)
+        return point
+
+    def _best(self, path: Point) -> Tensor:
         if self._choice is not None:  # one for all clients, found beforehand
-            return tree.row(path, self._choice)
+            return torch.tensor(self._choice)
         if self.task.selection in ("common", "oracle-common"):
             raise RuntimeError(f"selection={self.task.selection} is made over all clients at once")
         if self.task.selection == "fixed":
-            return tree.row(path, len(path.w) // 2)
+            return torch.tensor(len(path.w) // 2)
         if self.task.selection == "oracle":
-            index = self.tally(path.w, "test").top1.argmax()
-        else:
-            index = self.tally(path.w, "validation").loss.argmin()
-        return tree.map(lambda rows: rows.index_select(0, index[None])[0], path)
+            return self.tally(path.w, "test").top1.argmax()
+        return self.tally(path.w, "validation").loss.argmin()
 
     def validation_loss(self, w: Tensor) -> Tensor:
         """Gives the mean cross-entropy on the client's own validation part."""
@@ -220,9 +234,11 @@ class Client:
             )
         if w.dim() == 1:
             return tally(self.method.logits(self, w, x), y, weight, batch)
-        # One after another: the point at lambda 0 then predicts as the shared model does, exactly.
-        rows = (self.method.logits(self, row, x) for row in w.unbind(0))
-        return tree.stack([tally(logits, y, weight, batch) for logits in rows])
+        if (w, split) not in self._tallied:
+            # One by one: the point at lambda 0 then predicts as the shared model does, exactly.
+            logits = torch.stack([self.method.logits(self, row, x) for row in w.unbind(0)])
+            self._tallied[w, split] = tally(logits, y, weight, batch)
+        return self._tallied[w, split]
 
     def _batches(self, passes: int, draw: Callable[[Tensor], Tensor] | None) -> Iterator[Batch]:
         x, y, _ = self._train

@@ -289,12 +289,18 @@ class Scoring:
     path: bool
 
     def __call__(self, client: Client, own: State, *received: State) -> Any:
-        """Measures the models in this order, those there are."""
+        """Measures the models in this order, those there are; a path is walked only once."""
         method = client.method
-        models: list[Any] = [method.personal(client, own, *received)]
-        models += [] if self.common is None else [self.common]
-        models += [method.path(client, own, *received)] if self.path else []
-        return tuple(measure(client, model, self.splits) for model in models)
+        model = method.personal(client, own, *received)
+        shared = () if self.common is None else (measure(client, self.common, self.splits),)
+        walked = client.walked
+        if not self.path or walked is None or walked.point is not model:
+            personal = measure(client, model, self.splits)
+            path = (method.path(client, own, *received),) if self.path else ()
+            return personal, *shared, *(measure(client, way, self.splits) for way in path)
+        at, sums = measure(client, walked.path, self.splits)
+        chosen = tree.map(lambda rows: rows.index_select(0, walked.chosen[None])[0], sums)
+        return (model.at, chosen), *shared, (at, sums)
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ class SuPerFed(Method):
 
     def path(self, client: Client, own: Own, server: Server) -> Point:
         lam = torch.linspace(0, 1, 11)[:, None] * own.mixed
-        return Point(lam, (1 - lam) * server.w + lam * own.wl)
+        return Point(lam, torch.lerp(server.w, own.wl, lam))
 
     def personal(self, client: Client, own: Own, server: Server) -> Point:
         return client.best(self.path(client, own, server))

@@ -1,6 +1,6 @@
 """What a model's logits are worth, as sums over examples: sums add, so they combine anywhere."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -63,50 +63,60 @@ class Pooled(NamedTuple):
 def tally(
     logits: Tensor, y: Tensor, weight: Tensor | None = None, batch: int | None = None
 ) -> Tally:
-    """Sums up logits [n, C] against labels [n]; `weight` is 1 for real examples and 0 for padding.
+    """Sums up logits [n, C], or those of several models [L, n, C], against labels [n].
 
-    Of equal logits the first counts as the larger, as in argmax. Where a `batch` size is given,
-    mini-batches are also calibrated one by one, in the order of the rows; padding comes last.
+    `weight` is 1 for real examples and 0 for padding. Of equal logits the first counts as the
+    larger, as in argmax. Where a `batch` size is given, mini-batches are also calibrated one by
+    one, in the order of the rows; padding comes last.
     """
+    if logits.dim() == 2:  # as one of several, so that it sums up to the same bits
+        return Tally(*(_first(sums) for sums in tally(logits[None], y, weight, batch)))
     real = torch.ones_like(y, dtype=torch.float64) if weight is None else weight.double()
-    true = logits.gather(1, y[:, None])
-    classes = torch.arange(logits.shape[1])
+    label = y[:, None].expand(*logits.shape[:2], 1)
+    true = logits.gather(2, label)
+    classes = torch.arange(logits.shape[2])
     after = classes >= y[:, None]
     # The classes not behind the true one: put like this, a logit that is no number is never right.
-    rank = (~((logits < true) | ((logits == true) & after))).sum(1)
-    log_p = log_softmax(logits, dim=1)
-    squares = (log_p.exp() - (classes == y[:, None]).to(log_p.dtype)).square().sum(1)
-    confidence = log_p.max(1).values.exp()
+    rank = (~((logits < true) | ((logits == true) & after))).sum(2)
+    log_p = log_softmax(logits, dim=2)
+    squares = (log_p.exp() - (classes == y[:, None]).to(log_p.dtype)).square().sum(2)
+    confidence = log_p.max(2).values.exp()
     # (lower, upper]; the first bin also takes 0, which softmax gives only by underflow
     upper = torch.linspace(0, 1, BINS + 1, dtype=confidence.dtype)[1:]
-    above = (confidence[:, None] > upper[:-1]).sum(1)
-    member = (above[:, None] == torch.arange(BINS)) * real[:, None]  # [n, BINS]
-    hit = (rank < 1).double()
+    above = (confidence[..., None] > upper[:-1]).sum(2)
+    member = (above[..., None] == torch.arange(BINS)) * real[:, None]  # [L, n, BINS]
+    hit, sure = (rank < 1).double(), confidence.double()
     return Tally(
-        n=real.sum(),
-        top1=(hit * real).sum(),
-        top5=((rank < 5) * real).sum(),
-        loss=-(log_p.gather(1, y[:, None])[:, 0].double() * real).sum(),
-        brier=squares.double() @ real,
-        bin_n=member.sum(0),
-        bin_top1=hit @ member,
-        bin_confidence=confidence.double() @ member,
-        batches=() if batch is None else _one_by_one(member, hit, confidence.double(), batch),
+        n=real.sum().expand(len(logits)),
+        top1=(hit * real).sum(1),
+        top5=((rank < 5) * real).sum(1),
+        loss=-(log_p.gather(2, label)[..., 0].double() * real).sum(1),
+        brier=(squares.double() * real).sum(1),
+        bin_n=member.sum(1),
+        bin_top1=(hit[..., None] * member).sum(1),
+        bin_confidence=(sure[..., None] * member).sum(1),
+        batches=() if batch is None else _one_by_one(member, hit, sure, batch),
     )
 
 
+def _first(sums: Tensor | Batches | tuple[()]) -> Any:
+    if isinstance(sums, Tensor):
+        return sums[0]
+    return Batches(*(part[0] for part in sums)) if sums else ()
+
+
 def _one_by_one(member: Tensor, hit: Tensor, confidence: Tensor, size: int) -> Batches:
-    def sums(values: Tensor) -> Tensor:  # [n, BINS] to [batches, BINS]
-        filled = pad(values, (0, 0, 0, -len(values) % size))
-        return filled.view(-1, size, BINS).sum(1)
+    def sums(values: Tensor) -> Tensor:  # [L, n, BINS] to [L, batches, BINS]
+        filled = pad(values, (0, 0, 0, -values.shape[1] % size))
+        return filled.view(len(values), -1, size, BINS).sum(2)
 
     n = sums(member)
-    gap = sums(member * (hit - confidence)[:, None]).abs()  # times n
-    total = n.sum(1)
+    gap = sums(member * (hit - confidence)[..., None]).abs()  # times n
+    total = n.sum(2)
     return Batches(
-        n=(total > 0).sum().double(),
-        ece=(gap.sum(1) / total.clamp(min=1)).sum(),
-        mce=(gap / n.clamp(min=1)).amax(1).sum(),
+        n=(total > 0).sum(1).double(),
+        ece=(gap.sum(2) / total.clamp(min=1)).sum(1),
+        mce=(gap / n.clamp(min=1)).amax(2).sum(1),
     )
 
 

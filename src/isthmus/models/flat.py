@@ -7,7 +7,7 @@ two vectors, whatever the network.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,11 @@ class Flat:
         self._names = list(named)
         twice = dict(self._module.named_parameters(remove_duplicate=False))
         self._tied = len(twice) > len(named)  # looking for tied weights costs time in every call
+        self._parameters = list(named.values())
+        self._places: list[tuple[dict[str, Any], str]] = []
+        for name in named:
+            path, _, last = name.rpartition(".")
+            self._places.append((self._module.get_submodule(path)._parameters, last))
         self._shapes = [parameter.shape for parameter in named.values()]
         self._sizes = [parameter.numel() for parameter in named.values()]
         self.size = sum(self._sizes)
@@ -89,8 +94,19 @@ class Flat:
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Evaluates the network with parameters w [P] on inputs x [B, ...], to [B, C]."""
-        named = dict(zip(self._names, self.tensors(w), strict=True))
-        result: Tensor = functional_call(self._module, named, (x,), tie_weights=self._tied)
+        tensors = self.tensors(w)
+        if self._tied or self.recurrent or torch.compiler.is_compiling():
+            named = dict(zip(self._names, tensors, strict=True))
+            result: Tensor = functional_call(self._module, named, (x,), tie_weights=self._tied)
+            return result
+        # The same by hand: half of a small network's time would go into looking modules up.
+        for (owner, name), tensor in zip(self._places, tensors, strict=True):
+            owner[name] = tensor
+        try:
+            result = self._module(x)
+        finally:
+            for (owner, name), parameter in zip(self._places, self._parameters, strict=True):
+                owner[name] = parameter
         return result
 
     def features(self, w: Tensor, x: Tensor) -> Tensor:
