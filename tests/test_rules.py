@@ -108,13 +108,13 @@ ALLOWED: dict[str, set[str]] = {
         "store",
         "tree",
     },
+    "running": {"cohort", "errors", "estimate", "experiment", "rounds", "store", "terminal"},
     "report": {"errors", "metrics"},
     "__main__": {"cli"},
     "cli": {
         "data",
         "data_cli",
         "errors",
-        "estimate",
         "experiment",
         "joining",
         "listing",
@@ -122,9 +122,7 @@ ALLOWED: dict[str, set[str]] = {
         "options",
         "parts",
         "report",
-        "rounds",
-        "store",
-        "terminal",
+        "running",
     },
 }
 

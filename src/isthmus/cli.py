@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,10 +12,7 @@ from isthmus.errors import IsthmusError
 from isthmus.options import Data, DataRoot, File, Seed, Settings, Workers, described
 
 if TYPE_CHECKING:
-    from isthmus.cohort import Setting
-    from isthmus.experiment import Experiment
-    from isthmus.rounds import Done, Run
-    from isthmus.store import Store
+    from isthmus.rounds import Run
 
 app = typer.Typer(
     name="isthmus",
@@ -80,6 +77,7 @@ def demo(
 
     Example: `isthmus demo --out demo`
     """
+    from isthmus import running
     from isthmus.experiment import Experiment
 
     folder = _unused(out)
@@ -88,7 +86,7 @@ def demo(
         chosen = {"name": method, **options}
         experiment = Experiment(method=chosen, seed=seed, **DEMO_SETTINGS)
         runs.append(folder / method)
-        _train(experiment, runs[-1], Path("data"))
+        running.begin(experiment, runs[-1], Path("data"))
     _report(runs, folder / "report.html")
 
 
@@ -133,12 +131,14 @@ def run(
 
     `isthmus run first/experiment.toml` runs the same again, to the same digest.
     """
+    from isthmus import running
+
     named = {"method": method, "data": data, "rounds": rounds, "seed": seed, "preset": preset}
     experiment = described(file, named, settings)
     source = Path(experiment.data.get("path", "")).stem or experiment.data["name"]
     name = f"{source}-{experiment.method['name']}-{experiment.seed}"
     where = out or _unused(Path("runs") / name)
-    _ended(_train(experiment, where, data_root, sync, workers), where)
+    _ended(running.begin(experiment, where, data_root, sync, workers), where)
 
 
 @app.command()
@@ -158,22 +158,11 @@ def resume(
 
     `isthmus resume first --rounds 80` makes a run of 40 rounds longer, if its method allows it.
     """
-    from isthmus import terminal
-    from isthmus.estimate import estimate
+    from isthmus import running
     from isthmus.experiment import Experiment, assign
-    from isthmus.rounds import reopen
 
     wanted = Experiment(**assign(f"rounds={rounds}")).rounds if rounds else None
-    experiment, setting, store = reopen(run, wanted, None, None, data_root, (), workers)
-    done = store.progress.t
-    for note in store.notes:
-        print(f"note: {note}", file=sys.stderr)
-    print(f"{run}: {done} of {experiment.rounds} rounds are done", file=sys.stderr)
-    needed = estimate(experiment, setting) if done < experiment.rounds else None
-    if needed is not None:
-        terminal.foretell(experiment, needed, done)
-    store.start(experiment.toml())
-    _ended(_go_on(experiment, setting, store, run), run)
+    _ended(running.go_on(run, wanted, data_root, workers), run)
 
 
 @app.command()
@@ -344,53 +333,6 @@ def _unused(path: Path) -> Path:
     return candidate
 
 
-def _train(
-    experiment: "Experiment",
-    out: Path,
-    data_root: Path,
-    sync: str = "round",
-    workers: int | None = None,
-) -> "Run":
-    from isthmus import terminal
-    from isthmus.estimate import estimate, refuse_what_cannot_fit
-    from isthmus.rounds import prepare
-    from isthmus.store import Store
-
-    if sync not in ("round", "system"):
-        raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
-    experiment, setting = prepare(experiment, None, None, data_root, (), workers)
-    needed = estimate(experiment, setting)
-    if needed is not None:
-        refuse_what_cannot_fit(needed, out)
-    store = Store.create(out, setting, experiment.toml(), sync)  # type: ignore[arg-type]
-    for note in setting.federation.notes:
-        print(f"note: {note}", file=sys.stderr)
-    if needed is not None:
-        terminal.foretell(experiment, needed)
-    return _go_on(experiment, setting, store, out)
-
-
-def _go_on(experiment: "Experiment", setting: "Setting", store: "Store", out: Path) -> "Run":
-    """Runs the rounds that are left; begins when nothing can be wrong any more."""
-    from isthmus import terminal
-    from isthmus.rounds import train
-
-    done = store.progress.t
-    try:
-        with terminal.patience() as wished, terminal.progress(experiment, done) as show:
-
-            def watch(done: "Done") -> bool:
-                show(done)
-                return wished() and done.cost.round < experiment.rounds
-
-            run = train(experiment, setting, store, watch)
-    except KeyboardInterrupt:
-        _stopped("stopped in the middle of a round, which is lost", out)
-    if run.progress.t < experiment.rounds:
-        _stopped(f"stopped after round {run.progress.t} of {experiment.rounds}", out)
-    return run
-
-
 def _ended(run: "Run", out: Path) -> None:
     from isthmus.joining import describe
 
@@ -399,11 +341,6 @@ def _ended(run: "Run", out: Path) -> None:
         print(describe(run.newcomers))
     print(f"records: {out}")
     print(f"digest: {run.digest}")
-
-
-def _stopped(how: str, out: Path) -> NoReturn:
-    print(f"isthmus: {how}; go on with: isthmus resume {out}", file=sys.stderr)
-    sys.exit(130)
 
 
 def _table(runs: list[Path]) -> None:

@@ -1,0 +1,72 @@
+"""Runs begun, and gone on with, from the command line: what is said before and meanwhile."""
+
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from isthmus import terminal
+from isthmus.cohort import Setting
+from isthmus.errors import IsthmusError
+from isthmus.estimate import estimate, refuse_what_cannot_fit
+from isthmus.experiment import Experiment
+from isthmus.rounds import Done, Run, prepare, reopen, train
+from isthmus.store import Store
+
+
+def begin(
+    experiment: Experiment,
+    out: Path,
+    data_root: Path,
+    sync: str = "round",
+    workers: int | None = None,
+) -> Run:
+    """Begins a run."""
+    if sync not in ("round", "system"):
+        raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
+    experiment, setting = prepare(experiment, None, None, data_root, (), workers)
+    needed = estimate(experiment, setting)
+    if needed is not None:
+        refuse_what_cannot_fit(needed, out)
+    store = Store.create(out, setting, experiment.toml(), sync)  # type: ignore[arg-type]
+    for note in setting.federation.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if needed is not None:
+        terminal.foretell(experiment, needed)
+    return _rest(experiment, setting, store, out)
+
+
+def go_on(run: Path, rounds: int | None, data_root: Path, workers: int | None) -> Run:
+    """Goes on with a run, to more rounds if that is wanted."""
+    experiment, setting, store = reopen(run, rounds, None, None, data_root, (), workers)
+    done = store.progress.t
+    for note in store.notes:
+        print(f"note: {note}", file=sys.stderr)
+    print(f"{run}: {done} of {experiment.rounds} rounds are done", file=sys.stderr)
+    needed = estimate(experiment, setting) if done < experiment.rounds else None
+    if needed is not None:
+        terminal.foretell(experiment, needed, done)
+    store.start(experiment.toml())
+    return _rest(experiment, setting, store, run)
+
+
+def _rest(experiment: Experiment, setting: Setting, store: Store, out: Path) -> Run:
+    """Runs the rounds that are left; begins when nothing can be wrong any more."""
+    done = store.progress.t
+    try:
+        with terminal.patience() as wished, terminal.progress(experiment, done) as show:
+
+            def watch(done: Done) -> bool:
+                show(done)
+                return wished() and done.cost.round < experiment.rounds
+
+            run = train(experiment, setting, store, watch)
+    except KeyboardInterrupt:
+        _stopped("stopped in the middle of a round, which is lost", out)
+    if run.progress.t < experiment.rounds:
+        _stopped(f"stopped after round {run.progress.t} of {experiment.rounds}", out)
+    return run
+
+
+def _stopped(how: str, out: Path) -> NoReturn:
+    print(f"isthmus: {how}; go on with: isthmus resume {out}", file=sys.stderr)
+    sys.exit(130)
