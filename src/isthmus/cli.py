@@ -336,6 +336,9 @@ def _unused(path: Path) -> Path:
 def _ended(run: "Run", out: Path) -> None:
     from isthmus.joining import describe
 
+    if run.reason:
+        ended = f"ended after round {run.progress.t} of {run.experiment.rounds}"
+        print(f"{out}: {ended}: {run.reason}", file=sys.stderr)
     _table([out])
     if run.newcomers:
         print(describe(run.newcomers))

@@ -55,6 +55,7 @@ class Experiment(BaseModel):
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0  # share of clients that join afterwards
     head: Head = "last"
     eval_every: NonNegativeInt = 10  # 0: only after the last round
+    patience: NonNegativeInt = 0  # evaluations without a better one that end a run; 0: none do
     selection: Selection = "validation"
     calibration: Calibration = "split"  # per-batch: as the released SuPerFed code measures it
     engine: Literal["loop", "stacked"] = "loop"
@@ -79,6 +80,12 @@ class Experiment(BaseModel):
                 f"clients_per_round={self.clients_per_round} of clients={self.clients}; expected "
                 "at most as many as there are; lower clients_per_round"
             )
+        for name, example in (("validation", 0.1), ("eval_every", 10)):
+            if self.patience and not getattr(self, name):
+                raise IsthmusError(
+                    f"patience={self.patience} with {name}=0; expected validation losses to stop "
+                    f"by; set {name}={example}, or patience=0"
+                )
 
     @classmethod
     def load(cls, path: Path | str, changes: Table | None = None) -> "Experiment":

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from isthmus import parts, streams
+from isthmus import parts, stopping, streams
 from isthmus.cohort import Clients, Evaluation, NobodyAnswered, Round, Setting
 from isthmus.data.federation import Federation
 from isthmus.data.places import found
@@ -49,6 +49,7 @@ class Run(NamedTuple):
     rounds: tuple[Done, ...]  # of this process
     digest: str
     newcomers: tuple[Newcomers, ...] = ()  # how the clients that were held out did
+    reason: str = ""  # why it ended before its last round, if it gave up
 
     @property
     def evaluation(self) -> Evaluation:
@@ -186,24 +187,27 @@ def train(
     newcomers: list[Newcomers] = []
     status = "stopped"
     progress = store.progress
+    reason = stopping.reason(experiment, progress.t, progress.best)
     try:
         with one_thread():
-            while progress.t < experiment.rounds:
+            while progress.t < experiment.rounds and not reason:
                 step = advance(setting, progress, due(experiment, progress.t))
-                store.commit(step)
+                best = stopping.judged(experiment, progress.best, progress.t + 1, step.evaluation)
+                store.commit(step._replace(best=best))
                 progress = store.progress
+                reason = stopping.reason(experiment, progress.t, best)
                 rounds.append(Done(step.cost, step.evaluation, step.notes))
                 if watch(rounds[-1]):
                     break
-        if progress.t == experiment.rounds:
+        if progress.t == experiment.rounds or reason:
             status = "finished"
             if setting.newcomers is not None:
                 newcomers = adapt(setting, progress, setting.newcomers, SHOTS)
                 store.welcome(newcomers)
     finally:
         setting.engine.close()
-        digest = store.close(status)
-    return Run(experiment, setting, progress, tuple(rounds), digest, tuple(newcomers))
+        digest = store.close(status, reason)
+    return Run(experiment, setting, progress, tuple(rounds), digest, tuple(newcomers), reason)
 
 
 def prepare(

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from isthmus import terminal
+from isthmus import stopping, terminal
 from isthmus.cohort import Setting
 from isthmus.errors import IsthmusError
 from isthmus.estimate import estimate, refuse_what_cannot_fit
@@ -38,11 +38,12 @@ def begin(
 def go_on(run: Path, rounds: int | None, data_root: Path, workers: int | None) -> Run:
     """Goes on with a run, to more rounds if that is wanted."""
     experiment, setting, store = reopen(run, rounds, None, None, data_root, (), workers)
-    done = store.progress.t
+    done, best = store.progress.t, store.progress.best
     for note in store.notes:
         print(f"note: {note}", file=sys.stderr)
     print(f"{run}: {done} of {experiment.rounds} rounds are done", file=sys.stderr)
-    needed = estimate(experiment, setting) if done < experiment.rounds else None
+    over = done == experiment.rounds or stopping.reason(experiment, done, best)
+    needed = None if over else estimate(experiment, setting)
     if needed is not None:
         terminal.foretell(experiment, needed, done)
     store.start(experiment.toml())
@@ -62,7 +63,7 @@ def _rest(experiment: Experiment, setting: Setting, store: Store, out: Path) -> 
             run = train(experiment, setting, store, watch)
     except KeyboardInterrupt:
         _stopped("stopped in the middle of a round, which is lost", out)
-    if run.progress.t < experiment.rounds:
+    if run.progress.t < experiment.rounds and not run.reason:
         _stopped(f"stopped after round {run.progress.t} of {experiment.rounds}", out)
     return run
 

@@ -26,6 +26,7 @@ from isthmus.errors import IsthmusError
 from isthmus.ledger import Cost, Ledger, Rows, rows
 from isthmus.method import State
 from isthmus.shelf import EMPTY, after
+from isthmus.stopping import Best
 from isthmus.vault import Sync, Vault, blank, writing
 
 SHELF = b"shelf/"
@@ -34,12 +35,13 @@ LOCK = "state.lock"
 
 
 class Progress(NamedTuple):
-    """A run between two rounds: all that the next round depends on."""
+    """A run between two rounds: all that the next round depends on, and whether there is one."""
 
     t: int  # rounds done
     server: State
     own: Mapping[int, State]  # of the clients that took part
     shelf: Mapping[str, Tensor] = EMPTY  # what the server keeps beside its state
+    best: Best = Best()
 
 
 class Step(NamedTuple):
@@ -51,6 +53,7 @@ class Step(NamedTuple):
     evaluation: Evaluation | None
     shelf: Mapping[str, Tensor | None] = MappingProxyType({})  # what it put there or took away
     notes: tuple[str, ...] = ()
+    best: Best = Best()
 
 
 class Memory:
@@ -66,7 +69,7 @@ class Memory:
     def welcome(self, newcomers: Sequence[tuple[int | None, tuple[Score, ...]]]) -> None:
         """Does nothing: nothing is kept."""
 
-    def close(self, status: str) -> str:
+    def close(self, status: str, reason: str = "") -> str:
         """Gives the digest of the state; nothing is kept."""
         return digest_of(self.progress)
 
@@ -136,7 +139,9 @@ class Store:
             like=self._setting.method.init(self._setting.task),
         )
         done = rounds_of(self._vault, self._path)
-        return Progress(done, server, Own(self._vault, self._setting), Shelved(self._vault))
+        own, shelf = Own(self._vault, self._setting), Shelved(self._vault)
+        best = Best(*json.loads(self._vault.read(b"best") or b"[]"))  # older runs have none
+        return Progress(done, server, own, shelf, best)
 
     def commit(self, step: Step) -> None:
         """Writes what a round changed, in one transaction."""
@@ -148,6 +153,7 @@ class Store:
             changes[SHELF + name.encode()] = None if tensor is None else tree.pack(tensor)
         changes[_round_key(step.cost.round)] = zlib.compress(json.dumps(record).encode(), 1)
         changes[b"server"] = tree.pack(step.server)
+        changes[b"best"] = json.dumps(step.best).encode()
         changes[b"progress"] = str(step.cost.round).encode()
         self._vault.write(changes)
         self._add(record)
@@ -164,12 +170,13 @@ class Store:
         with writing(self._path):
             self._ledger.newcomers(newcomers)
 
-    def close(self, status: str) -> str:
+    def close(self, status: str, reason: str = "") -> str:
         """Writes how the run stands, lets others in, and gives the digest of the state."""
         try:
             progress, seconds = self.progress, round(self._seconds, 3)
             digest = digest_of(progress)
-            self._summarise(status, {"rounds": progress.t, "digest": digest, "seconds": seconds})
+            figures = {"rounds": progress.t, "digest": digest, "seconds": seconds}
+            self._summarise(status, ({"reason": reason} if reason else {}) | figures)
             return digest
         finally:
             self.leave()
@@ -263,7 +270,8 @@ def kinds_of(setting: Setting) -> list[str]:
 def following(progress: Progress, step: Step) -> Progress:
     """Gives the state after a round, in memory."""
     own = {**progress.own, **step.changed}
-    return Progress(progress.t + 1, step.server, own, after(progress.shelf, step.shelf))
+    shelf = after(progress.shelf, step.shelf)
+    return Progress(progress.t + 1, step.server, own, shelf, step.best)
 
 
 def digest_of(progress: Progress) -> str:

@@ -396,6 +396,7 @@ def settings(runs: Sequence[Run]) -> str:
     facts = (
         ("status", "status"),
         ("rounds done", "rounds"),
+        ("ended early", "reason"),
         ("digest of the result", "digest"),
         ("digest of the federation", "federation"),
         ("isthmus", "isthmus"),

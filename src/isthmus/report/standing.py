@@ -32,6 +32,7 @@ def read(path: Path, target: float | None = None) -> dict[str, Any]:
     return {
         "run": str(path),
         "status": run.status,
+        "reason": run.summary.get("reason"),
         "rounds_done": int(run.rounds.round[-1]) if len(run.rounds.round) else 0,
         "rounds": run.settings.get("rounds"),
         "clients": len(run.federation.client),
@@ -79,6 +80,7 @@ def text(stands: dict[str, Any]) -> str:
         dagger = tables.DAGGER if stands["chosen_on_test_data"] else ""
         lines += [
             f"rounds: {stands['rounds_done']} of {stands['rounds']}, {stands['clients']} clients",
+            *([f"ended early: {stands['reason']}"] if stands["reason"] else []),
             f"last evaluation, after round {last['round']}: personal models, mean top-1 over "
             f"clients' own test parts {last['personal_top1_test']:.2%}{dagger}, worst 5 % "
             f"{last['personal_top1_test_worst_5_percent']:.2%}{dagger}",
