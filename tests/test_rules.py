@@ -65,7 +65,8 @@ ALLOWED: dict[str, set[str]] = {
     "ledger": {"cohort", "data", "metrics", "task"},
     "stopping": {"cohort", "experiment"},
     "store": {"cohort", "errors", "ledger", "method", "shelf", "stopping", "tree", "vault"},
-    "terminal": set(),
+    "board": set(),
+    "terminal": {"board"},
     "listing": set(),
     "picture": set(),
     "options": {"data", "experiment", "parts"},
@@ -111,6 +112,7 @@ ALLOWED: dict[str, set[str]] = {
         "tree",
     },
     "running": {
+        "board",
         "cohort",
         "errors",
         "estimate",
@@ -123,6 +125,7 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"errors", "metrics"},
     "__main__": {"cli"},
     "cli": {
+        "board",
         "data",
         "data_cli",
         "errors",

@@ -34,7 +34,7 @@ DEMO: dict[str, dict[str, Any]] = {
     "floco": {"vertices": 5, "tau": 20},
     "fedsimsup": {},
 }
-DEMO_SETTINGS = {
+DEMO_SETTINGS: dict[str, Any] = {
     "data": "digits",
     "partition": {"name": "pathological", "shards": 2},
     "rounds": 50,
@@ -78,16 +78,16 @@ def demo(
     Example: `isthmus demo --out demo`
     """
     from isthmus import running
+    from isthmus.board import Board
     from isthmus.experiment import Experiment
 
     folder = _unused(out)
-    runs = []
-    for method, options in DEMO.items():
-        chosen = {"name": method, **options}
-        experiment = Experiment(method=chosen, seed=seed, **DEMO_SETTINGS)
-        runs.append(folder / method)
-        running.begin(experiment, runs[-1], Path("data"))
-    _report(runs, folder / "report.html")
+    with Board(dict.fromkeys(DEMO, DEMO_SETTINGS["rounds"])) as board:
+        for method, options in DEMO.items():
+            chosen = {"name": method, **options}
+            experiment = Experiment(method=chosen, seed=seed, **DEMO_SETTINGS)
+            running.begin(experiment, folder / method, Path("data"), board=board)
+    _report([folder / method for method in DEMO], folder / "report.html")
 
 
 @app.command()

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from isthmus import stopping, terminal
+from isthmus.board import Board
 from isthmus.cohort import Setting
 from isthmus.errors import IsthmusError
 from isthmus.estimate import estimate, refuse_what_cannot_fit
@@ -19,8 +20,9 @@ def begin(
     data_root: Path,
     sync: str = "round",
     workers: int | None = None,
+    board: Board | None = None,
 ) -> Run:
-    """Begins a run."""
+    """Begins a run, on a board if there is one that has a row of its method's name."""
     if sync not in ("round", "system"):
         raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
     experiment, setting = prepare(experiment, None, None, data_root, (), workers)
@@ -30,9 +32,9 @@ def begin(
     store = Store.create(out, setting, experiment.toml(), sync)  # type: ignore[arg-type]
     for note in setting.federation.notes:
         print(f"note: {note}", file=sys.stderr)
-    if needed is not None:
+    if needed is not None and board is None:
         terminal.foretell(experiment, needed)
-    return _rest(experiment, setting, store, out)
+    return _rest(experiment, setting, store, out, board)
 
 
 def go_on(run: Path, rounds: int | None, data_root: Path, workers: int | None) -> Run:
@@ -50,11 +52,19 @@ def go_on(run: Path, rounds: int | None, data_root: Path, workers: int | None) -
     return _rest(experiment, setting, store, run)
 
 
-def _rest(experiment: Experiment, setting: Setting, store: Store, out: Path) -> Run:
+def _rest(
+    experiment: Experiment,
+    setting: Setting,
+    store: Store,
+    out: Path,
+    workers: int | None = None,
+    board: Board | None = None,
+) -> Run:
     """Runs the rounds that are left; begins when nothing can be wrong any more."""
-    done = store.progress.t
+    here = (experiment, store.progress.t, store.progress.best)
+    shown = board.running(experiment.method["name"], *here) if board else terminal.progress(*here)
     try:
-        with terminal.patience() as wished, terminal.progress(experiment, done) as show:
+        with terminal.patience() as wished, shown as show:
 
             def watch(done: Done) -> bool:
                 show(done)

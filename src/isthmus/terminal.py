@@ -6,59 +6,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from isthmus.board import Board, Show
+
 if TYPE_CHECKING:
     from isthmus.estimate import Estimate
     from isthmus.experiment import Experiment
-    from isthmus.rounds import Done
-
-Show = Callable[["Done"], None]
+    from isthmus.stopping import Best
 
 
 @contextmanager
-def progress(experiment: "Experiment", done: int = 0) -> Iterator[Show]:
-    """Shows a bar on a terminal, and a line per evaluation elsewhere."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    method, console = experiment.method["name"], Console(stderr=True)
-
-    def lines(done: "Done", found: bool) -> Iterator[str]:
-        place = f"{method}: round {done.cost.round}/{experiment.rounds}"
-        yield from (f"{place}: note: {note}" for note in done.notes)
-        if found and done.evaluation is not None:
-            yield f"{place}: {figures(experiment, done)}"
-
-    if not console.is_terminal:
-
-        def tell(done: "Done") -> None:
-            for line in lines(done, found=True):
-                print(line, file=sys.stderr, flush=True)
-
-        yield tell
-        return
-    columns = (
-        TextColumn("{task.description:<12}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(elapsed_when_finished=True),
-        TextColumn("{task.fields[figures]}"),
-    )
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task(method, total=experiment.rounds, completed=done, figures="")
-
-        def show(done: "Done") -> None:
-            for line in lines(done, found=False):
-                bar.console.print(line, highlight=False, markup=False)
-            bar.advance(task)
-            if done.evaluation is not None:
-                bar.update(task, figures=figures(experiment, done))
-
+def progress(experiment: "Experiment", done: int = 0, best: "Best | None" = None) -> Iterator[Show]:
+    """Shows one run, from a round on; `best` is its least validation loss so far, and its round."""
+    name = experiment.method["name"]
+    with (
+        Board({name: experiment.rounds}) as board,
+        board.running(name, experiment, done, best) as show,
+    ):
         yield show
 
 
@@ -108,20 +71,6 @@ def foretell(experiment: "Experiment", needed: "Estimate", done: int = 0) -> Non
         file=sys.stderr,
         flush=True,
     )
-
-
-def figures(experiment: "Experiment", done: "Done") -> str:
-    """Says in a few words what an evaluation found; a number chosen on test data is marked."""
-    assert done.evaluation is not None
-    scores = [score for score in done.evaluation.scores if score.split == "test"]
-    oracle = experiment.selection.startswith("oracle") and done.evaluation.chosen
-    means = [
-        f"{score.model}{'†' if oracle and score.model == 'personal' else ''} "
-        f"{score.figures.top1.mean():.1%}"
-        for score in scores
-        if score.model in ("personal", "shared")
-    ]
-    return ", ".join(means) + " (test, top-1)" + (" †chosen on test data" if oracle else "")
 
 
 @contextmanager

@@ -319,10 +319,12 @@ class TestDeployment:
         run = federate(wanted, out=tmp_path / "run")
         assert not run.evaluation.chosen
         assert "path point" not in repr(run)
-        from isthmus import terminal
+        from isthmus.board import found
         from isthmus.report import read
 
-        assert "†" not in terminal.figures(wanted, run.rounds[-1])
+        shown = found(wanted, run.rounds[-1])
+        assert shown is not None
+        assert not shown.oracle
         assert read(tmp_path / "run").selection is None
 
     def test_an_exported_pair_predicts_what_was_recorded(self, tmp_path: Path) -> None:
