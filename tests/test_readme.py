@@ -1,5 +1,6 @@
 """What the README and the pages show works as it stands, with fewer rounds."""
 
+import json
 import re
 import shlex
 import sys
@@ -15,7 +16,7 @@ PAGES = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("runs", "experiments", "partitions", "fetching", "data", "noise")
+        for name in ("runs", "experiments", "partitions", "fetching", "data", "noise", "tracking")
     ),
     *METHODS,
 ]
@@ -44,6 +45,8 @@ def test_the_commands_of_a_page_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("patients.csv").write_text(PATIENTS)
+    if page.stem == "tracking":
+        pytest.importorskip("tensorboard")
     assert len(commands(page)) >= (1 if page in METHODS else 2)
     for words in commands(page):
         if words[0] == "run":
@@ -56,6 +59,23 @@ def test_the_python_of_the_page_on_own_data_runs(capsys: pytest.CaptureFixture[s
     (block,) = blocks(ROOT / "docs" / "data.md", "python")
     exec(block, {})
     assert "('Aalen', 'Bergen', 'Cork') [" in capsys.readouterr().out
+
+
+def test_the_python_of_the_page_on_trackers_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tensorboard, lines = (
+        block.replace("rounds=20", "rounds=2")
+        for block in blocks(ROOT / "docs" / "tracking.md", "python")
+    )
+    exec(lines, {})
+    rounds = [json.loads(line) for line in Path("figures.jsonl").read_text().splitlines()]
+    assert [round["round"] for round in rounds] == [1, 2]
+    assert 0 < rounds[1]["personal/test/top1 mean over clients"] < 1
+    pytest.importorskip("tensorboard")
+    exec(tensorboard, {})
+    assert list(Path("events/fifth").iterdir())
 
 
 def test_the_python_of_the_page_on_runs_shows_two_methods(

@@ -9,7 +9,7 @@ import typer
 
 from isthmus import data_cli
 from isthmus.errors import IsthmusError
-from isthmus.options import Data, DataRoot, File, Seed, Settings, Workers, described
+from isthmus.options import Data, DataRoot, File, Seed, Settings, Track, Workers, described
 
 if TYPE_CHECKING:
     from isthmus.rounds import Run
@@ -117,6 +117,7 @@ def run(
             help="round: every round is on disk before the next; system: a power cut may lose all.",
         ),
     ] = "round",
+    track: Track = None,
     workers: Workers = None,
 ) -> None:
     """Runs one experiment, shows its figures, keeps its records.
@@ -138,7 +139,7 @@ def run(
     source = Path(experiment.data.get("path", "")).stem or experiment.data["name"]
     name = f"{source}-{experiment.method['name']}-{experiment.seed}"
     where = out or _unused(Path("runs") / name)
-    _ended(running.begin(experiment, where, data_root, sync, workers), where)
+    _ended(running.begin(experiment, where, data_root, sync, track or (), workers), where)
 
 
 @app.command()
@@ -148,6 +149,7 @@ def resume(
         str | None, typer.Option(metavar="NUMBER", help="Make the run longer: rounds in all.")
     ] = None,
     data_root: DataRoot = Path("data"),
+    track: Track = None,
     workers: Workers = None,
 ) -> None:
     """Goes on with a run that was stopped or killed, to the same digest as in one piece.
@@ -162,7 +164,7 @@ def resume(
     from isthmus.experiment import Experiment, assign
 
     wanted = Experiment(**assign(f"rounds={rounds}")).rounds if rounds else None
-    _ended(running.go_on(run, wanted, data_root, workers), run)
+    _ended(running.go_on(run, wanted, data_root, track or (), workers), run)
 
 
 @app.command()

@@ -31,6 +31,14 @@ Workers = Annotated[
     int | None,
     typer.Option(min=1, help="Processes that compute; one per core if left out. Changes nothing."),
 ]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="TRACKER",
+        help="tensorboard or mlflow: write the figures there too; may be repeated.",
+    ),
+]
 
 
 def described(

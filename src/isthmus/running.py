@@ -1,10 +1,11 @@
 """Runs begun, and gone on with, from the command line: what is said before and meanwhile."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from isthmus import stopping, terminal
+from isthmus import stopping, terminal, tracking
 from isthmus.board import Board
 from isthmus.cohort import Setting
 from isthmus.errors import IsthmusError
@@ -19,12 +20,14 @@ def begin(
     out: Path,
     data_root: Path,
     sync: str = "round",
+    track: Sequence[str] = (),
     workers: int | None = None,
     board: Board | None = None,
 ) -> Run:
     """Begins a run, on a board if there is one that has a row of its method's name."""
     if sync not in ("round", "system"):
         raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
+    tracking.check(track)
     experiment, setting = prepare(experiment, None, None, data_root, (), workers)
     needed = estimate(experiment, setting)
     if needed is not None:
@@ -34,11 +37,18 @@ def begin(
         print(f"note: {note}", file=sys.stderr)
     if needed is not None and board is None:
         terminal.foretell(experiment, needed)
-    return _rest(experiment, setting, store, out, board)
+    return _rest(experiment, setting, store, out, track, board)
 
 
-def go_on(run: Path, rounds: int | None, data_root: Path, workers: int | None) -> Run:
+def go_on(
+    run: Path,
+    rounds: int | None,
+    data_root: Path,
+    track: Sequence[str] = (),
+    workers: int | None = None,
+) -> Run:
     """Goes on with a run, to more rounds if that is wanted."""
+    tracking.check(track)
     experiment, setting, store = reopen(run, rounds, None, None, data_root, (), workers)
     done, best = store.progress.t, store.progress.best
     for note in store.notes:
@@ -49,7 +59,7 @@ def go_on(run: Path, rounds: int | None, data_root: Path, workers: int | None) -
     if needed is not None:
         terminal.foretell(experiment, needed, done)
     store.start(experiment.toml())
-    return _rest(experiment, setting, store, run)
+    return _rest(experiment, setting, store, run, track)
 
 
 def _rest(
@@ -57,6 +67,7 @@ def _rest(
     setting: Setting,
     store: Store,
     out: Path,
+    track: Sequence[str],
     workers: int | None = None,
     board: Board | None = None,
 ) -> Run:
@@ -64,15 +75,22 @@ def _rest(
     here = (experiment, store.progress.t, store.progress.best)
     shown = board.running(experiment.method["name"], *here) if board else terminal.progress(*here)
     try:
-        with terminal.patience() as wished, shown as show:
+        with (
+            terminal.patience() as wished,
+            tracking.writing(track, out, experiment) as write,
+            shown as show,
+        ):
 
             def watch(done: Done) -> bool:
                 show(done)
+                write(done)
                 return wished() and done.cost.round < experiment.rounds
 
             run = train(experiment, setting, store, watch)
     except KeyboardInterrupt:
         _stopped("stopped in the middle of a round, which is lost", out)
+    finally:
+        store.leave()
     if run.progress.t < experiment.rounds and not run.reason:
         _stopped(f"stopped after round {run.progress.t} of {experiment.rounds}", out)
     return run
