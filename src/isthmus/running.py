@@ -68,7 +68,6 @@ def _rest(
     store: Store,
     out: Path,
     track: Sequence[str],
-    workers: int | None = None,
     board: Board | None = None,
 ) -> Run:
     """Runs the rounds that are left; begins when nothing can be wrong any more."""
