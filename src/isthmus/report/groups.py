@@ -1,6 +1,6 @@
 """Runs that differ in nothing but their seed, told together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from isthmus.errors import IsthmusError
@@ -43,26 +43,35 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
                 f"{first} and {second} are the same experiment, seed included; expected each once; "
                 "leave one of them out"
             )
-    names = _labels([together[0] for together in found.values()])
+    names = told_apart([together[0] for together in found.values()], "method")
     return [
         Group(name, tuple(sorted(together, key=lambda run: run.seed or 0)))
         for name, together in zip(names, found.values(), strict=True)
     ]
 
 
+def told_apart(runs: Sequence[Run], part: str, only: Collection[str] | None = None) -> list[str]:
+    """Names runs by a part of their settings, and by what else differs where the name is the same.
+
+    `only` names the settings that may be told, by what precedes their dot; all if left out.
+    """
+    told = []
+    for run in runs:
+        alike = [other for other in runs if _name(other, part) == _name(run, part)]
+        differing = [
+            f"{key.removeprefix(f'{part}.')}={run.settings.get(key)}"
+            for key in dict.fromkeys(key for other in alike for key in other.settings)
+            if key not in SEEDED
+            and (only is None or key.partition(".")[0] in only)
+            and len({repr(other.settings.get(key)) for other in alike}) > 1
+        ]
+        told.append(" · ".join([_name(run, part), *differing]))
+    return told
+
+
+def _name(run: Run, part: str) -> str:
+    return str(run.settings.get(f"{part}.name", part))
+
+
 def _key(settings: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
     return frozenset((key, repr(value)) for key, value in settings.items() if key not in SEEDED)
-
-
-def _labels(firsts: Sequence[Run]) -> list[str]:
-    labels = []
-    for run in firsts:
-        alike = [other for other in firsts if other.method == run.method]
-        differing = [
-            key
-            for key in dict.fromkeys(key for other in alike for key in other.settings)
-            if key not in SEEDED and len({repr(other.settings.get(key)) for other in alike}) > 1
-        ]
-        told = [f"{key.removeprefix('method.')}={run.settings.get(key)}" for key in differing]
-        labels.append(" · ".join([run.method, *told]))
-    return labels

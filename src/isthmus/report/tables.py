@@ -81,23 +81,9 @@ def best(rows: Sequence[Row]) -> int | None:
 
 def caption(rows: Sequence[Row]) -> str:
     """Says which model, which clients, which split, which round and which rule of choice."""
-    counts = [f"{row.clients} of {row.total}" for row in rows]
-    clients = (
-        f"all {rows[0].total} clients"
-        if all((row.clients, row.total) == (rows[0].total, rows[0].total) for row in rows)
-        else f"the clients that have a test part ({', '.join(dict.fromkeys(counts))})"
-    )
-    rounds = sorted({row.round for row in rows})
-    when = (
-        f"after round {rounds[0]}"
-        if len(rounds) == 1
-        else "at each run's last evaluated round ("
-        + ", ".join(f"{row.label}: {row.round}" for row in rows)
-        + ")"
-    )
-    over = f"mean ± population standard deviation over {clients}, {when}"
     sentences = [
-        f"Personal: the model each client deploys, on its own test part; {over}.",
+        "Personal: the model each client deploys, on its own test part; "
+        f"mean ± population standard deviation {scope(rows)}.",
         "Worst 5 %: mean over the lowest twentieth of them.",
     ]
     if any(row.per_batch for row in rows):
@@ -120,10 +106,35 @@ def caption(rows: Sequence[Row]) -> str:
     rule = selection(rows)
     if rule:
         sentences.append(rule)
-    unfinished = [f"{row.label} ({row.status})" for row in rows if row.status != "finished"]
-    if unfinished:
-        sentences.append(f"Not run to the end: {', '.join(unfinished)}.")
+    late = unfinished(rows)
+    if late:
+        sentences.append(late)
     return " ".join(sentences)
+
+
+def scope(rows: Sequence[Row]) -> str:
+    """Says over which clients the means are taken, and after which round."""
+    counts = [f"{row.clients} of {row.total}" for row in rows]
+    clients = (
+        f"all {rows[0].total} clients"
+        if all((row.clients, row.total) == (rows[0].total, rows[0].total) for row in rows)
+        else f"the clients that have a test part ({', '.join(dict.fromkeys(counts))})"
+    )
+    rounds = sorted({row.round for row in rows})
+    when = (
+        f"after round {rounds[0]}"
+        if len(rounds) == 1
+        else "at each run's last evaluated round ("
+        + ", ".join(f"{row.label}: {row.round}" for row in rows)
+        + ")"
+    )
+    return f"over {clients}, {when}"
+
+
+def unfinished(rows: Sequence[Row]) -> str | None:
+    """Names the runs that did not run to the end, if there are any."""
+    late = [f"{row.label} ({row.status})" for row in rows if row.status != "finished"]
+    return f"Not run to the end: {', '.join(late)}." if late else None
 
 
 def selection(rows: Sequence[Row]) -> str | None:
@@ -208,9 +219,9 @@ def markdown(rows: Sequence[Row]) -> str:
         "|:---|" + "---:|" * len(FULL),
     ]
     for row in rows:
-        cells = [_inert(row.label), *(heading.cell(row) for heading in FULL)]
+        cells = [inert(row.label), *(heading.cell(row) for heading in FULL)]
         lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", _inert(caption(rows))]
+    lines += ["", inert(caption(rows))]
     if any(row.chosen_on_test for row in rows):
         lines += ["", FOOTNOTE]
     return "\n".join(lines) + "\n"
@@ -311,5 +322,6 @@ def _harmed(row: Row) -> str:
     return MISSING if row.harmed is None else f"{row.harmed} / {row.clients}"
 
 
-def _inert(text: str) -> str:
+def inert(text: str) -> str:
+    """Spells text so that Markdown shows it as it is."""
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
