@@ -225,6 +225,18 @@ def test_a_report_of_two_runs_is_one_page(isthmus: Isthmus) -> None:
     assert Path("page.html").resolve().as_uri() in said.out.replace("\n", "")
 
 
+def test_a_report_of_several_seeds_compares_methods(isthmus: Isthmus) -> None:
+    for method in ("local", "fedavg"):
+        for seed in ("1", "2"):
+            words = ["run", *TINY, "--method", method, "--seed", seed, "--out", method + seed]
+            assert isthmus(*words).code == 0
+    paths = ["local1", "local2", "fedavg1", "fedavg2"]
+    said = isthmus("report", *paths, "--baseline", "local")
+    assert said.code == 0, said.err
+    assert "Difference: to local, of the same seed, split and client" in " ".join(said.out.split())
+    assert "Seeds 1, 2; 2 splits." in " ".join(said.out.split())
+
+
 def test_the_package_can_be_run_as_a_module() -> None:
     """`python -m isthmus` is the command."""
     words = [sys.executable, "-m", "isthmus", "--version"]

@@ -16,7 +16,16 @@ PAGES = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("runs", "experiments", "partitions", "fetching", "data", "noise", "tracking")
+        for name in (
+            "runs",
+            "experiments",
+            "partitions",
+            "fetching",
+            "data",
+            "noise",
+            "tracking",
+            "statistics",
+        )
     ),
     *METHODS,
 ]

@@ -269,7 +269,7 @@ def report(
         str | None,
         typer.Option(
             metavar="METHOD",
-            help="The run whose end is the target of the costs; fedavg if left out.",
+            help="Whom the others are held against; fedavg if left out.",
         ),
     ] = None,
 ) -> None:
@@ -359,11 +359,14 @@ def _table(runs: list[Path]) -> None:
 def _report(paths: list[Path], out: Path, baseline: str | None = None) -> None:
     from rich.console import Console
 
-    from isthmus.report import page, reach, records, tables
+    from isthmus.report import comparison, contrasts, page, reach, records, tables
 
     runs = [records.read(path) for path in paths]
     target = reach.baseline_of(runs, baseline)
-    Console().print(tables.terminal(tables.summary(runs)))
+    if contrasts.seeded(runs):
+        Console().print(comparison.terminal(contrasts.compare(runs, baseline)))
+    else:
+        Console().print(tables.terminal(tables.summary(runs)))
     if target is not None and len(runs) > 1:
         Console().print(reach.terminal(runs, target))
     written = page.write(runs, out, baseline=baseline)

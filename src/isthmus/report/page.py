@@ -12,6 +12,7 @@ from plotly.offline import get_plotlyjs
 from isthmus.errors import IsthmusError
 from isthmus.report import (
     client_sections,
+    comparison_section,
     figures,
     markup,
     reach,
@@ -66,7 +67,7 @@ def write(
 
 
 def render(runs: Sequence[Run], title: str | None = None, baseline: str | None = None) -> str:
-    """Returns the page as text; the end of `baseline`'s run is the target that costs are about."""
+    """Returns the page as text; the others are held against `baseline`, or FedAvg."""
     if not runs:
         raise IsthmusError("no runs were given; give at least one run's directory")
     drawn: dict[str, go.Figure] = {}
@@ -74,6 +75,7 @@ def render(runs: Sequence[Run], title: str | None = None, baseline: str | None =
     target = reach.baseline_of(runs, baseline)
     written = [
         ("summary", "The result", run_sections.summary(runs, rows)),
+        ("sure", "How sure is the difference", comparison_section.section(runs, drawn, baseline)),
         ("rounds", "Over the rounds", run_sections.rounds(runs, rows, drawn)),
         ("reliability", "How sure, how right", run_sections.reliability(runs, rows, drawn)),
         ("gain", "Each client against training alone", client_sections.gain(runs, rows, drawn)),

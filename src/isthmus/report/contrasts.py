@@ -1,0 +1,235 @@
+"""Methods over their seeds, held against a reference on the same clients."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from isthmus.errors import IsthmusError
+from isthmus.report import reach, statistics, tables
+from isthmus.report.columns import Floats
+from isthmus.report.groups import SEEDED, Group, grouped, told_apart
+from isthmus.report.records import Run
+from isthmus.report.statistics import Interval, Tally
+
+# Settings that decide who holds which examples: runs that differ in one are on other data.
+FEDERATION = ("data", "partition", "noise", "clients", "test", "validation", "held_out")
+
+
+class Difference(NamedTuple):
+    """Personal top-1 minus the reference's, client by client on the same split."""
+
+    mean: Interval  # a fraction
+    seeds: tuple[int, ...]  # that both have
+    crossed: bool  # these have one split: the pairs are clients, each averaged over its seeds
+    pairs: int
+    tally: Tally
+    p: float
+    holm: float  # the same, corrected for all differences of the block
+
+
+class Row(NamedTuple):
+    """One method with one choice of settings: its numbers at the last evaluated round."""
+
+    group: Group
+    runs: tuple[tables.Row, ...]  # one per seed
+    top1: Interval
+    difference: Difference | None  # to the reference; None where no pair is known
+    best: bool  # the highest mean of several, of those that were not chosen on test data
+    tied: bool  # the interval of its difference to the best holds zero
+
+    @property
+    def label(self) -> str:
+        """Names it."""
+        return self.group.label
+
+    @property
+    def crossed(self) -> bool:
+        """Tells whether the clients of all its seeds are the same ones."""
+        return same_split(self.group.runs)
+
+    @property
+    def harmed(self) -> tuple[int, int] | None:
+        """Counts the clients below their accuracy in `local`, and those that could be held to it.
+
+        A client counts once for each seed.
+        """
+        known = [(run.harmed, run.clients) for run in self.runs if run.harmed is not None]
+        return (sum(n for n, _ in known), sum(of for _, of in known)) if known else None
+
+    def over_seeds(self, number: Callable[[tables.Row], float | None]) -> float | None:
+        """Returns the mean over seeds of a number of a run."""
+        known = [value for value in map(number, self.runs) if value is not None]
+        return float(np.mean(known)) if known else None
+
+
+class Block(NamedTuple):
+    """All methods on one federation, or on the same rule's divisions of it, one per seed."""
+
+    name: str
+    reference: str | None  # the label of the row that others are held against, if it is here
+    rows: tuple[Row, ...]
+
+
+class Ranks(NamedTuple):
+    """Average ranks of the methods that every block has."""
+
+    labels: tuple[str, ...]
+    average: tuple[float, ...]
+    critical: float
+    p: float | None  # Friedman's; None with two methods
+
+
+class Comparison(NamedTuple):
+    """Methods, seeds and data sets in one table."""
+
+    reference: str  # a method
+    blocks: tuple[Block, ...]
+    ranks: Ranks | None  # with two data sets or more
+
+
+def compare(runs: Sequence[Run], reference: str | None = None) -> Comparison:
+    """Holds every method against a reference: the one named, FedAvg, or the first.
+
+    Runs on different data come in blocks; within a block, runs that differ in the seed are one row.
+    """
+    if not runs:
+        raise IsthmusError("no runs were given; expected one or more; give runs' directories")
+    against = reach.baseline_of(runs, reference) or runs[0].method
+    found: dict[frozenset[tuple[str, str]], list[Run]] = {}
+    for run in runs:
+        found.setdefault(_federation(run), []).append(run)
+    names = told_apart([together[0] for together in found.values()], "data", FEDERATION)
+    blocks = tuple(
+        _block(name, together, against)
+        for name, together in zip(names, found.values(), strict=True)
+    )
+    return Comparison(against, blocks, _ranks(blocks))
+
+
+def seeded(runs: Sequence[Run]) -> bool:
+    """Tells whether some method has runs that differ in the seed alone."""
+    try:
+        return any(len(group.runs) > 1 for group in grouped(runs))
+    except IsthmusError:  # one experiment given twice can be shown, but not compared
+        return False
+
+
+def _federation(run: Run) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (key, repr(value))
+        for key, value in run.settings.items()
+        if key.partition(".")[0] in FEDERATION and key not in SEEDED
+    )
+
+
+def _block(name: str, runs: Sequence[Run], against: str) -> Block:
+    groups = grouped(runs)
+    shown = {id(run): row for run, row in zip(runs, tables.summary(runs), strict=True)}
+    of_seeds = [
+        tuple(shown[id(run)]._replace(label=label) for run, label in _labelled(group))
+        for group in groups
+    ]
+    means = {
+        group.label: statistics.bootstrap(
+            [run.over_clients("top1") for run in group.runs], same_split(group.runs)
+        )
+        for group in groups
+    }
+    reference = next((group for group in groups if group.method == against), None)
+    best = _best(groups, means) if len(groups) > 1 else None
+    found = {
+        group.label: _difference(group, reference)
+        for group in groups
+        if reference is not None and group is not reference
+    }
+    known = {label: difference for label, difference in found.items() if difference is not None}
+    corrected = statistics.holm([difference.p for difference in known.values()]).tolist()
+    differences = {
+        label: difference._replace(holm=p)
+        for (label, difference), p in zip(known.items(), corrected, strict=True)
+    }
+    rows = [
+        Row(
+            group=group,
+            runs=of_seed,
+            top1=means[group.label],
+            difference=differences.get(group.label),
+            best=group is best,
+            tied=best is not None and group is not best and _tied(group, best, means),
+        )
+        for group, of_seed in zip(groups, of_seeds, strict=True)
+    ]
+    return Block(name, reference and reference.label, tuple(rows))
+
+
+def _labelled(group: Group) -> Iterator[tuple[Run, str]]:
+    for run in group.runs:
+        several = len(group.runs) > 1
+        yield run, f"{group.label} · seed {run.seed}" if several else group.label
+
+
+def same_split(runs: Sequence[Run]) -> bool:
+    """Tells whether several runs are on one split of the data."""
+    return len(runs) > 1 and len({run.split_digest for run in runs} - {None}) == 1
+
+
+def _best(groups: Sequence[Group], means: Mapping[str, Interval]) -> Group | None:
+    known = [group for group in groups if not np.isnan(means[group.label].mean)]
+    fair = [group for group in known if not group.runs[0].chosen_on_test] or known
+    return max(fair, key=lambda group: means[group.label].mean, default=None)
+
+
+def _tied(group: Group, best: Group, means: Mapping[str, Interval]) -> bool:
+    difference = _difference(group, best)
+    if difference is None:
+        return means[group.label].holds(means[best.label].mean)
+    return difference.mean.holds(0.0)
+
+
+def _difference(group: Group, reference: Group) -> Difference | None:
+    both = [
+        (run, other)
+        for run in group.runs
+        for other in reference.runs
+        if (run.seed, run.split_digest) == (other.seed, other.split_digest)
+        and run.split_digest is not None
+    ]
+    differences = [
+        statistics.paired(run.values("top1"), other.values("top1"), run.values("n"))
+        for run, other in both
+    ]
+    if not sum(len(seed) for seed in differences):
+        return None
+    crossed = same_split([run for run, _ in both])
+    pairs = _averaged(differences) if crossed else np.concatenate(differences)
+    p = statistics.wilcoxon(pairs)
+    return Difference(
+        mean=statistics.bootstrap(differences, crossed),
+        seeds=tuple(run.seed or 0 for run, _ in both),
+        crossed=crossed,
+        pairs=len(pairs),
+        tally=statistics.win_tie_loss(pairs),
+        p=p,
+        holm=p,
+    )
+
+
+def _averaged(differences: Sequence[Floats]) -> Floats:
+    # Sums of fractions that cancel may leave 1e-17, which is no win.
+    means: Floats = np.mean(np.stack(differences), axis=0).round(12)
+    return means
+
+
+def _ranks(blocks: Sequence[Block]) -> Ranks | None:
+    scores = [{row.label: row.top1.mean for row in block.rows} for block in blocks]
+    labels = [label for label in scores[0] if all(label in block for block in scores)]
+    if len(blocks) < 2 or len(labels) < 2:
+        return None
+    table = [[block[label] for label in labels] for block in scores]
+    return Ranks(
+        labels=tuple(labels),
+        average=tuple(statistics.average_ranks(table).tolist()),
+        critical=statistics.critical_difference(len(labels), len(blocks)),
+        p=statistics.friedman(table) if len(labels) > 2 else None,
+    )

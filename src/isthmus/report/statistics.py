@@ -1,0 +1,228 @@
+"""How sure a mean or a difference is: intervals, paired tests, ranks.
+
+Values come as one array per seed, one number per client. Sizes: S seeds, N clients of a seed,
+k methods, n data sets.
+"""
+
+from collections.abc import Sequence
+from math import ceil, inf, nan, sqrt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from isthmus.report.columns import Floats
+
+LEVEL = 0.95  # of intervals; tests are at 1 - LEVEL
+RESAMPLES = 5000
+EXACT = 50  # differences up to which all signs are counted
+CELLS = 4_000_000  # numbers that a bootstrap holds at a time
+
+
+class Interval(NamedTuple):
+    """A mean, and the bounds of its bootstrap interval; nan where there is nothing to resample."""
+
+    mean: float
+    low: float
+    high: float
+
+    def holds(self, value: float) -> bool:
+        """Tells whether a value is within the bounds, as any is where there are none."""
+        return not (value < self.low or value > self.high)
+
+
+class Tally(NamedTuple):
+    """How many pairs are above, equal to and below their reference."""
+
+    wins: int
+    ties: int
+    losses: int
+
+
+def mean(values: Sequence[ArrayLike]) -> float:
+    """Returns the mean over seeds of the mean over clients: (1 / S) sum_s (1 / N_s) sum_i v_si.
+
+    Each seed counts once, and within it each client once. A nan is a client without a value.
+
+    >>> mean([[0.5, 0.75, nan], [0.875]])
+    0.75
+    """
+    return float(np.mean([seed.mean() for seed in _known(values)])) if _known(values) else nan
+
+
+def bootstrap(
+    values: Sequence[ArrayLike],
+    crossed: bool = False,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+) -> Interval:
+    """Returns the mean over seeds and clients with its hierarchical percentile interval.
+
+    A resample draws S seeds with replacement and, for each of them, N_s of its clients with
+    replacement; its value is `mean`. With one seed only clients are drawn. `crossed` says that the
+    clients of all seeds are the same ones: then a resample draws S seeds, and N clients once for
+    all of them. The bounds are the quantiles (1 - level) / 2 and (1 + level) / 2 of the resamples.
+
+    Percentile and not BCa: a mean is hardly biased, BCa's acceleration would come from a jackknife
+    over two or three seeds, and BCa is undefined where all values are equal. The draws are fixed:
+    the same values have the same interval.
+
+    >>> bootstrap([[0.5, 0.5], [0.5, 0.5]])
+    Interval(mean=0.5, low=0.5, high=0.5)
+    >>> bootstrap([[0.0, 1.0]])  # of (0, 0), (0, 1), (1, 0), (1, 1)
+    Interval(mean=0.5, low=0.0, high=1.0)
+    >>> bootstrap([[0.25]])  # one value tells nothing of others
+    Interval(mean=0.25, low=nan, high=nan)
+    """
+    seeds = _known(values)
+    size = sum(len(seed) for seed in seeds)
+    if size < 2:
+        return Interval(mean(seeds), nan, nan)
+    rng = np.random.default_rng(0)
+    resample = _crossed if crossed else _nested
+    parts = np.array_split(np.arange(resamples), ceil(resamples * size / CELLS))
+    means = np.concatenate([resample(seeds, len(part), rng) for part in parts])
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(mean(seeds), float(low), float(high))
+
+
+def paired(values: ArrayLike, reference: ArrayLike, n: ArrayLike) -> Floats:
+    """Returns the differences v_i - r_i of the clients that have both.
+
+    Both are shares of the client's n_i examples, perhaps printed and read back; a difference is
+    made a whole number of examples over n_i again, so that equal differences are equal.
+
+    >>> paired([0.7, 0.5, nan], reference=[0.6, 0.5, 0.5], n=[10, 10, 10]).tolist()
+    [0.1, 0.0]
+    """
+    v, r, n = (np.asarray(column, dtype=np.float64) for column in (values, reference, n))
+    differences: Floats = np.rint(n * (v - r)) / n
+    return differences[~np.isnan(differences)]
+
+
+def win_tie_loss(differences: ArrayLike, tolerance: float = 0.0) -> Tally:
+    """Counts the differences above the tolerance, within it, and below minus the tolerance.
+
+    >>> win_tie_loss([0.1, 0.0, -0.2, 0.3])
+    Tally(wins=2, ties=1, losses=1)
+    >>> win_tie_loss([0.1, 0.0, -0.2, 0.3], tolerance=0.1)
+    Tally(wins=1, ties=2, losses=1)
+    """
+    d = np.asarray(differences, dtype=np.float64)
+    wins, losses = int(np.sum(d > tolerance)), int(np.sum(d < -tolerance))
+    return Tally(wins, len(d) - wins - losses, losses)
+
+
+def wilcoxon(differences: ArrayLike) -> float:
+    """Returns the two-sided p of Wilcoxon's signed-rank test.
+
+    Differences of zero are dropped. W is the sum of the ranks r_i of |d_i| over d_i > 0, where ties
+    share a rank; under the null the signs are fair coins, independent of each other. Up to 50
+    differences p is exact, ties or not: 2 min(P(<= W), P(>= W)) over all 2^n signs. Beyond, W is
+    taken as normal with mean sum r_i / 2 and variance sum r_i^2 / 4. Without a difference p is 1.
+
+    >>> wilcoxon([1, 2, 3, 4, 5])  # two of the 2^5 signs are as extreme
+    0.0625
+    >>> wilcoxon([0, 0, 0])
+    1.0
+    """
+    d = np.asarray(differences, dtype=np.float64)
+    d = d[d != 0]
+    ranks = stats.rankdata(np.abs(d))
+    positive = ranks[d > 0].sum()
+    if len(d) > EXACT:
+        far = abs(positive - ranks.sum() / 2) / sqrt(np.sum(ranks**2) / 4)
+        return float(2 * stats.norm.sf(far))
+    # Shared ranks are halves: their doubles are whole, and index the chances of each sum.
+    doubled = (2 * ranks).astype(int)
+    chances = np.zeros(doubled.sum() + 1)
+    chances[0] = 1.0
+    for rank in doubled:
+        chances[rank:] += chances[:-rank].copy()
+        chances /= 2
+    at = int(2 * positive)
+    return float(min(1.0, 2 * min(chances[: at + 1].sum(), chances[at:].sum())))
+
+
+def holm(ps: ArrayLike) -> Floats:
+    """Corrects the p of m tests so that the chance of any false finding stays at the level.
+
+    In ascending order, p'_(i) = max over j <= i of min(1, (m - j + 1) p_(j)).
+
+    >>> holm([0.01, 0.04, 0.03, 0.005]).tolist()
+    [0.03, 0.06, 0.06, 0.02]
+    """
+    p = np.asarray(ps, dtype=np.float64)
+    order = np.argsort(p, kind="stable")
+    corrected = np.empty_like(p)
+    corrected[order] = np.maximum.accumulate(np.minimum(1, np.arange(len(p), 0, -1) * p[order]))
+    return corrected
+
+
+def average_ranks(scores: ArrayLike) -> Floats:
+    """Returns the mean over data sets of each method's rank; 1 is the highest score, ties share.
+
+    >>> average_ranks([[0.9, 0.8, 0.7], [0.6, 0.6, 0.5]]).tolist()
+    [1.25, 1.75, 3.0]
+    """
+    ranks: Floats = stats.rankdata(-np.asarray(scores, dtype=np.float64).round(12), axis=1).mean(
+        axis=0
+    )
+    return ranks
+
+
+def friedman(scores: ArrayLike) -> float:
+    """Returns the p of Friedman's test that k >= 3 methods rank alike over n data sets.
+
+    chi^2 = 12 n / (k (k + 1)) * (sum_j R_j^2 - k (k + 1)^2 / 4), corrected for ties, with k - 1
+    degrees of freedom; R_j are the average ranks. The approximation wants many data sets.
+
+    >>> round(friedman([[0.9, 0.8, 0.7]] * 4), 4)  # chi^2 = 8, and exp(-8 / 2)
+    0.0183
+    """
+    rounded = np.asarray(scores, dtype=np.float64).round(12)
+    if np.all(rounded == rounded[:, :1]):
+        return 1.0
+    return float(stats.friedmanchisquare(*rounded.T).pvalue)
+
+
+def critical_difference(methods: int, data_sets: int, level: float = LEVEL) -> float:
+    """Returns Nemenyi's critical difference of average ranks: q sqrt(k (k + 1) / (6 n)).
+
+    q is the quantile of the studentized range of k methods, infinitely many degrees of freedom,
+    over the square root of 2.
+
+    >>> round(critical_difference(methods=4, data_sets=14), 2)  # Demšar (2006), section 3.2.2
+    1.25
+    """
+    q = stats.studentized_range.ppf(level, methods, inf) / sqrt(2)
+    return float(q * sqrt(methods * (methods + 1) / (6 * data_sets)))
+
+
+def _known(values: Sequence[ArrayLike]) -> list[Floats]:
+    arrays = [np.asarray(seed, dtype=np.float64) for seed in values]
+    known = [seed[~np.isnan(seed)] for seed in arrays]
+    return [seed for seed in known if seed.size]
+
+
+def _nested(seeds: Sequence[Floats], resamples: int, rng: np.random.Generator) -> Floats:
+    chosen = rng.integers(len(seeds), size=(resamples, len(seeds)))
+    means = np.empty(chosen.shape)
+    for place, clients in enumerate(seeds):
+        # Clients with one value are one: of many clients few values differ.
+        distinct, count = np.unique(clients, return_counts=True)
+        drawn = chosen == place
+        n = len(clients)
+        counts = rng.multinomial(n, count / n, size=int(drawn.sum()))
+        means[drawn] = counts @ distinct / n
+    return np.asarray(means.mean(axis=1))
+
+
+def _crossed(seeds: Sequence[Floats], resamples: int, rng: np.random.Generator) -> Floats:
+    values = np.stack(list(seeds))  # [S, N]
+    s, n = values.shape
+    of_seeds = rng.multinomial(s, np.full(s, 1 / s), size=resamples)
+    of_clients = rng.multinomial(n, np.full(n, 1 / n), size=resamples)
+    means: Floats = np.sum(of_seeds @ values * of_clients, axis=1) / (s * n)
+    return means
