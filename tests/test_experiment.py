@@ -79,9 +79,19 @@ def test_toml_is_complete() -> None:
     """What the file says does not depend on defaults that may change."""
     e = Experiment(method="superfed-lm")
     settings = tomllib.loads(e.toml())
-    assert list(settings) == list(Experiment.model_fields)
+    assert list(settings) == [name for name in Experiment.model_fields if name != "split_seed"]
     assert settings["method"] == dict(e.method)
     assert set(settings["method"]) == {"name", *parts.options("method")["superfed-lm"]}
+
+
+def test_a_split_seed_is_written_only_where_there_is_one(tmp_path: Path) -> None:
+    """Experiments of older versions read, and write, as they did."""
+    assert "split_seed" not in Experiment(seed=4).toml()
+    e = Experiment(seed=4, split_seed=7)
+    assert loaded(tmp_path, e.toml()) == e
+    assert (e.dividing_seed, Experiment(seed=4).dividing_seed) == (7, 4)
+    assert "split_seed=-1; expected" in refused(split_seed=-1)
+    assert "for example split_seed=0" in refused(split_seed=-1)
 
 
 def test_own_parts_keep_what_describes_them(tmp_path: Path) -> None:

@@ -106,6 +106,16 @@ def test_a_seed_decides_the_federation() -> None:
     assert one.digest() != two.digest()
 
 
+def test_a_split_seed_gives_one_federation_to_several_seeds() -> None:
+    """Examples, parts, noise and who is held out stay; cohorts and first parameters do not."""
+    common = {"noise": "pair", "held_out": 0.2, "rounds": 1, "epochs": 1, "method": "fedavg"}
+    seeds = [{"seed": 3}, {"seed": 1, "split_seed": 3}, {"seed": 2, "split_seed": 3}]
+    runs = [federate(Experiment(**common, **seed)) for seed in seeds]
+    assert len({run.setting.federation.digest() for run in runs}) == 1
+    assert len({run.setting.newcomers.digest() for run in runs if run.setting.newcomers}) == 1
+    assert len({run.digest for run in runs}) == 3
+
+
 def test_without_validation_data_nothing_is_chosen_on_them() -> None:
     data = federation()
     rng = np.random.default_rng(0)

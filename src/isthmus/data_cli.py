@@ -162,7 +162,7 @@ def _record(
         "data": dict(experiment.data),
         "partition": dict(experiment.partition),
         "noise": dict(experiment.noise),
-        "seed": experiment.seed,
+        "seed": experiment.dividing_seed,
         **found._asdict(),
         "sizes": found.sizes._asdict(),
         "classes_per_client": found.classes_per_client._asdict(),
@@ -175,7 +175,7 @@ def _record(
 def _text(experiment: "Experiment", federation: "Federation", found: "Heterogeneity") -> str:
     sizes, classes = found.sizes, found.classes_per_client
     lines = {
-        "data": f"{experiment.data['name']}, seed {experiment.seed}",
+        "data": f"{experiment.data['name']}, seed {experiment.dividing_seed}",
         "partition": _part(experiment.partition),
         "noise": _part(experiment.noise),
         "clients": f"{found.clients:,}",

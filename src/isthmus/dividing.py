@@ -30,7 +30,7 @@ def federation_of(experiment: Experiment, data_root: Path) -> Federation:
             "the experiment's data are somebody's own; expected them as an argument; call "
             "federate(experiment, data=...) from Python"
         )
-    seed, test, validation = experiment.seed, experiment.test, experiment.validation
+    seed, test, validation = experiment.dividing_seed, experiment.test, experiment.validation
     noise: Noise = parts.build("noise", experiment.noise)
     arrays = noise.whole(parts.build("data", experiment.data).load(data_root, seed), seed)
     rule, rng = parts.build("partition", experiment.partition), streams.stream(seed, "partition")
@@ -59,7 +59,7 @@ def noisy(experiment: Experiment, federation: Federation) -> Federation:
             "noise kdd-code-noise comes before the partition, and these data are divided; expected "
             "noise=none, pair or symmetric; choose one of them"
         )
-    return noise.at_clients(federation, experiment.seed)
+    return noise.at_clients(federation, experiment.dividing_seed)
 
 
 def asked(experiment: Experiment, arrays: Arrays) -> int:

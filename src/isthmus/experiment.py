@@ -39,6 +39,7 @@ class Experiment(BaseModel):
 
     preset: Literal["clean", "paper", "release"] = "clean"
     seed: NonNegativeInt = 0
+    split_seed: NonNegativeInt | None = None  # divides the data; None: seed does
 
     rounds: PositiveInt = 500  # R
     clients: NonNegativeInt = 100  # N; a data set brings its own default; 0: one for each owner
@@ -74,7 +75,8 @@ class Experiment(BaseModel):
         except ValidationError as error:
             place = str(error.errors()[0]["loc"][0])
             default = Experiment.model_fields[place].default
-            raise IsthmusError(parts.one_line(error, place, default)) from None
+            example = 0 if default is None else default
+            raise IsthmusError(parts.one_line(error, place, example)) from None
         if self.clients_per_round > self.clients > 0:
             raise IsthmusError(
                 f"clients_per_round={self.clients_per_round} of clients={self.clients}; expected "
@@ -99,10 +101,16 @@ class Experiment(BaseModel):
             )
         return cls(**merged(given, changes))
 
+    @property
+    def dividing_seed(self) -> int:
+        """The seed that decides what the clients hold."""
+        return self.seed if self.split_seed is None else self.split_seed
+
     def toml(self) -> str:
-        """Writes all settings as TOML that `load` reads back."""
+        """Writes all settings as TOML that `load` reads back; TOML leaves out what is None."""
         settings = {name: getattr(self, name) for name in type(self).model_fields}
-        lines = [f"{key} = {_value(v)}" for key, v in settings.items() if key not in PARTS]
+        plain = {key: v for key, v in settings.items() if key not in PARTS and v is not None}
+        lines = [f"{key} = {_value(v)}" for key, v in plain.items()]
         for part in PARTS:
             lines += ["", f"[{part}]", *(f"{k} = {_value(v)}" for k, v in settings[part].items())]
         return "\n".join(lines) + "\n"

@@ -243,7 +243,7 @@ def prepare(
     build = model or partial(parts.build, "model", table, shape, classes)
     later = None
     if experiment.held_out:
-        federation, later = federation.held_out(experiment.held_out, experiment.seed)
+        federation, later = federation.held_out(experiment.held_out, experiment.dividing_seed)
         if not len(later):
             raise IsthmusError(
                 f"held_out={experiment.held_out} of {len(federation)} clients is none; expected at "
