@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus import data_cli
+from isthmus import compare_cli, data_cli
 from isthmus.errors import IsthmusError
 from isthmus.options import Data, DataRoot, File, Seed, Settings, Track, Workers, described
 
@@ -142,9 +142,14 @@ def run(
     _ended(running.begin(experiment, where, data_root, sync, track or (), workers), where)
 
 
+app.command()(compare_cli.compare)
+
+
 @app.command()
 def resume(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The directory of a run, or of a comparison.")
+    ],
     rounds: Annotated[
         str | None, typer.Option(metavar="NUMBER", help="Make the run longer: rounds in all.")
     ] = None,
@@ -152,7 +157,7 @@ def resume(
     track: Track = None,
     workers: Workers = None,
 ) -> None:
-    """Goes on with a run that was stopped or killed, to the same digest as in one piece.
+    """Goes on with a run, or a comparison, that was stopped or killed: to the same digest.
 
     Examples, one per line:
 
@@ -164,6 +169,9 @@ def resume(
     from isthmus.experiment import Experiment, assign
 
     wanted = Experiment(**assign(f"rounds={rounds}")).rounds if rounds else None
+    if compare_cli.holds(run):
+        compare_cli.go_on(run, data_root, wanted)
+        return
     _ended(running.go_on(run, wanted, data_root, track or (), workers), run)
 
 

@@ -1,0 +1,109 @@
+"""`python -m isthmus.cell`: runs, one after another, for whoever started this process.
+
+Jobs come in and news go out as lines of JSON, see isthmus.crew. The process ends at once when its
+input does: then the one that started it is gone, and a run is whole after any end.
+"""
+
+import json
+import os
+import sys
+import tomllib
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from queue import Queue
+from threading import Event, Thread
+from typing import Any
+
+from isthmus import terminal
+from isthmus.cohort import Setting
+from isthmus.errors import IsthmusError
+from isthmus.estimate import estimate
+from isthmus.experiment import Experiment
+from isthmus.rounds import Done, prepare, reopen, train
+from isthmus.store import STATE, Store
+from isthmus.vault import blank
+
+Tell = Callable[..., None]
+
+
+def main() -> None:
+    """Does the jobs that arrive until no more can."""
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    sys.stdout = sys.stderr  # what a library prints is no news
+    jobs: Queue[dict[str, Any]] = Queue()
+    enough = Event()
+    Thread(target=_listen, args=(jobs, enough), daemon=True).start()
+
+    def tell(**news: Any) -> None:
+        out.write(json.dumps(news) + "\n")
+
+    while True:
+        job = jobs.get()
+        try:
+            (foretell if job["do"] == "estimate" else work)(job, tell, enough)
+        except IsthmusError as error:
+            tell(failed=str(error))
+        except Exception as error:
+            traceback.print_exc()
+            tell(failed=f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def _listen(jobs: "Queue[dict[str, Any]]", enough: Event) -> None:
+    for line in sys.stdin:
+        job = json.loads(line)
+        if job["do"] == "stop":
+            enough.set()
+        else:
+            jobs.put(job)
+    os._exit(1)
+
+
+def foretell(job: Mapping[str, Any], tell: Tell, enough: Event) -> None:
+    """Estimates what a run will need; nothing is written."""
+    experiment, setting = prepare(_experiment(job), None, None, Path(job["data_root"]))
+    needed = estimate(experiment, setting)
+    tell(ended=None if needed is None else needed._asdict(), resident_bytes=_resident())
+
+
+def work(job: Mapping[str, Any], tell: Tell, enough: Event) -> None:
+    """Begins a run or goes on with it; stops after the round in which that was asked for."""
+    experiment, setting, store = _opened(job)
+    done, total = store.progress.t, experiment.rounds
+    notes = [*setting.federation.notes, *store.notes]
+    tell(opened=done, federation=setting.federation.digest(), notes=notes)
+
+    def watch(done: Done) -> bool:
+        told = "" if done.evaluation is None else terminal.figures(experiment, done)
+        tell(round=done.cost.round, figures=told)
+        return enough.is_set() and done.cost.round < total
+
+    run = train(experiment, setting, store, watch)
+    tell(ended=run.digest if run.progress.t == total else None)
+
+
+def _opened(job: Mapping[str, Any]) -> tuple[Experiment, Setting, Store]:
+    place, data_root = Path(job["place"]), Path(job["data_root"])
+    if (place / STATE).is_file() and not blank(place / STATE):
+        experiment, setting, store = reopen(place, None, None, None, data_root)
+        store.start(experiment.toml())
+        return experiment, setting, store
+    experiment, setting = prepare(_experiment(job), None, None, data_root)
+    return experiment, setting, Store.create(place, setting, experiment.toml())
+
+
+def _experiment(job: Mapping[str, Any]) -> Experiment:
+    return Experiment(**tomllib.loads(job["experiment"]))
+
+
+def _resident() -> int:
+    """The bytes that this process takes, program and data, where the system tells."""
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+    except OSError:
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+if __name__ == "__main__":
+    main()
