@@ -146,6 +146,7 @@ ALLOWED: dict[str, set[str]] = {
         "options",
         "report",
         "terminal",
+        "vault",
     },
     "__main__": {"cli"},
     "cli": {

@@ -16,7 +16,7 @@ from threading import Event, Thread
 from typing import Any
 
 from isthmus import terminal
-from isthmus.cohort import Setting
+from isthmus.cohort import DivergenceError, Setting
 from isthmus.errors import IsthmusError
 from isthmus.estimate import estimate
 from isthmus.experiment import Experiment
@@ -43,7 +43,7 @@ def main() -> None:
         try:
             (foretell if job["do"] == "estimate" else work)(job, tell, enough)
         except IsthmusError as error:
-            tell(failed=str(error))
+            tell(failed=str(error), diverged=isinstance(error, DivergenceError))
         except Exception as error:
             traceback.print_exc()
             tell(failed=f"{type(error).__name__}: {error}".splitlines()[0])

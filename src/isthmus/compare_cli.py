@@ -1,11 +1,12 @@
 """The command compare: several methods by several seeds on one federation."""
 
 import csv
+import io
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 
 import typer
 
@@ -14,13 +15,16 @@ from isthmus.options import Data, DataRoot, File, Settings, described
 
 if TYPE_CHECKING:
     from isthmus.compare import Cell, Grid
-    from isthmus.crew import Crew
+    from isthmus.crew import Crew, News
     from isthmus.estimate import Estimate
+    from isthmus.experiment import Experiment
     from isthmus.report.records import Run
+    from isthmus.terminal import Sight
 
-Stopping = Callable[[], bool]
-
-TRIALS = ("method", "trial", "seed", "settings", "round", "validation_loss", "validation_top1")
+TRIALS = (
+    *("method", "trial", "seed", "settings", "validation_loss", "validation_top1"),
+    *("chosen", "failed", "run"),
+)
 FAIR = (
     "For each seed, all methods had the same split, the same cohorts and the same budget (checked)."
 )
@@ -116,16 +120,6 @@ def go_on(out: Path, data_root: Path, rounds: int | None) -> None:
     conduct(checked(read(out)), out, data_root, None)
 
 
-class Costs(NamedTuple):
-    """What one run of each method is expected to need; of none that is left, nothing is known."""
-
-    needed: "Mapping[str, Estimate]"
-
-    def seconds(self, cell: "Cell") -> float:
-        """How long a run takes; where it is not known, a guess."""
-        return self.needed[cell.method].seconds if cell.method in self.needed else 1.0
-
-
 def conduct(grid: "Grid", out: Path, data_root: Path, jobs: int | None) -> None:
     """Does what is left of a comparison, then writes its tables and its page."""
     from isthmus import compare, terminal
@@ -136,41 +130,147 @@ def conduct(grid: "Grid", out: Path, data_root: Path, jobs: int | None) -> None:
         raise IsthmusError(f"--jobs {jobs}; expected at least 1; for example --jobs 2")
     trials, likely = grid.trials(), grid.runs(dict.fromkeys(grid.tune, 1))
     compare.refuse_other_runs(trials if grid.tune else likely, out)
-    cells = [*trials, *likely]
-    left = [cell for cell in cells if not compare.finished(out / cell.place, cell.experiment)]
     if "local" not in grid.experiments:
         _note("without local, tables cannot tell which clients a method harms")
     crew: Crew[Cell]
-    failed: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    chosen: dict[str, int] | None = None
     try:
         with terminal.patience() as wished, Crew(at_a_time) as crew:
-            costs = _estimated(left, out, data_root, crew, wished)
+            work = Work(out, data_root, crew, wished)
+            cells = [*trials, *likely]
+            left = work.left(cells)
+            costs = work.estimated(left)
             _foretell(grid, left, costs, at_a_time)
-            out.mkdir(parents=True, exist_ok=True)
-            (out / f"{compare.ASKED}.part").write_text(grid.toml(), encoding="utf-8")
-            (out / f"{compare.ASKED}.part").replace(out / compare.ASKED)
+            _write(out / compare.ASKED, grid.toml())
             seconds = sum(costs.seconds(cell) for cell in left)
             with terminal.several(len(cells), len(cells) - len(left), seconds) as show:
-
-                def run(some: "Sequence[Cell]") -> None:
-                    failed.update(_run(some, out, data_root, crew, costs, wished, show))
-                    if wished():
-                        raise KeyboardInterrupt
-
-                run(trials)
-                chosen = _choose(grid, trials, out, failed) if grid.tune else None
+                if grid.tune:
+                    chosen, missing = _chosen(grid, trials, out, work.run(trials, costs, show))
                 reported = grid.runs(chosen)
                 compare.refuse_other_runs(reported, out)
-                run(reported)
+                failures = work.run(reported, costs, show)
     except KeyboardInterrupt:
         _stopped(out)
-    for method in grid.experiments:
-        if grid.tune and method not in (chosen or {}):
-            failed[method] = "none of its trials came to an end"
-    _conclude(grid, [cell for cell in reported if cell.name not in failed], out, failed)
+    missing |= {name: failure.why for name, failure in failures.items()}
+    _conclude(grid, [cell for cell in reported if cell.name not in missing], out, missing)
 
 
-def _placed(experiment: Any, seed: int, data_root: Path) -> Any:
+class Costs(NamedTuple):
+    """What one run of each method is expected to need, of those that have runs left."""
+
+    needed: "Mapping[str, Estimate]"
+
+    def seconds(self, cell: "Cell") -> float:
+        """How long a run takes; where it is not known, a guess."""
+        return self.needed[cell.method].seconds if cell.method in self.needed else 1.0
+
+
+class Failure(NamedTuple):
+    """Why a run did not come to its end."""
+
+    why: str
+    diverged: bool  # it would do so again
+
+
+class Work:
+    """Runs of one comparison, done by a crew."""
+
+    def __init__(self, out: Path, data_root: Path, crew: "Crew[Cell]", wished: Callable[[], bool]):
+        self._out = out
+        self._data_root = data_root
+        self._crew = crew
+        self._wished = wished
+
+    def left(self, cells: "Sequence[Cell]") -> "list[Cell]":
+        """Lists the runs that did not come to their end."""
+        from isthmus.compare import finished
+
+        return [cell for cell in cells if not finished(self._out / cell.place, cell.experiment)]
+
+    def estimated(self, left: "Sequence[Cell]") -> Costs:
+        """Tries one run of each method out, and refuses what would not fit."""
+        from isthmus.estimate import Estimate
+
+        firsts = {cell.method: cell for cell in reversed(left)}
+        needed: dict[str, Estimate] = {}
+        resident = 0
+        for cell, news in self._news("estimate", list(firsts.values())):
+            if "failed" in news:
+                raise IsthmusError(f"{cell.method}: {news['failed']}")
+            resident = max(resident, news["resident_bytes"])
+            if news["ended"] is not None:
+                needed[cell.method] = Estimate(**news["ended"])
+        others = max(min(self._crew.size, len(left)) - len(firsts), 0)  # not there yet
+        self._refuse([needed[c.method] for c in left if c.method in needed], others * resident)
+        return Costs(needed)
+
+    def _refuse(self, each: "Sequence[Estimate]", resident: int) -> None:
+        from isthmus.estimate import Estimate, refuse_what_cannot_fit
+
+        together = min(self._crew.size, len(each))
+        memory = sorted((cost.ram_bytes for cost in each), reverse=True)[:together]
+        everything = Estimate(
+            seconds=sum(cost.seconds for cost in each),
+            ram_bytes=sum(memory) + resident,
+            disk_bytes=sum(cost.disk_bytes for cost in each),
+            wire_bytes=sum(cost.wire_bytes for cost in each),
+        )
+        try:
+            refuse_what_cannot_fit(everything, self._out.absolute())
+        except IsthmusError as error:
+            hint = f", or lower --jobs {together}" if together > 1 else ""
+            raise IsthmusError(f"{len(each)} runs, {together} at a time: {error}{hint}") from None
+
+    def run(
+        self, cells: "Sequence[Cell]", costs: Costs, show: "Callable[[Sight], None]"
+    ) -> dict[str, Failure]:
+        """Runs what is left, the longest first; tells by name which of them failed."""
+        from isthmus.terminal import Sight
+
+        stands: dict[str, Sight] = {}
+        failures: dict[str, Failure] = {}
+        told: set[str] = set()
+        longest_first = sorted(self.left(cells), key=costs.seconds, reverse=True)
+        for cell, news in self._news("run", longest_first):
+            for note in news.get("notes", []):
+                if note not in told:
+                    told.add(note)
+                    _note(note)
+            new = Sight(cell.name, 0, cell.experiment.rounds, costs.seconds(cell))
+            sight = stands.get(cell.name, new)
+            done = news.get("opened", news.get("round", sight.done))
+            # Whoever reads the progress of trials shall not choose by test data either.
+            figures = news.get("figures") if cell.trial is None else ""
+            sight = sight._replace(done=done, figures=figures or sight.figures)
+            if "failed" in news:
+                failures[cell.name] = Failure(news["failed"], news.get("diverged", False))
+                sight = sight._replace(end=f"FAILED: {news['failed']}", figures="")
+            elif news.get("ended"):
+                sight = sight._replace(end="finished")
+            stands[cell.name] = sight
+            show(sight)
+        return failures
+
+    def _news(self, do: str, cells: "Sequence[Cell]") -> "Iterator[tuple[Cell, News]]":
+        jobs = [
+            (
+                cell,
+                {
+                    "do": do,
+                    "experiment": cell.experiment.toml(),
+                    "place": str(self._out / cell.place),
+                    "data_root": str(self._data_root),
+                },
+            )
+            for cell in cells
+        ]
+        yield from self._crew.work(jobs, self._wished)
+        if self._wished():
+            raise KeyboardInterrupt
+
+
+def _placed(experiment: "Experiment", seed: int, data_root: Path) -> "Experiment":
     """Names own files so that they are found from any directory."""
     from isthmus.compare import changed
     from isthmus.data.places import found
@@ -185,45 +285,6 @@ def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _job(do: str, cell: "Cell", out: Path, data_root: Path) -> tuple["Cell", dict[str, str]]:
-    job = {"do": do, "experiment": cell.experiment.toml()}
-    return cell, job | {"place": str(out / cell.place), "data_root": str(data_root)}
-
-
-def _estimated(
-    left: "Sequence[Cell]", out: Path, data_root: Path, crew: "Crew[Cell]", wished: Stopping
-) -> Costs:
-    """Tries one run of each method out, and refuses what would not fit."""
-    from isthmus.estimate import Estimate, refuse_what_cannot_fit
-
-    firsts = {cell.method: cell for cell in reversed(left)}
-    jobs = [_job("estimate", cell, out, data_root) for cell in firsts.values()]
-    needed, resident = {}, 0
-    for cell, news in crew.work(jobs, wished):
-        if "failed" in news:
-            raise IsthmusError(f"{cell.method}: {news['failed']}")
-        resident = max(resident, news["resident_bytes"])
-        if news["ended"] is not None:
-            needed[cell.method] = Estimate(**news["ended"])
-    if wished():
-        raise KeyboardInterrupt
-    each = [needed[cell.method] for cell in left if cell.method in needed]
-    together = min(crew.size, len(left))
-    memory = sorted((cost.ram_bytes for cost in each), reverse=True)[:together]
-    everything = Estimate(
-        seconds=sum(cost.seconds for cost in each),
-        ram_bytes=sum(memory) + (together - min(len(jobs), together)) * resident,
-        disk_bytes=sum(cost.disk_bytes for cost in each),
-        wire_bytes=sum(cost.wire_bytes for cost in each),
-    )
-    try:
-        refuse_what_cannot_fit(everything, out.absolute())
-    except IsthmusError as error:
-        hint = f", or lower --jobs {together}" if together > 1 else ""
-        raise IsthmusError(f"{len(left)} runs, {together} at a time: {error}{hint}") from None
-    return Costs(needed)
 
 
 def _foretell(grid: "Grid", left: "Sequence[Cell]", costs: Costs, jobs: int) -> None:
@@ -243,100 +304,75 @@ def _foretell(grid: "Grid", left: "Sequence[Cell]", costs: Costs, jobs: int) -> 
     )
 
 
-def _run(
-    cells: "Sequence[Cell]",
-    out: Path,
-    data_root: Path,
-    crew: "Crew[Cell]",
-    costs: Costs,
-    wished: Stopping,
-    show: Callable[[Any], None],
-) -> dict[str, str]:
-    """Runs what is not finished, the longest first; gives the names of those that failed."""
-    from isthmus.compare import finished
-    from isthmus.terminal import Sight
+def _chosen(
+    grid: "Grid", trials: "Sequence[Cell]", out: Path, failures: Mapping[str, Failure]
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Chooses of each method the trial of least validation loss, and writes all of them down.
 
-    left = [cell for cell in cells if not finished(out / cell.place, cell.experiment)]
-    left.sort(key=costs.seconds, reverse=True)
-    stands: dict[str, Sight] = {}
-    failed: dict[str, str] = {}
-    told: set[str] = set()
-    for cell, news in crew.work([_job("run", cell, out, data_root) for cell in left], wished):
-        sight = stands.get(
-            cell.name, Sight(cell.name, 0, cell.experiment.rounds, costs.seconds(cell))
-        )
-        for note in news.get("notes", []):
-            if note not in told:
-                _note(note)
-                told.add(note)
-        done = news.get("opened", news.get("round", sight.done))
-        sight = sight._replace(done=done, figures=news.get("figures") or sight.figures)
-        if "failed" in news:
-            failed[cell.name] = news["failed"]
-            sight = sight._replace(end=f"FAILED, {news['failed']}", figures="")
-        elif news.get("ended"):
-            sight = sight._replace(end="finished")
-        stands[cell.name] = sight
-        show(sight)
-    return failed
-
-
-def _choose(
-    grid: "Grid", trials: "Sequence[Cell]", out: Path, failed: Mapping[str, str]
-) -> dict[str, int]:
-    """Chooses of each method the trial of least validation loss, and writes all of them down."""
+    Gives besides why there is no choice for a method: a trial that diverged lost, but where one
+    failed otherwise the others must not win by default.
+    """
     import numpy as np
 
     from isthmus.compare import chosen
     from isthmus.report import records
 
-    rows: list[list[Any]] = []
-    losses: dict[str, list[float]] = {method: [] for method in grid.experiments}
+    figures: dict[str, list[float]] = {}
+    missing: dict[str, str] = {}
+    for cell in trials:
+        failure = failures.get(cell.name)
+        if failure is None:
+            run = records.read(out / cell.place)
+            values = [run.values(metric, split="validation") for metric in ("loss", "top1")]
+            figures[cell.name] = [float(np.nanmean(value)) for value in values]
+        elif not failure.diverged:
+            missing[cell.method] = f"trial {cell.trial} failed, {failure.why}"
+    nan = float("nan")
+    best = chosen(
+        {
+            method: [figures.get(c.name, [nan])[0] for c in trials if c.method == method]
+            for method in grid.experiments
+            if method not in missing
+        }
+    )
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(TRIALS)
     for cell in trials:
         settings = " ".join(grid.tried(cell.method)[(cell.trial or 1) - 1])
-        found: list[Any] = ["", "", ""]
-        loss = float("nan")
-        if cell.name not in failed:
-            run = records.read(out / cell.place)
-            means = [np.nanmean(run.values(m, split="validation")) for m in ("loss", "top1")]
-            found, loss = [run.last, *(f"{mean:.6g}" for mean in means)], float(means[0])
-        losses[cell.method].append(loss)
-        rows.append([cell.method, cell.trial, grid.tuning_seed, settings, *found])
-    best = chosen(losses)
-    with (out / "trials.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow([*TRIALS, "chosen", "failed", "run"])
-        for cell, row in zip(trials, rows, strict=True):
-            mark = "yes" if best.get(cell.method) == cell.trial else "no"
-            table.writerow([*row, mark, failed.get(cell.name, ""), cell.place.as_posix()])
+        found = [f"{figure:.6g}" for figure in figures.get(cell.name, [])] or ["", ""]
+        mark = "yes" if best.get(cell.method) == cell.trial else "no"
+        why = failures[cell.name].why if cell.name in failures else ""
+        row = [cell.method, cell.trial, grid.tuning_seed, settings, *found, mark, why]
+        table.writerow([*row, cell.place.as_posix()])
+    _write(out / "trials.csv", text.getvalue())
     for method, number in best.items():
-        _note(
-            f"{method}: {' '.join(grid.tried(method)[number - 1])} has the least validation loss "
-            f"of {len(grid.tried(method))} trials"
-        )
-    return best
+        tried = grid.tried(method)
+        _note(f"{method}: {' '.join(tried[number - 1])} is the best of {len(tried)} trials")
+    lost = [method for method in grid.experiments if method not in {*best, *missing}]
+    return best, missing | dict.fromkeys(lost, "all of its trials diverged")
 
 
-def _conclude(grid: "Grid", cells: "Sequence[Cell]", out: Path, failed: Mapping[str, str]) -> None:
+def _conclude(grid: "Grid", cells: "Sequence[Cell]", out: Path, missing: Mapping[str, str]) -> None:
     from isthmus.report import page, records
 
     runs = [records.read(out / cell.place) for cell in cells]
     refuse_unlike(runs)
     if runs:
-        _tables(runs, out, grid.reference, failed)
+        _tables(runs, out, grid.reference, missing)
         page.write(runs, out / "report.html")
         print(FAIR)
         names = "table.md, table.tex, table.csv" + (", trials.csv" if grid.tune else "")
         print(f"tables: {names} in {out}")
         print(f"page: {(out / 'report.html').resolve().as_uri()}")
-    for name, why in failed.items():
-        print(f"isthmus: {name} failed: {why}", file=sys.stderr)
-    if failed:
+    for name, why in missing.items():
+        print(f"isthmus: {name} is missing: {why}", file=sys.stderr)
+    if missing:
         sys.exit(1)
 
 
 def _tables(
-    runs: "Sequence[Run]", out: Path, reference: str | None, failed: Mapping[str, str]
+    runs: "Sequence[Run]", out: Path, reference: str | None, missing: Mapping[str, str]
 ) -> None:
     """Writes the tables, which say what is missing in them."""
     from rich.console import Console
@@ -344,13 +380,10 @@ def _tables(
     from isthmus.report import comparison
 
     Console().print(comparison.terminal(comparison.write(runs, out, reference)))
-    for name, mark in (
-        ("table.md", "\nMissing: "),
-        ("table.tex", "% missing: "),
-        ("table.csv", "# missing: "),
-    ):
+    marks = {"table.md": "\nMissing: ", "table.tex": "% missing: ", "table.csv": "# missing: "}
+    for name, mark in marks.items():
         with (out / name).open("a", encoding="utf-8") as file:
-            file.writelines(f"{mark}{cell}: {why}\n" for cell, why in failed.items())
+            file.writelines(f"{mark}{what}: {why}\n" for what, why in missing.items())
 
 
 def refuse_unlike(runs: "Sequence[Run]") -> None:
@@ -366,6 +399,17 @@ def refuse_unlike(runs: "Sequence[Run]") -> None:
                     f"{run.path} has {name} {mine}, {before.path} has {theirs}; expected the same "
                     "for all methods of a seed; are the data still those it began with?"
                 )
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a file that is there whole or not at all."""
+    from isthmus.vault import writing
+
+    draft = path.with_name(f"{path.name}.part")
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
 
 
 def _note(text: str) -> None:
