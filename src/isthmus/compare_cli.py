@@ -360,7 +360,7 @@ def _conclude(grid: "Grid", cells: "Sequence[Cell]", out: Path, missing: Mapping
     refuse_unlike(runs)
     if runs:
         _tables(runs, out, grid.reference, missing)
-        page.write(runs, out / "report.html")
+        page.write(runs, out / "report.html", baseline=grid.reference)
         print(FAIR)
         names = "table.md, table.tex, table.csv" + (", trials.csv" if grid.tune else "")
         print(f"tables: {names} in {out}")
@@ -374,14 +374,13 @@ def _conclude(grid: "Grid", cells: "Sequence[Cell]", out: Path, missing: Mapping
 def _tables(
     runs: "Sequence[Run]", out: Path, reference: str | None, missing: Mapping[str, str]
 ) -> None:
-    """Writes the tables, which say what is missing in them."""
+    """Writes the tables; those for people say what is missing in them."""
     from rich.console import Console
 
     from isthmus.report import comparison
 
     Console().print(comparison.terminal(comparison.write(runs, out, reference)))
-    marks = {"table.md": "\nMissing: ", "table.tex": "% missing: ", "table.csv": "# missing: "}
-    for name, mark in marks.items():
+    for name, mark in (("table.md", "\nMissing: "), ("table.tex", "% Missing: ")):
         with (out / name).open("a", encoding="utf-8") as file:
             file.writelines(f"{mark}{what}: {why}\n" for what, why in missing.items())
 
