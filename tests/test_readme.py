@@ -25,6 +25,7 @@ PAGES = [
             "noise",
             "tracking",
             "statistics",
+            "compare",
         )
     ),
     *METHODS,
@@ -58,7 +59,7 @@ def test_the_commands_of_a_page_run(
         pytest.importorskip("tensorboard")
     assert len(commands(page)) >= (1 if page in METHODS else 2)
     for words in commands(page):
-        if words[0] == "run":
+        if words[0] in ("run", "compare"):
             words = [*words, "--rounds", "2", "--set", "epochs=1"]
         monkeypatch.setattr(sys, "argv", ["isthmus", *words])
         main()

@@ -19,6 +19,7 @@ from isthmus.report import (
     run_sections,
     simplex,
     tables,
+    trials,
 )
 from isthmus.report.records import Run
 
@@ -85,6 +86,7 @@ def render(runs: Sequence[Run], title: str | None = None, baseline: str | None =
         ("worst", "The clients it serves worst", client_sections.worst(runs, rows)),
         ("holdings", "What the clients hold", client_sections.holdings(runs, drawn)),
         ("cost", "What it costs", run_sections.cost(runs, rows, drawn, target)),
+        ("trials", "What was tried", trials.section(runs)),
         ("settings", "Settings", run_sections.settings(runs)),
     ]
     written = [section for section in written if section[2]]
