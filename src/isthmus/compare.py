@@ -307,7 +307,8 @@ def finished(place: Path, experiment: Experiment) -> bool:
         summary = json.loads((place / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return bool(summary["status"] == "finished" and summary["rounds"] >= experiment.rounds)
+    ended = summary.get("status") == "finished"
+    return bool(ended and summary.get("rounds", 0) >= experiment.rounds)
 
 
 def refuse_another(grid: Grid, out: Path) -> None:

@@ -359,8 +359,10 @@ def _conclude(grid: "Grid", cells: "Sequence[Cell]", out: Path, missing: Mapping
     runs = [records.read(out / cell.place) for cell in cells]
     refuse_unlike(runs)
     if runs:
-        _tables(runs, out, grid.reference, missing)
-        page.write(runs, out / "report.html", baseline=grid.reference)
+        there = any(run.method == grid.reference for run in runs)
+        reference = grid.reference if there else None
+        _tables(runs, out, reference, missing)
+        page.write(runs, out / "report.html", baseline=reference)
         print(FAIR)
         names = "table.md, table.tex, table.csv" + (", trials.csv" if grid.tune else "")
         print(f"tables: {names} in {out}")
