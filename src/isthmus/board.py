@@ -160,7 +160,7 @@ class Board:
         if len(self._rows) > 1:
             return self._overall()
         ((name, row),) = self._rows.items()
-        figures = f": {_figures(row.found)}" if row.found else ""
+        figures = f": {figures(row.found)}" if row.found else ""
         return (
             f"{name}: round {row.round}/{row.rounds} after {clock(row.told - row.began)}{figures}"
         )
@@ -234,7 +234,8 @@ def _cells(row: Row, now: float) -> Iterator[str]:
         yield clock(max(0.0, left - (now - row.told)))
 
 
-def _figures(found: Found) -> str:
+def figures(found: Found) -> str:
+    """Says in a few words what an evaluation found; a number chosen on test data is marked."""
     dagger = "†" if found.oracle else ""
     means = f"personal{dagger} {found.personal:.1%}"
     means += "" if found.shared is None else f", shared {found.shared:.1%}"
@@ -244,7 +245,7 @@ def _figures(found: Found) -> str:
 def _words(row: Row) -> str:
     """Says in a line what an evaluation found, the best so far, and how long it will take."""
     assert row.found is not None
-    said = [_figures(row.found)]
+    said = [figures(row.found)]
     if row.best_round:
         said.append(f"least validation loss {row.best:.4g} after round {row.best_round}")
     if row.pace is not None and row.left is not None:

@@ -15,7 +15,7 @@ from queue import Queue
 from threading import Event, Thread
 from typing import Any
 
-from isthmus import terminal
+from isthmus import board
 from isthmus.cohort import DivergenceError, Setting
 from isthmus.errors import IsthmusError
 from isthmus.estimate import estimate
@@ -61,7 +61,7 @@ def _listen(jobs: "Queue[dict[str, Any]]", enough: Event) -> None:
 
 def foretell(job: Mapping[str, Any], tell: Tell, enough: Event) -> None:
     """Estimates what a run will need; nothing is written."""
-    experiment, setting = prepare(_experiment(job), None, None, Path(job["data_root"]))
+    experiment, setting = prepare(_experiment(job), None, None, Path(job["data_root"]), workers=1)
     needed = estimate(experiment, setting)
     tell(ended=None if needed is None else needed._asdict(), resident_bytes=_resident())
 
@@ -74,8 +74,8 @@ def work(job: Mapping[str, Any], tell: Tell, enough: Event) -> None:
     tell(opened=done, federation=setting.federation.digest(), notes=notes)
 
     def watch(done: Done) -> bool:
-        told = "" if done.evaluation is None else terminal.figures(experiment, done)
-        tell(round=done.cost.round, figures=told)
+        news = board.found(experiment, done)
+        tell(round=done.cost.round, figures="" if news is None else board.figures(news))
         return enough.is_set() and done.cost.round < total
 
     run = train(experiment, setting, store, watch)
@@ -85,10 +85,10 @@ def work(job: Mapping[str, Any], tell: Tell, enough: Event) -> None:
 def _opened(job: Mapping[str, Any]) -> tuple[Experiment, Setting, Store]:
     place, data_root = Path(job["place"]), Path(job["data_root"])
     if (place / STATE).is_file() and not blank(place / STATE):
-        experiment, setting, store = reopen(place, None, None, None, data_root)
+        experiment, setting, store = reopen(place, None, None, None, data_root, workers=1)
         store.start(experiment.toml())
         return experiment, setting, store
-    experiment, setting = prepare(_experiment(job), None, None, data_root)
+    experiment, setting = prepare(_experiment(job), None, None, data_root, workers=1)
     return experiment, setting, Store.create(place, setting, experiment.toml())
 
 

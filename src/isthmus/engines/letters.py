@@ -18,6 +18,10 @@ ALIGNED = 64  # bytes: tensors begin where torch would have put them
 ROOM = 1 << 30  # bytes of addresses; memory is taken only where something is written
 
 
+class CannotSend(Exception):  # noqa: N818 - it is no error
+    """Says that something in a message, a function say, cannot be named to another process."""
+
+
 class Letter(NamedTuple):
     """A message: its head, and where each of its tensors lies, or the tensor itself."""
 
@@ -37,7 +41,10 @@ def write(message: Any, known: Mapping[int, str], room: mmap.mmap | None) -> Let
     """
     buffers: list[pickle.PickleBuffer] = []
     head = io.BytesIO()
-    _Writer(head, known, buffers).dump(message)
+    try:
+        _Writer(head, known, buffers).dump(message)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise CannotSend(str(error)) from None
     parts: list[tuple[int, int] | bytes] = []
     end = 0
     for buffer in buffers:

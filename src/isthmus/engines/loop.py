@@ -14,7 +14,8 @@ from isthmus.client import Batch, Client, Examples, Step, Steps
 from isthmus.cohort import Call, Request, Setting
 from isthmus.engines.base import draw, naming, one_thread, steps_per_pass
 from isthmus.engines.compiled import Compiled
-from isthmus.engines.workers import START, CannotSend, Pool
+from isthmus.engines.letters import CannotSend
+from isthmus.engines.workers import START, Pool
 
 
 class Loop:

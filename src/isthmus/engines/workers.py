@@ -8,7 +8,6 @@ what they need.
 
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 import traceback
@@ -35,10 +34,6 @@ def cores() -> int:
     if START != "fork":
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class CannotSend(Exception):  # noqa: N818 - it is no error
-    """Says that a function cannot be named to another process."""
 
 
 class Worker:
@@ -92,10 +87,7 @@ class Pool:
 
     def run(self, call: Call, requests: Iterator[Request]) -> Iterator[tuple[int, Any]]:
         """Yields (client, what the function returned), in the order in which they come."""
-        try:
-            letter = letters.write(call, self._names, self._room)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise CannotSend(str(error)) from None
+        letter = letters.write(call, self._names, self._room)
         again: set[int] = set()
         left = True
         try:
