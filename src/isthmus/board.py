@@ -160,10 +160,8 @@ class Board:
         if len(self._rows) > 1:
             return self._overall()
         ((name, row),) = self._rows.items()
-        figures = f": {figures(row.found)}" if row.found else ""
-        return (
-            f"{name}: round {row.round}/{row.rounds} after {clock(row.told - row.began)}{figures}"
-        )
+        said = f": {figures(row.found)}" if row.found else ""
+        return f"{name}: round {row.round}/{row.rounds} after {clock(row.told - row.began)}{said}"
 
     def _shown(self, room: int) -> dict[str, Row]:
         """Chooses rows where there are more than fit; they stay in their order."""

@@ -102,8 +102,8 @@ class FedPac(Method):
 
         def loss(w: Tensor, batch: Batch) -> Tensor:
             z, logits = model.features_and_logits(w, batch.x)
-            apart = (z - target[batch.y]).square().mean(1)
-            return batch.cross_entropy(logits) + lam * batch.mean(apart)
+            apart = batch.mean((z - target[batch.y]).square().mean(1))
+            return batch.cross_entropy(logits) + lam * apart
 
         u = self.tune(client, shared, u)
         v = client.descend(shared.v, at=lambda v, _: torch.cat([v, u]), loss=loss)
