@@ -1,6 +1,7 @@
 # Every target sets up what it needs: a virtual environment in .venv with the tested versions.
 PYTHON ?= python3
 BIN := .venv/bin
+DATA ?= data
 
 .PHONY: demo test lint bench clean
 
@@ -16,7 +17,7 @@ lint: .venv/ready
 	$(BIN)/mypy
 
 bench: .venv/ready
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks speed --data-root $(DATA) --json speed.json --docs
 
 clean:
 	rm -rf .venv

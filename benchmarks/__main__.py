@@ -1,56 +1,23 @@
-"""Compares the engines: `make bench`, or `python -m benchmarks --rounds 5`.
+"""The benchmarks by name: `python -m benchmarks speed`, `python -m benchmarks engines`.
 
-On synthetic data of the shape of MNIST (100 clients, 432 training examples each, TwoNN, five
-clients a round, ten epochs of batches of ten) it times rounds of FedAvg and of SuPerFed-MM while it
-mixes, in `loop` and in `stacked`, taking turns round by round, and prints medians and their ratios
-to FedAvg in `loop`. Seconds hold for the machine that ran it; ratios travel better.
+soak, scale and absentees are programs of their own: `python -m benchmarks.soak`.
 """
 
 import argparse
-import platform
-from statistics import median
 
-import torch
-from rich.console import Console
-from rich.table import Table
+from benchmarks import engines, speed
 
-from isthmus import Experiment
-from isthmus.cohort import Setting
-from isthmus.rounds import advance, prepare
-from isthmus.store import Memory
-
-WORKS = {"fedavg": "fedavg", "superfed-mm, mixing": {"name": "superfed-mm", "start": 0.0}}
-
-
-def setting(method: object, engine: str) -> Setting:
-    """Prepares one of the runs that take turns."""
-    data = {"name": "synthetic", "samples": 60_000, "features": 784}
-    experiment = Experiment(method=method, data=data, clients=100, model="twonn", engine=engine)
-    return prepare(experiment, None, None, ".")[1]  # type: ignore[arg-type]
+BENCHMARKS = {"speed": speed.main, "engines": engines.main}
 
 
 def main() -> None:
-    """Times the rounds and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
-    keys = [(work, engine) for work in WORKS for engine in ("loop", "stacked")]
-    settings = {key: setting(WORKS[key[0]], key[1]) for key in keys}
-    stores = {key: Memory(settings[key]) for key in keys}
-    seconds: dict[tuple[str, str], list[float]] = {key: [] for key in keys}
-    for number in range(rounds + 1):
-        for key in keys:
-            step = advance(settings[key], stores[key].progress, evaluate=False)
-            stores[key].commit(step)
-            if number:  # the first round warms up
-                seconds[key].append(step.cost.train_seconds)
-    reference = median(seconds["fedavg", "loop"])
-    table = Table("work", "engine", "seconds a round", "ratio", box=None)
-    for work, engine in keys:
-        middle = median(seconds[work, engine])
-        table.add_row(work, engine, f"{middle:.2f}", f"{middle / reference:.2f}")
-    print(f"{platform.machine()}, torch {torch.__version__}, one thread, {rounds} rounds each")
-    Console().print(table)
+    """Runs the benchmark that is named first with what follows."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("benchmark", choices=BENCHMARKS)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="see `speed --help`")
+    wanted = parser.parse_args()
+    BENCHMARKS[wanted.benchmark](wanted.arguments)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Those who take turns: our engine, the plain loop, and other frameworks in processes of their own.
+
+Each plays one round at a time when it is asked to, and waits in between.
+"""
+
+import json
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from benchmarks.environments import PeerError, environment
+from benchmarks.networks import Settings
+from isthmus import Experiment, Federation
+from isthmus.cohort import Setting
+from isthmus.rounds import advance, prepare
+from isthmus.store import Memory
+
+CORES = 2  # processes that compute, for everybody
+ROOT = Path(__file__).parent.parent
+
+
+class Contender(Protocol):
+    """Plays rounds."""
+
+    def round(self) -> None:
+        """Plays one round."""
+
+    def close(self) -> None:
+        """Ends what it started."""
+
+
+def prepared(experiment: Experiment, data: Federation, workers: int) -> Setting:
+    """Prepares a run of ours in some worker processes."""
+    changes: dict[str, Any] = {"data": "own", "partition": "own"}
+    given = {name: getattr(experiment, name) for name in Experiment.model_fields} | changes
+    return prepare(Experiment(**given), data, None, Path("."))[1]
+
+
+class Ours:
+    """Our engine, with its state in memory."""
+
+    def __init__(self, setting: Setting):
+        self._setting = setting
+        self._store = Memory(setting)
+
+    def round(self) -> None:
+        """Plays one round."""
+        self._store.commit(advance(self._setting, self._store.progress, evaluate=False))
+
+    def close(self) -> None:
+        """Does nothing: nothing was started."""
+
+
+class Peer:
+    """Another framework in its own environment and process: a line in starts a round.
+
+    It gets the work as files in a folder: see `benchmarks.peers.work`.
+    """
+
+    def __init__(self, name: str, setting: Setting, network: str, rounds: int):
+        self._name = name
+        self._folder = tempfile.TemporaryDirectory(prefix=f"{name}-")
+        folder = Path(self._folder.name)
+        write(setting, network, rounds, folder)
+        self._said = folder / "said.txt"
+        self._process = subprocess.Popen(
+            [environment(name), "-m", f"benchmarks.peers.{name}", str(folder)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said.open("w"),
+            text=True,
+        )
+        self._listen()
+
+    def round(self) -> None:
+        """Plays one round."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # listening tells why
+            self._process.stdin.write("\n")
+            self._process.stdin.flush()
+        self._listen()
+
+    def _listen(self) -> None:
+        """Waits until it is ready for the next round."""
+        assert self._process.stdout is not None
+        if not self._process.stdout.readline():
+            lines = self._said.read_text().splitlines()
+            self.close()
+            raise PeerError(f"{self._name} ended early: {' / '.join(lines[-5:]) or 'in silence'}")
+
+    def close(self) -> None:
+        """Ends the process; its own ones end with it."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.terminate()
+            self._process.wait()
+        self._folder.cleanup()
+
+
+def write(setting: Setting, network: str, rounds: int, folder: Path) -> None:
+    """Writes a work down for a process without isthmus."""
+    task, federation = setting.task, setting.federation
+    clients = [federation.part(i, "train") for i in range(len(federation))]
+    np.save(folder / "x.npy", np.concatenate([x.numpy() for x, _ in clients]))
+    np.save(folder / "y.npy", np.concatenate([y.numpy() for _, y in clients]))
+    np.save(folder / "ends.npy", np.cumsum([len(y) for _, y in clients]))
+    np.save(folder / "start.npy", task.w0.numpy())
+    sgd = Settings(task.epochs, task.batch_size, task.lr_at(0), task.momentum, task.weight_decay)
+    work = {"network": network, "rounds": rounds, "cohort": task.clients_per_round}
+    (folder / "work.json").write_text(json.dumps(work | {"sgd": sgd, "processes": CORES}))

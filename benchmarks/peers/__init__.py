@@ -1,0 +1,1 @@
+"""Other frameworks at the same work, each a program for its own environment."""

@@ -1,0 +1,97 @@
+"""Flower's simulation: its FedAvg strategy over Ray actors, one per core, of one thread each.
+
+A client's examples are tensors that its actor holds; it trains with the plain loop's own inner
+loop. The strategy is Flower's, evaluation is off; it waits for its turn where a round begins.
+"""
+
+import os
+import sys
+from collections.abc import Iterable
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+from flwr.simulation import run_simulation
+
+from benchmarks.networks import train
+from benchmarks.peers.work import Turns, read
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+class InTurns(FedAvg):
+    """Flower's FedAvg, which waits for its turn where a round begins."""
+
+    def __init__(self, turns: Turns, cohort: int, clients: int):
+        FedAvg.__init__(
+            self,
+            fraction_train=cohort / clients,
+            fraction_evaluate=0.0,
+            min_train_nodes=cohort,
+            min_available_nodes=clients,
+        )
+        self._turns = turns
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Waits, then lets Flower choose the cohort."""
+        self._turns.wait()
+        return FedAvg.configure_train(self, server_round, arrays, config, grid)
+
+
+def client_app(folder: str) -> ClientApp:
+    """Makes what runs in the actors."""
+    app = ClientApp()
+
+    @app.train()
+    def local(message: Message, context: Context) -> Message:
+        torch.set_num_threads(1)
+        work = read(folder)
+        x, y = work.data(int(context.node_config["partition-id"]))
+        module = work.module()
+        module.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        orders = (torch.randperm(len(y)) for _ in range(work.sgd.epochs))
+        train(module, x, y, orders, work.sgd)
+        reply = {
+            "arrays": ArrayRecord(module.state_dict()),
+            "metrics": MetricRecord({"num-examples": len(y)}),
+        }
+        return Message(content=RecordDict(reply), reply_to=message)
+
+    return app
+
+
+def main(folder: str) -> None:
+    """Runs the simulation."""
+    os.environ.update(QUIET)
+    work = read(folder)
+    turns = Turns(work.rounds)
+    server = ServerApp()
+
+    @server.main()
+    def rounds(grid: Grid, context: Context) -> None:
+        strategy = InTurns(turns, work.cohort, len(work.ends))
+        start = ArrayRecord(work.module().state_dict())
+        strategy.start(grid, start, num_rounds=work.rounds)
+        turns.wait()
+
+    run_simulation(
+        server,
+        client_app(folder),
+        num_supernodes=len(work.ends),
+        backend_config={
+            "init_args": {"num_cpus": work.processes},
+            "client_resources": {"num_cpus": 1.0},
+        },
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,77 @@
+"""A work as a folder of files, and how a framework takes turns with others."""
+
+import json
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from benchmarks.networks import NETWORKS, Settings, load
+
+
+class Work(NamedTuple):
+    """The clients' training examples, the network, and how it is trained."""
+
+    network: str
+    rounds: int
+    cohort: int  # clients a round
+    processes: int
+    sgd: Settings
+    x: Tensor
+    y: Tensor
+    ends: list[int]
+    start: Tensor  # [P]
+
+    def data(self, i: int) -> tuple[Tensor, Tensor]:
+        """Gives client i's training examples."""
+        rows = slice(self.ends[i - 1] if i else 0, self.ends[i])
+        return self.x[rows], self.y[rows]
+
+    def module(self) -> nn.Module:
+        """Builds the network at its start."""
+        module = NETWORKS[self.network]()
+        load(module, self.start)
+        return module
+
+
+@cache
+def read(folder: str) -> Work:
+    """Reads a work, once per process; processes share the pages of its arrays."""
+    place = Path(folder)
+    arrays = {
+        name: np.load(place / f"{name}.npy", mmap_mode="c") for name in ("x", "y", "ends", "start")
+    }
+    ends = arrays.pop("ends").tolist()
+    given = json.loads((place / "work.json").read_text())
+    sgd = Settings(*given.pop("sgd"))
+    return Work(
+        **given,
+        sgd=sgd,
+        ends=ends,
+        **{name: torch.from_numpy(array) for name, array in arrays.items()},
+    )
+
+
+class Turns:
+    """Says on the standard output that it is ready, and waits for a line of the standard input.
+
+    What others write to the standard output goes to the standard error instead.
+    """
+
+    def __init__(self, rounds: int):
+        self._left = rounds
+        self._answers = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)
+
+    def wait(self) -> None:
+        """Waits for the next turn; after the last round, for nothing."""
+        self._answers.write("ready\n")
+        self._answers.flush()
+        if self._left and not sys.stdin.readline():
+            raise EOFError("nobody asks for another round")
+        self._left -= 1

@@ -1,0 +1,160 @@
+"""The plain loop: FedAvg, and SuPerFed-MM while it mixes, as one writes them by hand in PyTorch.
+
+An nn.Module, autograd of the whole objective tensor by tensor, fused SGD; batches are gathered from
+resident tensors, nothing is copied per batch. Clients are spread over processes that live as long
+as the run, of one thread each, which share the data and the parameters.
+
+It is the reference that the engine is measured against, and does the same work to the batch: the
+same cohorts, examples, mini-batches in the same order, mixing coefficients and initial weights, all
+of which come from the streams that an experiment's seed names. Its learning rate is constant.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.multiprocessing import get_context
+from torch.nn.functional import cross_entropy
+from torch.nn.utils import parameters_to_vector
+
+from benchmarks.networks import Settings, load, optimiser, train
+from isthmus import streams
+from isthmus.cohort import Setting
+from isthmus.methods.superfed import SuPerFed
+
+
+class Work(NamedTuple):
+    """What every process knows: settings, data and the places where parameters are exchanged."""
+
+    build: Callable[[], nn.Module]
+    settings: Settings
+    seed: int
+    mu: float  # pull towards the shared model
+    nu: float | None  # push towards orthogonality; None: FedAvg
+    x: Tensor  # the clients' training examples, one client after another
+    y: Tensor
+    ends: list[int]  # where each client's examples end
+    w: Tensor  # [P]: the shared model
+    wf: Tensor  # [K, P]: what the cohort's clients make of it
+    wl: Tensor  # [K, P]: the cohort's own models, before and after
+
+    def data(self, i: int) -> tuple[Tensor, Tensor]:
+        """Gives client i's training examples."""
+        rows = slice(self.ends[i - 1] if i else 0, self.ends[i])
+        return self.x[rows], self.y[rows]
+
+    def orders(self, t: int, i: int) -> list[Tensor]:
+        """Draws the order of client i's examples in each pass of round t."""
+        shuffle = streams.stream(self.seed, "train batches", t, 0, i)
+        n = len(self.data(i)[1])
+        return [torch.from_numpy(shuffle.permutation(n)) for _ in range(self.settings.epochs)]
+
+    def mixing(self, t: int, i: int, steps: int) -> list[float]:
+        """Draws the lambda of each of client i's steps in round t."""
+        uniforms = streams.stream(self.seed, "train uniforms", t, 0, i).random(steps)
+        return torch.as_tensor(uniforms, dtype=torch.float32).tolist()
+
+
+class Plain:
+    """Plays rounds of the plain loop in some processes."""
+
+    def __init__(self, setting: Setting, build: Callable[[], nn.Module], processes: int):
+        method, task, federation = setting.method, setting.task, setting.federation
+        clients = [federation.part(i, "train") for i in range(len(federation))]
+        mixes = isinstance(method, SuPerFed)
+        cohort = torch.zeros(task.clients_per_round, task.model.size)
+        self._setting = setting
+        self._work = Work(
+            build,
+            Settings(task.epochs, task.batch_size, task.lr_at(0), task.momentum, task.weight_decay),
+            task.seed,
+            mu=method.mu if mixes else 0.0,
+            nu=method.nu if mixes else None,
+            x=torch.cat([x for x, _ in clients]).share_memory_(),
+            y=torch.cat([y for _, y in clients]).share_memory_(),
+            ends=torch.tensor([len(y) for _, y in clients]).cumsum(0).tolist(),
+            w=task.w0.clone().share_memory_(),
+            wf=cohort.clone().share_memory_(),
+            wl=cohort.clone().share_memory_(),
+        )
+        self.w, self.own = self._work.w, dict[int, Tensor]()
+        self._t = 0
+        self._pool = ProcessPoolExecutor(
+            processes, get_context("spawn"), initializer=sit_down, initargs=(self._work,)
+        )
+
+    def round(self) -> None:
+        """Plays one round."""
+        work, task = self._work, self._setting.task
+        ids = streams.cohort(task.seed, self._t, task.clients, task.clients_per_round)
+        for place, i in enumerate(ids):
+            if work.nu is not None:
+                own = self.own[i] if i in self.own else self._setting.method.own(task, i).wl
+                work.wl[place].copy_(own)
+        places = range(len(ids))
+        list(self._pool.map(local, places, [self._t] * len(ids), ids))
+        n = torch.tensor([float(len(work.data(i)[1])) for i in ids])
+        self.w.copy_(n / n.sum() @ work.wf)
+        if work.nu is not None:
+            self.own.update((i, work.wl[place].clone()) for place, i in enumerate(ids))
+        self._t += 1
+
+    def close(self) -> None:
+        """Ends the processes."""
+        self._pool.shutdown()
+
+
+class Seat(NamedTuple):
+    """What a process holds while it lives."""
+
+    work: Work
+    module: nn.Module
+    own: nn.Module
+
+
+seat: Seat  # of this process
+
+
+def sit_down(work: Work) -> None:
+    """Begins a process's life."""
+    global seat
+    torch.set_num_threads(1)
+    seat = Seat(work, work.build(), work.build())
+
+
+def local(place: int, t: int, i: int) -> None:
+    """Trains client i in its place in the cohort of round t."""
+    work, module, own = seat
+    load(module, work.w)
+    if work.nu is None:
+        train(module, *work.data(i), work.orders(t, i), work.settings)
+    else:
+        load(own, work.wl[place])
+        train_both(module, own, work, t, i)
+        work.wl[place].copy_(parameters_to_vector(own.parameters()).detach())
+    work.wf[place].copy_(parameters_to_vector(module.parameters()).detach())
+
+
+def train_both(module: nn.Module, own: nn.Module, work: Work, t: int, i: int) -> None:
+    """Trains the shared and the own model of a client on mixtures of the two."""
+    (x, y), size = work.data(i), work.settings.batch_size
+    batches = [rows for order in work.orders(t, i) for rows in order.split(size)]
+    names = [name for name, _ in module.named_parameters()]
+    wf, wl = list(module.parameters()), list(own.parameters())
+    wg = [parameter.detach().clone() for parameter in wf]
+    ends = list(zip(wf, wl, strict=True))
+    sgd = optimiser([*wf, *wl], work.settings)
+    for rows, lam in zip(batches, work.mixing(t, i, len(batches)), strict=True):
+        sgd.zero_grad()
+        mixed = [(1 - lam) * f + lam * o for f, o in ends]
+        logits = functional_call(module, dict(zip(names, mixed, strict=True)), (x[rows],))
+        near = sum((f - g).square().sum() for f, g in zip(wf, wg, strict=True))
+        product = sum((f * o).sum() for f, o in ends)
+        lengths = sum(f.square().sum() for f in wf) * sum(o.square().sum() for o in wl)
+        orthogonal = product.square() / lengths
+        objective = cross_entropy(logits, y[rows]) + work.mu * near + work.nu * orthogonal
+        objective.backward()
+        sgd.step()

@@ -1,0 +1,154 @@
+"""What a benchmark found: ratios by name, and how they are written down."""
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rich.table import Table
+
+from isthmus.memory import free_memory
+
+OURS, ALONE, FEDAVG = "ours", "ours, 1 worker", "our FedAvg"
+PLAIN = {1: "plain loop, 1 process", 2: "plain loop, 2 processes"}
+PEERS = {"flower": "Flower simulation", "pfl": "pfl"}
+DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks" / "speed.md"
+
+
+class Result(NamedTuple):
+    """What one work took: median seconds by contender, and figures by name, ratios for most."""
+
+    title: str
+    seconds: Mapping[str, float]
+    figures: Mapping[str, float]
+    notes: Sequence[str] = ()
+
+
+def ratios(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Compares everybody with us: above 1 we are faster, but for our own method and FedAvg.
+
+    >>> ratios({"ours": 2.0, "our FedAvg": 1.0, "pfl": 3.0})
+    {'pfl / ours': 1.5, 'ours / our FedAvg on the same work': 2.0}
+    """
+    ours = seconds[OURS]
+    others = [name for name in (*PLAIN.values(), *PEERS.values(), ALONE) if name in seconds]
+    found = {f"{name} / {OURS}": seconds[name] / ours for name in others}
+    if FEDAVG in seconds:
+        found[f"{OURS} / {FEDAVG} on the same work"] = ours / seconds[FEDAVG]
+    return found
+
+
+def hardware() -> dict[str, Any]:
+    """Describes the machine, and how busy it is."""
+    model = platform.processor() or platform.machine()
+    if (cpus := Path("/proc/cpuinfo")).is_file():
+        named = [line for line in cpus.read_text().splitlines() if line.startswith("model name")]
+        model = named[0].partition(": ")[2] if named else model
+    free = free_memory()
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "free memory, GB": round(free / 1e9, 1) if free else None,
+        "load before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def as_json(results: Mapping[str, Result], machine: Mapping[str, Any], rounds: int) -> str:
+    """Maps each work to its figures by name; then seconds, notes and the machine."""
+    found: dict[str, Any] = {work: dict(result.figures) for work, result in results.items()}
+    found["seconds"] = {work: dict(result.seconds) for work, result in results.items()}
+    found["notes"] = [note for result in results.values() for note in result.notes]
+    found["hardware"] = dict(machine)
+    found["rounds"] = rounds
+    return json.dumps(found, indent=2) + "\n"
+
+
+def rows(columns: Mapping[str, Mapping[str, float]]) -> list[tuple[str, ...]]:
+    """Puts figures into rows by name, one cell per column; empty where there is none.
+
+    >>> rows({"W1": {"a": 1.234}, "W2": {"a": 2.0, "b": 123.4}})
+    [('a', '1.23', '2.00'), ('b', '', '123')]
+    """
+    names = dict.fromkeys(name for column in columns.values() for name in column)
+    return [
+        (name, *(_cell(column[name]) if name in column else "" for column in columns.values()))
+        for name in names
+    ]
+
+
+def _cell(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Table:
+    """Makes a table for the terminal."""
+    made = Table("", *columns, title=title, title_justify="left", box=None)
+    for row in rows(columns):
+        made.add_row(*row)
+    return made
+
+
+def page(results: Mapping[str, Result], machine: Mapping[str, Any], rounds: int, day: date) -> str:
+    """Writes the page of the documentation."""
+    described = ", ".join(f"{name} {value}" for name, value in machine.items())
+    works = [f"| {work} | {result.title} |" for work, result in results.items()]
+    notes = [f"- {note}" for result in results.values() for note in result.notes]
+    lines = [
+        "# Speed, measured",
+        "",
+        f"{day.isoformat()}; {described}.",
+        "",
+        f"Medians of {rounds} rounds after one that warms up; everybody takes turns, round by",
+        "round. Seconds hold for that machine; ratios travel better.",
+        "",
+        "```sh",
+        f"python -m benchmarks speed {' '.join(results)} --rounds {rounds} --docs",
+        "```",
+        "",
+        "| work | |",
+        "|---|---|",
+        *works,
+        "",
+        "## Ratios",
+        "",
+        *_markdown({work: result.figures for work, result in results.items()}),
+        "",
+        "## Seconds a round",
+        "",
+        *_markdown({work: result.seconds for work, result in results.items()}),
+        "",
+        *notes,
+        *([""] if notes else []),
+        *EXPLAINED.splitlines(),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown(columns: Mapping[str, Mapping[str, float]]) -> list[str]:
+    kept = {name: column for name, column in columns.items() if column}
+    return [
+        f"| | {' | '.join(kept)} |",
+        f"|---|{'---:|' * len(kept)}",
+        *(f"| {' | '.join(row)} |" for row in rows(kept)),
+    ]
+
+
+EXPLAINED = """\
+## Who takes part
+
+- Ours: the engine with as many workers as there are cores, and with one. Rounds without
+  evaluation, the state in memory.
+- The plain loop (`benchmarks/plain.py`): PyTorch as one writes it by hand, an `nn.Module`, autograd
+  of the whole objective, fused SGD, resident tensors; in one process of one thread, and in two. It
+  does the same work to the batch and ends with the same parameters, which a test holds it to.
+- Flower's simulation and Apple's pfl (`benchmarks/peers/`): their own FedAvg, one process of one
+  thread per core, resident tensors, no evaluation, the same cohort size, epochs, batches and SGD.
+  pfl takes its batches in the same order in every epoch, and so is spared the shuffling. Each lives
+  in a virtual environment of its own, with the same torch. Starting them is not timed."""

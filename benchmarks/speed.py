@@ -1,0 +1,169 @@
+"""Times our engine beside the plain loop and other frameworks: `make bench`.
+
+    python -m benchmarks speed W1 W1s --rounds 5 --data-root data --json speed.json --docs
+
+All contenders of a work are alive at once and take turns round by round; the first round of each
+warms up and is not counted. Medians and their ratios are printed. The works are in
+`benchmarks.works`; besides, `cohort` compares 5 with 100 clients a round of W1, and `memory` adds
+up what W2s takes. The frameworks get virtual environments of their own in benchmarks/.envs when
+they are first asked for.
+"""
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+
+from benchmarks import memory
+from benchmarks.contenders import CORES, Contender, Ours, Peer, prepared
+from benchmarks.environments import PeerError
+from benchmarks.networks import NETWORKS
+from benchmarks.plain import Plain
+from benchmarks.results import (
+    ALONE,
+    DOCUMENT,
+    FEDAVG,
+    OURS,
+    PEERS,
+    PLAIN,
+    Result,
+    as_json,
+    hardware,
+    page,
+    ratios,
+    table,
+)
+from benchmarks.works import WORKS, Work, federation, is_real
+
+progress = Console(stderr=True)
+
+
+def contenders(
+    work: Work, root: Path, rounds: int, peers: bool
+) -> tuple[dict[str, Contender], list[str]]:
+    """Starts everybody who takes part in a work, and says who could not."""
+    experiment, notes = work.experiment(), []
+    data = federation(experiment, root)
+    if not is_real(experiment, root):
+        notes.append(f"{work.title}: on noise of the same shape, as the files are not in {root}")
+    setting = prepared(experiment, data, workers=CORES)
+    found: dict[str, Contender] = {OURS: Ours(setting)}
+    found[ALONE] = Ours(prepared(experiment, data, workers=1))
+    if not work.is_fedavg:
+        plainer = work.experiment(method="fedavg")
+        found[FEDAVG] = Ours(prepared(plainer, data, workers=CORES))
+    if work.network:
+        for processes, name in PLAIN.items():
+            found[name] = Plain(setting, NETWORKS[work.network], processes)
+    for name, title in PEERS.items() if peers and work.peers else ():
+        try:
+            found[title] = Peer(name, setting, work.network, rounds)
+        except PeerError as error:
+            notes.append(str(error))
+    return found, notes
+
+
+def timed(
+    found: Mapping[str, Contender], rounds: int, title: str
+) -> tuple[dict[str, float], list[str]]:
+    """Lets contenders take turns; gives the median of each, without the first round.
+
+    A framework that fails is left out, and what it said is given too.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in found}
+    notes = []
+    try:
+        with progress.status(title) as status:
+            for number in range(rounds + 1):
+                for name in list(seconds):
+                    turn = f"round {number} of {rounds}" if number else "warming up"
+                    status.update(f"{title}: {turn}, {name}")
+                    began = time.perf_counter()
+                    try:
+                        found[name].round()
+                    except PeerError as error:
+                        notes.append(str(error))
+                        del seconds[name]
+                    else:
+                        seconds[name] += [time.perf_counter() - began] if number else []
+    finally:
+        for contender in found.values():
+            contender.close()
+    return {name: median(each) for name, each in seconds.items()}, notes
+
+
+def compared(name: str, root: Path, rounds: int, peers: bool) -> Result:
+    """Times one of the works."""
+    work = WORKS[name]
+    with progress.status(f"{name}: starting"):
+        found, notes = contenders(work, root, rounds + 1, peers)
+    seconds, failed = timed(found, rounds, name)
+    return Result(work.title, seconds, ratios(seconds), notes + failed)
+
+
+def cohorts(root: Path, rounds: int, sizes: tuple[int, int] = (5, 100)) -> Result:
+    """Times rounds of few and of many clients."""
+    experiments = {size: WORKS["W1"].experiment(clients_per_round=size) for size in sizes}
+    data = federation(experiments[sizes[0]], root)
+    found = {
+        f"{size} clients a round": Ours(prepared(experiment, data, workers=CORES))
+        for size, experiment in experiments.items()
+    }
+    seconds, _ = timed(found, rounds, "cohort")
+    few, many = (each / size for each, size in zip(seconds.values(), sizes, strict=True))
+    row = f"a client's time, {sizes[1]} a round / {sizes[0]} a round"
+    return Result("W1 with cohorts of 5 and of 100 clients", seconds, {row: many / few})
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measures what is asked for, prints it, and writes it down where that is asked for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks speed",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    known = [*WORKS, "cohort", "memory"]
+    parser.add_argument("works", nargs="*", metavar="work", help=f"of {', '.join(known)}; or all")
+    parser.add_argument("--rounds", type=int, default=5, help="that are counted")
+    parser.add_argument("--data-root", type=Path, default=Path("data"))
+    parser.add_argument("--json", type=Path, help="a file to write")
+    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--docs", action="store_true", help=f"write {DOCUMENT.name}")
+    wanted = parser.parse_args(arguments)
+    for name in wanted.works:
+        if name not in known:
+            parser.error(f"no work is called {name!r}; expected some of {', '.join(known)}")
+    if wanted.rounds < 1:
+        parser.error(f"--rounds {wanted.rounds}; expected at least one; raise it")
+    machine, results = hardware(), dict[str, Result]()
+    for name in wanted.works or known:
+        if name == "cohort":
+            results[name] = cohorts(wanted.data_root, wanted.rounds)
+        elif name == "memory":
+            results[name] = memory.measured(wanted.data_root, wanted.rounds)
+        else:
+            results[name] = compared(name, wanted.data_root, wanted.rounds, wanted.peers)
+        if wanted.json:  # what is done is kept, whatever happens to the rest
+            wanted.json.write_text(as_json(results, machine, wanted.rounds))
+    show(results, machine, wanted.rounds)
+    if wanted.docs:
+        DOCUMENT.write_text(page(results, machine, wanted.rounds, date.today()))
+        progress.print(f"wrote {DOCUMENT}")
+
+
+def show(results: Mapping[str, Result], machine: Mapping[str, object], rounds: int) -> None:
+    """Prints the tables."""
+    console = Console()
+    console.print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    console.print(f"medians of {rounds} rounds")
+    figures = {name: result.figures for name, result in results.items()}
+    seconds = {name: result.seconds for name, result in results.items() if result.seconds}
+    console.print(table("ratios", figures))
+    console.print(table("seconds a round", seconds))
+    for result in results.values():
+        for note in result.notes:
+            console.print(note, markup=False)

@@ -1,0 +1,100 @@
+"""The works that are timed: experiments, and the data that they train on.
+
+W1 is MNIST with McMahan's 2NN, W2 is CIFAR-10 with his CNN: FedAvg, two classes per client, five of
+100 clients a round, ten epochs of batches of ten. W1s and W2s are the same in SuPerFed-MM while it
+mixes. W3 is FLOCO and W4 is FedSimSup on CIFAR-10, as in docs/results. There is no validation part,
+so that 80 % of a client's examples train: 480 of 600, 400 of 500.
+
+Real data are used where their files are, and noise of the same shape elsewhere.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isthmus import Experiment, Federation, parts, streams
+from isthmus.data.federation import divide
+from isthmus.data.sources.arrays import Arrays
+from isthmus.dividing import federation_of
+
+SHAPES = {"mnist": (60_000, 1, 28, 28), "cifar10": (50_000, 3, 32, 32)}
+FILES = {
+    "mnist": ("mnist/train-images-idx3-ubyte*", "train-images-idx3-ubyte*"),
+    "cifar10": ("cifar-10-batches-py", "cifar-10-python.tar.gz"),
+}
+EVERYWHERE = {
+    "clients": 100,
+    "test": 0.2,
+    "validation": 0.0,
+    "lr_decay": 1.0,  # the frameworks have a constant one
+    "partition": "pathological",
+}
+MIXING = {"name": "superfed-mm", "start": 0.0}
+
+
+class Work(NamedTuple):
+    """An experiment, and who runs it besides us."""
+
+    title: str
+    settings: Mapping[str, Any]
+    network: str = ""  # in benchmarks.networks: what the plain loop builds; "": there is none
+    peers: bool = False
+
+    @property
+    def is_fedavg(self) -> bool:
+        """Tells whether the method is FedAvg itself."""
+        return self.settings["method"] == "fedavg"
+
+    def experiment(self, **changes: Any) -> Experiment:
+        """Gives the experiment, with some settings changed."""
+        return Experiment(**{**EVERYWHERE, **self.settings, **changes})
+
+
+def _floco() -> dict[str, Any]:
+    sgd = {"epochs": 5, "batch_size": 50, "lr": 0.02, "momentum": 0.5, "weight_decay": 1e-5}
+    place = {"data": "cifar10", "partition": "five-fold", "model": "simplecnn"}
+    return {"method": "floco", "clients_per_round": 30, **place, **sgd}
+
+
+def _fedsimsup() -> dict[str, Any]:
+    sgd = {"epochs": 5, "batch_size": 50, "lr": 0.01, "momentum": 0.0, "weight_decay": 0.0}
+    division = {"name": "dirichlet-classwise", "alpha": 0.1}
+    place = {"data": "cifar10", "partition": division, "model": "lenet5"}
+    return {"method": "fedsimsup", "clients_per_round": 10, **place, **sgd}
+
+
+_MLP, _CNN = {"data": "mnist", "model": "twonn"}, {"data": "cifar10", "model": "twocnn"}
+
+WORKS = MappingProxyType(
+    {
+        "W1": Work("MNIST, TwoNN, FedAvg", {"method": "fedavg", **_MLP}, "twonn", peers=True),
+        "W1s": Work("MNIST, TwoNN, SuPerFed-MM mixing", {"method": MIXING, **_MLP}, "twonn"),
+        "W2": Work("CIFAR-10, CNN, FedAvg", {"method": "fedavg", **_CNN}, "twocnn", peers=True),
+        "W2s": Work("CIFAR-10, CNN, SuPerFed-MM mixing", {"method": MIXING, **_CNN}, "twocnn"),
+        "W3": Work("CIFAR-10, SimpleCNN, FLOCO, 30 clients a round", _floco()),
+        "W4": Work("CIFAR-10, LeNet-5, FedSimSup, 10 clients a round", _fedsimsup()),
+    }
+)
+
+
+def is_real(experiment: Experiment, root: Path) -> bool:
+    """Tells whether the files of an experiment's data are there."""
+    return any(any(root.glob(pattern)) for pattern in FILES[experiment.data["name"]])
+
+
+def federation(experiment: Experiment, root: Path) -> Federation:
+    """Reads and divides an experiment's data, or noise of the same shape."""
+    if is_real(experiment, root):
+        return federation_of(experiment, root)
+    seed, rng = experiment.seed, streams.stream(experiment.seed, "noise")
+    shape = SHAPES[experiment.data["name"]]
+    x = rng.integers(256, size=shape, dtype=np.uint8)
+    y = rng.permutation(np.arange(len(x)) % 10)
+    arrays = Arrays(x, y, x[:0], y[:0], classes=10, scale=255.0)
+    rule = parts.build("partition", experiment.partition)
+    shares, _ = rule.cut(y, experiment.clients, streams.stream(seed, "partition"))
+    shared = {"test": experiment.test, "validation": experiment.validation}
+    return Federation(arrays, divide(shares, **shared, seed=seed), shared)
