@@ -17,7 +17,7 @@ from benchmarks.networks import Settings
 from isthmus import Experiment, Federation
 from isthmus.cohort import Setting
 from isthmus.rounds import advance, prepare
-from isthmus.store import Memory
+from isthmus.store import Memory, Store
 
 CORES = 2  # processes that compute, for everybody
 ROOT = Path(__file__).parent.parent
@@ -41,11 +41,11 @@ def prepared(experiment: Experiment, data: Federation, workers: int) -> Setting:
 
 
 class Ours:
-    """Our engine, with its state in memory."""
+    """Our engine, with its state in memory if no store is given."""
 
-    def __init__(self, setting: Setting):
+    def __init__(self, setting: Setting, store: Store | None = None):
         self._setting = setting
-        self._store = Memory(setting)
+        self._store = store or Memory(setting)
 
     def round(self) -> None:
         """Plays one round."""

@@ -1,17 +1,20 @@
 """Asks how much memory W2s takes over all processes: `python -m benchmarks speed memory`.
 
-A fresh process plays the rounds; meanwhile the proportional set sizes of it and of all processes
-that it started are added up, several times a second, where the system has /proc.
+A fresh process plays the rounds, with its state on disk as a run has it; meanwhile the proportional
+set sizes of it and of all processes that it started are added up, several times a second, where the
+system has /proc.
 """
 
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
 from benchmarks.contenders import CORES, ROOT, Ours, prepared
 from benchmarks.results import Result
 from benchmarks.works import WORKS, federation
+from isthmus.store import Store
 
 WORK = "W2s"
 EVERY = 0.2  # seconds
@@ -66,11 +69,15 @@ def size(process: int) -> int:
 def play(root: Path, rounds: int) -> None:
     """Plays rounds, and says when each has ended."""
     experiment = WORKS[WORK].experiment()
-    ours = Ours(prepared(experiment, federation(experiment, root), workers=CORES))
-    for number in range(rounds):
-        ours.round()
-        print(number, flush=True)
-    ours.close()
+    setting = prepared(experiment, federation(experiment, root), workers=CORES)
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.create(Path(folder, "run"), setting, experiment.toml())
+        ours = Ours(setting, store)
+        for number in range(rounds):
+            ours.round()
+            print(number, flush=True)
+        ours.close()
+        store.close("stopped")
 
 
 if __name__ == "__main__":

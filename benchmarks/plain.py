@@ -32,8 +32,7 @@ class Work(NamedTuple):
     build: Callable[[], nn.Module]
     settings: Settings
     seed: int
-    mu: float  # pull towards the shared model
-    nu: float | None  # push towards orthogonality; None: FedAvg
+    mixes: SuPerFed | None  # None: FedAvg
     x: Tensor  # the clients' training examples, one client after another
     y: Tensor
     ends: list[int]  # where each client's examples end
@@ -64,15 +63,13 @@ class Plain:
     def __init__(self, setting: Setting, build: Callable[[], nn.Module], processes: int):
         method, task, federation = setting.method, setting.task, setting.federation
         clients = [federation.part(i, "train") for i in range(len(federation))]
-        mixes = isinstance(method, SuPerFed)
         cohort = torch.zeros(task.clients_per_round, task.model.size)
         self._setting = setting
         self._work = Work(
             build,
             Settings(task.epochs, task.batch_size, task.lr_at(0), task.momentum, task.weight_decay),
             task.seed,
-            mu=method.mu if mixes else 0.0,
-            nu=method.nu if mixes else None,
+            mixes=method if isinstance(method, SuPerFed) else None,
             x=torch.cat([x for x, _ in clients]).share_memory_(),
             y=torch.cat([y for _, y in clients]).share_memory_(),
             ends=torch.tensor([len(y) for _, y in clients]).cumsum(0).tolist(),
@@ -90,15 +87,14 @@ class Plain:
         """Plays one round."""
         work, task = self._work, self._setting.task
         ids = streams.cohort(task.seed, self._t, task.clients, task.clients_per_round)
-        for place, i in enumerate(ids):
-            if work.nu is not None:
-                own = self.own[i] if i in self.own else self._setting.method.own(task, i).wl
+        if work.mixes:
+            for place, i in enumerate(ids):
+                own = self.own[i] if i in self.own else work.mixes.own(task, i).wl
                 work.wl[place].copy_(own)
-        places = range(len(ids))
-        list(self._pool.map(local, places, [self._t] * len(ids), ids))
+        list(self._pool.map(local, range(len(ids)), [self._t] * len(ids), ids))
         n = torch.tensor([float(len(work.data(i)[1])) for i in ids])
         self.w.copy_(n / n.sum() @ work.wf)
-        if work.nu is not None:
+        if work.mixes:
             self.own.update((i, work.wl[place].clone()) for place, i in enumerate(ids))
         self._t += 1
 
@@ -129,16 +125,18 @@ def local(place: int, t: int, i: int) -> None:
     """Trains client i in its place in the cohort of round t."""
     work, module, own = seat
     load(module, work.w)
-    if work.nu is None:
-        train(module, *work.data(i), work.orders(t, i), work.settings)
-    else:
+    if work.mixes:
         load(own, work.wl[place])
-        train_both(module, own, work, t, i)
+        train_both(module, own, work, work.mixes, t, i)
         work.wl[place].copy_(parameters_to_vector(own.parameters()).detach())
+    else:
+        train(module, *work.data(i), work.orders(t, i), work.settings)
     work.wf[place].copy_(parameters_to_vector(module.parameters()).detach())
 
 
-def train_both(module: nn.Module, own: nn.Module, work: Work, t: int, i: int) -> None:
+def train_both(
+    module: nn.Module, own: nn.Module, work: Work, method: SuPerFed, t: int, i: int
+) -> None:
     """Trains the shared and the own model of a client on mixtures of the two."""
     (x, y), size = work.data(i), work.settings.batch_size
     batches = [rows for order in work.orders(t, i) for rows in order.split(size)]
@@ -155,6 +153,6 @@ def train_both(module: nn.Module, own: nn.Module, work: Work, t: int, i: int) ->
         product = sum((f * o).sum() for f, o in ends)
         lengths = sum(f.square().sum() for f in wf) * sum(o.square().sum() for o in wl)
         orthogonal = product.square() / lengths
-        objective = cross_entropy(logits, y[rows]) + work.mu * near + work.nu * orthogonal
+        objective = cross_entropy(logits, y[rows]) + method.mu * near + method.nu * orthogonal
         objective.backward()
         sgd.step()

@@ -46,7 +46,7 @@ class Work(NamedTuple):
     @property
     def is_fedavg(self) -> bool:
         """Tells whether the method is FedAvg itself."""
-        return self.settings["method"] == "fedavg"
+        return bool(self.settings["method"] == "fedavg")
 
     def experiment(self, **changes: Any) -> Experiment:
         """Gives the experiment, with some settings changed."""
@@ -96,5 +96,6 @@ def federation(experiment: Experiment, root: Path) -> Federation:
     arrays = Arrays(x, y, x[:0], y[:0], classes=10, scale=255.0)
     rule = parts.build("partition", experiment.partition)
     shares, _ = rule.cut(y, experiment.clients, streams.stream(seed, "partition"))
-    shared = {"test": experiment.test, "validation": experiment.validation}
-    return Federation(arrays, divide(shares, **shared, seed=seed), shared)
+    test, validation = experiment.test, experiment.validation
+    parted = divide(shares, test, validation, seed)
+    return Federation(arrays, parted, {"test": test, "validation": validation})

@@ -42,19 +42,13 @@ class Work(NamedTuple):
 @cache
 def read(folder: str) -> Work:
     """Reads a work, once per process; processes share the pages of its arrays."""
-    place = Path(folder)
     arrays = {
-        name: np.load(place / f"{name}.npy", mmap_mode="c") for name in ("x", "y", "ends", "start")
+        name: torch.from_numpy(np.load(Path(folder, f"{name}.npy"), mmap_mode="c"))
+        for name in ("x", "y", "ends", "start")
     }
-    ends = arrays.pop("ends").tolist()
-    given = json.loads((place / "work.json").read_text())
-    sgd = Settings(*given.pop("sgd"))
-    return Work(
-        **given,
-        sgd=sgd,
-        ends=ends,
-        **{name: torch.from_numpy(array) for name, array in arrays.items()},
-    )
+    given = json.loads(Path(folder, "work.json").read_text())
+    changed = {"sgd": Settings(*given["sgd"]), "ends": arrays["ends"].tolist()}
+    return Work(**given | arrays | changed)
 
 
 class Turns:
