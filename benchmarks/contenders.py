@@ -4,6 +4,7 @@ Each plays one round at a time when it is asked to, and waits in between.
 """
 
 import json
+import os
 import subprocess
 import tempfile
 from contextlib import suppress
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from benchmarks.environments import PeerError, environment
+from benchmarks.environments import VARIABLES, PeerError, environment
 from benchmarks.networks import Settings
 from isthmus import Experiment, Federation
 from isthmus.cohort import Setting
@@ -70,6 +71,7 @@ class Peer:
         self._process = subprocess.Popen(
             [environment(name), "-m", f"benchmarks.peers.{name}", str(folder)],
             cwd=ROOT,
+            env=os.environ | VARIABLES,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said.open("w"),

@@ -14,6 +14,13 @@ import torch
 PLACE = Path(__file__).parent / ".envs"  # ignored by git
 PACKAGES = {"flower": "flwr[simulation]>=1.41,<1.43", "pfl": "pfl[pytorch]>=0.6,<0.7"}
 
+VARIABLES = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # Ray's workers give way to all other processes otherwise
+}
+
 
 class PeerError(RuntimeError):
     """Says which framework could not be installed or ended early, and why."""

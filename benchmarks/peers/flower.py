@@ -4,7 +4,6 @@ A client's examples are tensors that its actor holds; it trains with the plain l
 loop. The strategy is Flower's, evaluation is off; it waits for its turn where a round begins.
 """
 
-import os
 import sys
 from collections.abc import Iterable
 
@@ -17,12 +16,6 @@ from flwr.simulation import run_simulation
 
 from benchmarks.networks import train
 from benchmarks.peers.work import Turns, read
-
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
 
 
 class InTurns(FedAvg):
@@ -70,7 +63,6 @@ def client_app(folder: str) -> ClientApp:
 
 def main(folder: str) -> None:
     """Runs the simulation."""
-    os.environ.update(QUIET)
     work = read(folder)
     turns = Turns(work.rounds)
     server = ServerApp()
