@@ -97,16 +97,17 @@ def table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Table:
 
 def page(results: Mapping[str, Result], machine: Mapping[str, Any], rounds: int, day: date) -> str:
     """Writes the page of the documentation."""
-    described = ", ".join(f"{name} {value}" for name, value in machine.items())
     works = [f"| {work} | {result.title} |" for work, result in results.items()]
     notes = [f"- {note}" for result in results.values() for note in result.notes]
     lines = [
         "# Speed, measured",
         "",
-        f"{day.isoformat()}; {described}.",
+        f"{day.isoformat()}. Medians of {rounds} rounds after one that warms up; everybody takes",
+        "turns, round by round. Seconds hold for this machine; ratios travel better.",
         "",
-        f"Medians of {rounds} rounds after one that warms up; everybody takes turns, round by",
-        "round. Seconds hold for that machine; ratios travel better.",
+        "| | |",
+        "|---|---|",
+        *(f"| {name} | {value} |" for name, value in machine.items()),
         "",
         "```sh",
         f"python -m benchmarks speed {' '.join(results)} --rounds {rounds} --docs",

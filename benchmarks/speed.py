@@ -158,7 +158,7 @@ def main(arguments: Sequence[str]) -> None:
 def show(results: Mapping[str, Result], machine: Mapping[str, object], rounds: int) -> None:
     """Prints the tables."""
     console = Console()
-    console.print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    console.print("; ".join(f"{name}: {value}" for name, value in machine.items()))
     console.print(f"medians of {rounds} rounds")
     figures = {name: result.figures for name, result in results.items()}
     seconds = {name: result.seconds for name, result in results.items() if result.seconds}

@@ -138,7 +138,8 @@ def test_the_file_maps_works_to_their_ratios() -> None:
 
 def test_the_page_has_the_day_the_machine_and_both_tables() -> None:
     text = page(FOUND, {"cores": 2}, rounds=3, day=date(2026, 11, 5))
-    assert "2026-11-05; cores 2." in text
+    assert "2026-11-05. Medians of 3 rounds" in text
+    assert "| cores | 2 |" in text
     assert "| | W1 | memory |\n|---|---:|---:|\n| pfl / ours | 2.00 |  |" in text
     assert "| | W1 |\n|---|---:|\n| ours | 0.50 |\n| pfl | 1.00 |" in text
     assert "- a note" in text
