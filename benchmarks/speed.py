@@ -163,7 +163,8 @@ def show(results: Mapping[str, Result], machine: Mapping[str, object], rounds: i
     figures = {name: result.figures for name, result in results.items()}
     seconds = {name: result.seconds for name, result in results.items() if result.seconds}
     console.print(table("ratios", figures))
-    console.print(table("seconds a round", seconds))
+    if seconds:
+        console.print(table("seconds a round", seconds))
     for result in results.values():
         for note in result.notes:
             console.print(note, markup=False)
