@@ -38,7 +38,7 @@ def prepared(experiment: Experiment, data: Federation, workers: int) -> Setting:
     """Prepares a run of ours in some worker processes."""
     changes: dict[str, Any] = {"data": "own", "partition": "own"}
     given = {name: getattr(experiment, name) for name in Experiment.model_fields} | changes
-    return prepare(Experiment(**given), data, None, Path("."))[1]
+    return prepare(Experiment(**given), data, None, Path("."), workers=workers)[1]
 
 
 class Ours:
@@ -53,7 +53,8 @@ class Ours:
         self._store.commit(advance(self._setting, self._store.progress, evaluate=False))
 
     def close(self) -> None:
-        """Does nothing: nothing was started."""
+        """Ends the workers."""
+        self._setting.engine.close()
 
 
 class Peer:
