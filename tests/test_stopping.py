@@ -182,7 +182,7 @@ def test_the_summary_of_a_run_says_why_it_ended(whole: Path, isthmus: Isthmus) -
 def test_a_run_of_before_there_was_patience_goes_on(tmp_path: Path) -> None:
     """Its experiment has no such setting, and its state no best."""
     path = tmp_path / "run"
-    short = experiment(patience=0, rounds=4)
+    short = experiment(patience=0, rounds=4, step="eager")
     federate(short, out=path, watch=lambda done: done.cost.round == 2)
     vault = Vault(path / STATE)
     about = json.loads(vault.read(b"run") or b"")

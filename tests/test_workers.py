@@ -1,5 +1,6 @@
 """Workers: the same bits whatever their number, and what happens when one dies."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -95,15 +96,26 @@ def test_workers_change_no_bit(method: str, engine: Loop) -> None:
 
 
 def test_workers_stay_from_round_to_round_and_go_with_the_run(tmp_path: Path, engine: Loop) -> None:
+    others = children()
     run = setting("fedavg", engine)._replace(method=Marks(tmp_path))
     progress, step = advance(run, begin(run), evaluate=False)
     assert step.notes == ("2 processes, here: False",)
-    before = children()
+    ours = children() - others
     advance(run, progress, evaluate=True)
-    assert len(before) == 2
-    assert children() == before
+    assert len(ours) == 2
+    assert children() - others == ours
     engine.close()
-    assert not children() & before
+    assert not children() & ours
+
+
+def test_workers_go_with_whoever_hired_them(tmp_path: Path) -> None:
+    others = children()
+    run = setting("fedavg", Loop(workers=2))._replace(method=Marks(tmp_path))
+    advance(run, begin(run), evaluate=False)
+    assert len(children() - others) == 2
+    del run
+    gc.collect()
+    assert not children() - others
 
 
 def test_one_client_needs_no_worker(tmp_path: Path, engine: Loop) -> None:

@@ -363,9 +363,9 @@ class TestCensus:
         made = setting("fedsimsup", clients_per_round=2)
         asked: list[int] = []
 
-        class Listening:
+        class Listening(Loop):
             def run(self, setting: Setting, call: Call, requests: Iterator[Request]) -> Any:
-                for i, result in Loop().run(setting, call, requests):
+                for i, result in Loop.run(self, setting, call, requests):
                     asked.extend([i] if call.function == made.method.census else [])
                     yield i, result
 

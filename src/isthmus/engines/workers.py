@@ -12,6 +12,7 @@ import signal
 import threading
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
@@ -84,6 +85,7 @@ class Pool:
         self._names = {id(thing): name for name, thing in things.items()}
         self._known = things
         self._workers = [self._hire() for _ in range(count)]
+        self._ending = weakref.finalize(self, _dismiss, self._workers, self._room)
 
     def run(self, call: Call, requests: Iterator[Request]) -> Iterator[tuple[int, Any]]:
         """Yields (client, what the function returned), in the order in which they come."""
@@ -125,12 +127,8 @@ class Pool:
                     self._workers[k] = self._hire()
 
     def close(self) -> None:
-        """Ends all workers."""
-        for worker in self._workers:
-            worker.stop()
-        self._workers = []
-        if self._room is not None:
-            self._room.close()
+        """Ends all workers, as does forgetting the pool."""
+        self._ending()
 
     def _hire(self) -> Worker:
         return Worker(self.setting, self._answer, self._room, self._start)
@@ -163,6 +161,14 @@ class Pool:
         again.add(request.i)
         self.notes.append(f"{died}; computed again")
         self._send(new, letter, request)
+
+
+def _dismiss(workers: list[Worker], room: Any) -> None:
+    for worker in workers:
+        worker.stop()
+    workers.clear()
+    if room is not None:
+        room.close()
 
 
 def ending(code: int | None) -> str:

@@ -11,7 +11,7 @@
             a <- argmin a'(diag(s) + Q) a            v_k with y(i) = c
             Q_jl = <h_k - h_j, h_k - h_l>        return v_k, u_k, q_k, m_k, h_k, s_k
 
-Symbols: v shared body; u_k client k's head, kept by the server; p_c prototype of class c and m_c the
+Symbols: v shared body; u_k client k's head, kept by the server; p_c prototype of class c, m_c the
 examples behind it; h_k, s_k moments that tell the error of client k's head from those of
 combinations a (shares: 0 or more, sum 1); D features; n_k training examples. lam is 0 in the first
 round; a class without prototype takes the client's own mean before training.
@@ -21,7 +21,7 @@ trains u as a participant does and deploys it with v.
 
 Limiting case: with lam = 0 and one client it is FedRep with one head epoch, at head_lr.
 
-Departures: the quadratic program is solved by projected gradient; shares below 0.001 are cut off and
+Departures: the quadratic program is solved by projected gradient; shares below 0.001 are cut off,
 the rest scaled to sum 1; a class no reply has keeps its prototype; absentees have the mean head.
 """
 
