@@ -13,7 +13,7 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from isthmus.errors import IsthmusError
-from isthmus.report import figures, page, paths
+from isthmus.report import figures, markup, page, paths
 from isthmus.report.records import Run, read
 
 Write = Callable[..., Path]
@@ -111,11 +111,8 @@ def test_every_figure_has_its_place(text: str) -> None:
 def test_the_page_holds_the_recorded_values(five: list[Run], text: str) -> None:
     curve = five[3].curve("top1")
     traces = drawn(text)["figure-rounds"]["data"]
-    mine = next(
-        trace
-        for trace in traces
-        if trace["meta"] == {"view": "top1", "run": 3} and trace["line"]["dash"] == "solid"
-    )
+    meta = {"view": "top1", "axis": "rounds", "model": "personal", "run": 3}
+    mine = next(trace for trace in traces if trace["meta"] == meta)
     assert mine["x"] == curve.round.tolist()
     # Five significant digits are kept.
     assert mine["y"] == pytest.approx((100 * curve.mean).tolist(), rel=5e-5)
@@ -203,9 +200,10 @@ def test_numbers_chosen_on_test_data_carry_a_dagger_on_the_page(write: Write) ->
     runs = [read(write("local")), read(write("superfed-mm", selection="oracle"))]
     text = without_plotly(page.render(runs))
     assert text.count("† The point on the path was chosen") >= 4
-    solid = [t for t in drawn(text)["figure-rounds"]["data"] if t["line"]["dash"] == "solid"]
-    assert solid[-1]["name"] == "superfed-mm†, personal"
-    assert solid[0]["name"] == "local, personal"
+    curves = drawn(text)["figure-rounds"]["data"]
+    names = {t["name"] for t in curves if t["meta"].get("model") == "personal"}
+    assert names == {"local", "superfed-mm†"}
+    assert "superfed-mm" in {t["name"] for t in curves if t["meta"].get("model") == "shared"}
 
 
 def test_a_name_cannot_inject_markup(tiny: Write) -> None:
@@ -233,6 +231,19 @@ def test_seeds_of_one_method_share_a_colour(write: Write) -> None:
     ]
     first, second, alone = figures.colours(runs)
     assert first == second != alone == figures.ALONE[0]
+    assert figures.styles(runs)[0] == figures.styles(runs)[1]
+
+
+def test_sixty_groups_are_drawn_in_sixty_ways_and_twelve_differ_in_grey(five: list[Run]) -> None:
+    """Twelve colours and symbols, five patterns: 12 and 5 have no common divisor."""
+    runs = [
+        five[1]._replace(settings=five[1].settings | {"method.name": f"m{i}"}) for i in range(60)
+    ]
+    styles = figures.styles([five[0], *runs])
+    assert len({(style.colour, style.dash, style.symbol) for style in styles}) == 61
+    assert len({style.symbol for style in styles[:13]}) == 13
+    assert len({style.colour for style in styles[:13]}) == 13
+    assert {style.symbol for style in styles} == set(markup.MARKS)
 
 
 @pytest.mark.parametrize("theme", [0, 1])

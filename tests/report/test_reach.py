@@ -8,7 +8,6 @@ import pytest
 from rich.console import Console
 
 from isthmus.errors import IsthmusError
-from isthmus.metrics.cost import Spent
 from isthmus.report import page, reach, standing
 from isthmus.report.records import Run, read
 
@@ -29,9 +28,10 @@ def test_the_target_is_where_the_baseline_ended(three: list[Run]) -> None:
     """A round takes 1.5 seconds of training and 1000 + 500 bytes; evaluation is not counted."""
     local, fedavg, ditto = reach.rows(three, "fedavg", "personal")
     assert [row.target for row in (local, fedavg, ditto)] == pytest.approx([0.6] * 3)
-    assert (local.spent, local.improvement) == (None, None)
-    assert (fedavg.spent, fedavg.improvement) == (Spent(2, 3.0, 3000), 1.0)
-    assert (ditto.spent, ditto.improvement) == (Spent(1, 1.5, 1500), 2.0)
+    assert (local.rounds, local.improvement) == (None, None)
+    assert (fedavg.rounds, fedavg.seconds, fedavg.nbytes) == (2, 3.0, 3000)
+    assert (ditto.rounds, ditto.seconds, ditto.nbytes) == (1, 1.5, 1500)
+    assert (fedavg.improvement, ditto.improvement) == (1.0, 2.0)
     assert local.cells() == ["local", "60.00", "–", "–", "–", "–"]
     assert ditto.cells() == ["ditto", "60.00", "1", "2.00", "1.5", "1.5 kB"]
 
@@ -40,7 +40,7 @@ def test_the_shared_model_has_a_target_of_its_own(three: list[Run]) -> None:
     """All shared models have 0.5, after round 2; local has none."""
     found = reach.rows(three, "fedavg", "shared")
     assert [row.label for row in found] == ["fedavg", "ditto"]
-    assert [(row.target, row.spent and row.spent.rounds) for row in found] == [(0.5, 2)] * 2
+    assert [(row.target, row.rounds) for row in found] == [(0.5, 2)] * 2
 
 
 def test_the_baseline_is_fedavg_or_the_one_that_is_named(three: list[Run]) -> None:
@@ -50,12 +50,24 @@ def test_the_baseline_is_fedavg_or_the_one_that_is_named(three: list[Run]) -> No
     with pytest.raises(IsthmusError, match="'apfl' is not among the runs; expected one of local"):
         reach.baseline_of(three, "apfl")
     local, fedavg, _ = reach.rows(three, "ditto", "personal")
-    assert (local.target, fedavg.spent) == (pytest.approx(0.9), None)
+    assert (local.target, fedavg.rounds) == (pytest.approx(0.9), None)
 
 
 def test_runs_on_other_clients_have_no_target(three: list[Run], tiny: Write) -> None:
     other = read(tiny("apfl", [0.9] * 4, federation="cafe"))
     assert "apfl" not in [row.label for row in reach.rows([*three, other], "fedavg", "personal")]
+
+
+def test_seeds_go_to_targets_of_their_own(three: list[Run], tiny: Write) -> None:
+    """With seed 2 FedAvg ends at 0.8, which ditto never reaches: its one arrival is that of seed 0,
+    the targets' mean is (0.6 + 0.8) / 2, and FedAvg's two arrivals are both after round 2."""
+    more = [
+        read(tiny("fedavg", [0.8] * 4, "fedavg-2", seed=2, federation="2222")),
+        read(tiny("ditto", [0.7] * 4, "ditto-2", seed=2, federation="2222")),
+    ]
+    _, fedavg, ditto = reach.rows([*three, *more], "fedavg", "personal")
+    assert (fedavg.target, fedavg.rounds, fedavg.reached) == (pytest.approx(0.7), 2, 2)
+    assert ditto.cells() == ["ditto", "70.00", "1 (1 of 2 seeds)", "2.00", "1.5", "1.5 kB"]
 
 
 def test_the_page_and_the_terminal_say_which_target(three: list[Run]) -> None:

@@ -5,19 +5,22 @@ visible: `trace.meta["view"]` names the view of a trace, `layout.meta["views"]` 
 """
 
 import html
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
+from isthmus.report import groups as grouping
+from isthmus.report import seeds
 from isthmus.report.columns import Floats
-from isthmus.report.records import Federation, Run, labels, trained_alone
-from isthmus.report.tables import DAGGER, PER_BATCH, nbytes
+from isthmus.report.groups import Group
+from isthmus.report.records import Federation, Run, trained_alone
+from isthmus.report.tables import DAGGER, nbytes
 
-# Light and dark tones of one hue each, told apart by every common kind of colour vision; each has
-# a contrast of at least 3 with its background.
+# Light and dark tones of one hue each, the first six told apart by every common kind of colour
+# vision; each has a contrast of at least 3 with its background.
 SERIES = (
     ("#2f74e8", "#4a8ad6"),
     ("#c07d12", "#ea9a2a"),
@@ -25,6 +28,12 @@ SERIES = (
     ("#781a68", "#ffb5f2"),
     ("#201fa0", "#9a5cff"),
     ("#3d3822", "#a87c50"),
+    ("#c4342d", "#ff7a6b"),
+    ("#0f8a94", "#5fd4de"),
+    ("#b43ca5", "#e07bd4"),
+    ("#7a8500", "#c8d44a"),
+    ("#0f003c", "#e8e4ff"),
+    ("#9a4f16", "#d98a5f"),
 )
 ALONE = ("#878f99", "#858d97")  # training alone is the grey that the others are held against
 INK = ("#1d2733", "#e6edf3")
@@ -33,7 +42,24 @@ GRID = ("#e6e2d9", "#2a3845")
 ZERO = ("#9d978a", "#64748a")
 SURFACE = ("#ffffff", "#15202b")
 FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "pentagon", "cross")
+SYMBOLS = (
+    "circle",
+    "square",
+    "diamond",
+    "triangle-up",
+    "x",
+    "star",
+    "triangle-down",
+    "pentagon",
+    "cross",
+    "triangle-left",
+    "triangle-right",
+    "hexagram",
+)
+# Lengths of strokes and gaps. Five patterns, twelve colours: pairs come again after sixty groups.
+DASHES = ((), (7.0, 3.0), (2.0, 2.0), (7.0, 2.0, 2.0, 2.0), (12.0, 4.0))
+ALONE_DASH = (1.0, 3.0)
+ALONE_SYMBOL = "hexagon"
 
 NAMED_AT_MOST = 6000  # bars whose hover text lists the client's classes
 SHOWN_AT_MOST = 120  # clients in the picture of who holds what
@@ -47,6 +73,7 @@ class View(NamedTuple):
     axis: str
     factor: float
     unit: str
+    scale: str = "linear"
 
 
 ACCURACY = View("top1", "Accuracy", "top-1 accuracy, %", 100, " %")
@@ -61,52 +88,45 @@ def dark_tones() -> dict[str, str]:
     return tones | {veil(light): veil(dark) for light, dark in pairs}
 
 
-def colours(runs: Sequence[Run]) -> list[str]:
-    """Gives each run its colour, the same in all figures; runs that differ in seed share one."""
-    given: dict[str, str] = {}
+class Style(NamedTuple):
+    """How a group of runs is drawn, so that it is known in grey too."""
+
+    colour: str
+    dash: tuple[float, ...]  # strokes and gaps; none: solid
+    symbol: str
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """Gives the line as plotly has it."""
+        dash = ",".join(f"{length:g}px" for length in self.dash)
+        return {"color": self.colour, "dash": dash or "solid"}
+
+
+def styles(runs: Sequence[Run]) -> list[Style]:
+    """Gives each run its style, the same in all figures; runs that differ in seed share one."""
+    given: dict[frozenset[tuple[str, str]], Style] = {}
+    alone = Style(ALONE[0], ALONE_DASH, ALONE_SYMBOL)
     for run in runs:
-        key = _but_for_seed(run)
-        if key not in given and run.method == "local" and ALONE[0] not in given.values():
-            given[key] = ALONE[0]
+        key = grouping.key(run.settings)
+        if key not in given and run.method == "local" and alone not in given.values():
+            given[key] = alone
         elif key not in given:
-            used = sum(colour != ALONE[0] for colour in given.values())
-            given[key] = SERIES[used % len(SERIES)][0]
-    return [given[_but_for_seed(run)] for run in runs]
+            used = sum(style != alone for style in given.values())
+            given[key] = Style(
+                SERIES[used % len(SERIES)][0],
+                DASHES[used % len(DASHES)],
+                SYMBOLS[used % len(SYMBOLS)],
+            )
+    return [given[grouping.key(run.settings)] for run in runs]
 
 
-def rounds(runs: Sequence[Run]) -> go.Figure:
-    """Draws the mean over clients against rounds: personal models solid, the shared one dashed."""
-    views = (ACCURACY, LOSS, CALIBRATION)
-    figure = go.Figure(layout=layout(views))
-    drawn = zip(runs, labels(runs), colours(runs), strict=True)
-    for place, (run, label, colour) in enumerate(drawn):
-        symbol = SYMBOLS[place % len(SYMBOLS)]
-        for view in views:
-            for model, dash in (("shared", "dash"), ("personal", "solid")):
-                curve = run.curve(view.metric, model)
-                if curve.round.size == 0:
-                    continue
-                name = plain(label) + (DAGGER if model == "personal" and run.chosen_on_test else "")
-                name += PER_BATCH if view is CALIBRATION and run.per_batch else ""
-                figure.add_scatter(
-                    x=curve.round.tolist(),
-                    y=numbers(view.factor * curve.mean),
-                    mode="lines+markers",
-                    name=f"{name}, {model}",
-                    line={"color": colour, "dash": dash, "width": 2.5 if dash == "solid" else 1.8},
-                    marker={"symbol": symbol, "size": 7 if dash == "solid" else 5},
-                    meta={"view": view.metric, "run": place},
-                    visible=view is views[0],
-                    hovertemplate=f"<b>{name}</b>, {model} model<br>after round %{{x}}: "
-                    f"<b>%{{y:.4~g}}{view.unit}</b><br>mean over clients, own test parts"
-                    "<extra></extra>",
-                )
-    figure.update_xaxes(title_text="communication rounds", rangemode="tozero")
-    return figure
+def colours(runs: Sequence[Run]) -> list[str]:
+    """Gives each run its colour."""
+    return [style.colour for style in styles(runs)]
 
 
-def reliability(runs: Sequence[Run]) -> go.Figure:
-    """Draws top-1 against confidence, all clients' test examples together, bin by bin."""
+def reliability(groups: Sequence[Group]) -> go.Figure:
+    """Draws top-1 against confidence, all clients' and seeds' test examples together."""
     figure = go.Figure(layout=layout())
     figure.add_scatter(
         x=[0, 100],
@@ -115,13 +135,13 @@ def reliability(runs: Sequence[Run]) -> go.Figure:
         line={"color": ZERO[0], "dash": "dot", "width": 1.5},
         hoverinfo="skip",
     )
-    drawn = zip(runs, labels(runs), colours(runs), strict=True)
-    for place, (run, label, colour) in enumerate(drawn):
-        bins = run.bins()
+    drawn = zip(groups, styles([group.runs[0] for group in groups]), strict=True)
+    for place, (group, style) in enumerate(drawn):
+        bins = seeds.bins(group)
         if bins is None:
             continue
         n, right, sure = (column[bins[0] > 0] for column in bins)
-        name = plain(label) + (DAGGER if run.chosen_on_test else "")
+        name = plain(group.label) + (DAGGER if group.runs[0].chosen_on_test else "")
         figure.add_scatter(
             x=numbers(100 * sure),
             y=numbers(100 * right),
@@ -129,8 +149,8 @@ def reliability(runs: Sequence[Run]) -> go.Figure:
             meta={"run": place},
             mode="lines+markers",
             name=name,
-            line={"color": colour, "width": 2},
-            marker={"symbol": SYMBOLS[place % len(SYMBOLS)], "size": 8},
+            line=style.line | {"width": 2},
+            marker={"symbol": style.symbol, "size": 8},
             hovertemplate=f"<b>{name}</b><br>%{{customdata}} examples of mean confidence "
             "%{x:.3~g} %<br>of which right: <b>%{y:.3~g} %</b><extra></extra>",
         )
@@ -169,27 +189,53 @@ def gains(run: Run, alone: Run) -> Gains:
     return Gains(run.federation.client[order], points[order].round(9))
 
 
-def gain(run: Run, runs: Sequence[Run], detailed: bool = True) -> go.Figure:
-    """Draws what each client gains over training alone, from the one that loses most upwards."""
-    alone = trained_alone(run, runs)
-    if alone is None:
+def gains_by_seed(group: Group, runs: Sequence[Run]) -> dict[int, Gains]:
+    """Returns the gains of a group's runs that have a run of `local` on their federation."""
+    return {
+        run.seed or 0: gains(run, alone)
+        for run in group.runs
+        if (alone := trained_alone(run, runs)) is not None
+    }
+
+
+def gain(group: Group, runs: Sequence[Run], detailed: bool = True) -> go.Figure:
+    """Draws what each client gains over training alone, from the one that loses most upwards.
+
+    The bars of all seeds that can be compared are there, those of the first visible.
+    """
+    figure = go.Figure(layout=layout())
+    colour = styles(runs)[[run.path for run in runs].index(group.runs[0].path)].colour
+    found = gains_by_seed(group, runs)
+    for run in group.runs:
+        if (run.seed or 0) in found:
+            figure.add_bar(
+                **_bars(run, found[run.seed or 0], colour, detailed), visible=not figure.data
+            )
+    if not figure.data:
         raise IsthmusError(
-            f"{run.path} has no run of local on its federation among the runs; add one"
+            f"{group.runs[0].path} has no run of local on its federation among the runs; add one"
         )
-    found = gains(run, alone)
-    colour = dict(zip((r.path for r in runs), colours(runs), strict=True))[run.path]
+    crowded = len(group.runs[0].federation.client) > SHOWN_AT_MOST
+    figure.update_layout(bargap=0 if crowded else 0.2)
+    figure.update_xaxes(
+        title_text="clients, ordered by gain", showticklabels=False, showgrid=False, zeroline=False
+    )
+    figure.update_yaxes(title_text="gain, percentage points", zeroline=True)
+    return figure
+
+
+def _bars(run: Run, found: Gains, colour: str, detailed: bool) -> dict[str, Any]:
     place = np.searchsorted(run.federation.client, found.client)
     held = [_in_lines(classes(run.federation, i)) if detailed else "" for i in place.tolist()]
     mark = DAGGER if run.chosen_on_test else ""
-    figure = go.Figure(layout=layout())
-    figure.add_bar(
-        x=list(range(1, len(place) + 1)),
-        y=numbers(found.points),
-        customdata=[
+    return {
+        "x": list(range(1, len(place) + 1)),
+        "y": numbers(found.points),
+        "customdata": [
             [int(client), int(run.federation.train[i]), text]
             for client, i, text in zip(found.client, place, held, strict=True)
         ],
-        marker={
+        "marker": {
             "color": colour,
             # Hatched where the client loses: told apart without colour too.
             "pattern": {
@@ -200,32 +246,29 @@ def gain(run: Run, runs: Sequence[Run], detailed: bool = True) -> go.Figure:
             },
             "line": {"width": 1 if len(place) <= SHOWN_AT_MOST else 0, "color": colour},
         },
-        unselected={"marker": {"opacity": 0.3}},
-        hovertemplate=f"<b>client %{{customdata[0]}}</b>: <b>%{{y:+.3~g}}{mark}</b> points"
+        "unselected": {"marker": {"opacity": 0.3}},
+        "meta": {"seed": str(run.seed or 0)},
+        "hovertemplate": f"<b>client %{{customdata[0]}}</b>: <b>%{{y:+.3~g}}{mark}</b> points"
         "<br>%{customdata[1]} training examples%{customdata[2]}<extra></extra>",
-    )
-    figure.update_layout(bargap=0.2 if len(place) <= SHOWN_AT_MOST else 0)
-    figure.update_xaxes(
-        title_text="clients, ordered by gain", showticklabels=False, showgrid=False, zeroline=False
-    )
-    figure.update_yaxes(title_text="gain, percentage points", zeroline=True)
-    return figure
+    }
 
 
-def traffic(runs: Sequence[Run]) -> go.Figure:
-    """Draws the bytes that went down to clients and up to the server."""
+def traffic(groups: Sequence[Group]) -> go.Figure:
+    """Draws the bytes that went down to clients and up to the server, means over seeds."""
     parts = (("down_bytes", "down to clients", ""), ("up_bytes", "up to the server", "/"))
-    most = max(run.spent("down_bytes") + run.spent("up_bytes") for run in runs)
+    most = max(
+        seeds.spent(group, "down_bytes") + seeds.spent(group, "up_bytes") for group in groups
+    )
     unit, size = ("GB", 1e9) if most >= 1e9 else ("MB", 1e6)
-    figure = _costs(runs, parts, size, nbytes)
+    figure = _costs(groups, parts, size, nbytes)
     figure.update_xaxes(title_text=f"traffic, {unit}")
     return figure
 
 
-def time(runs: Sequence[Run]) -> go.Figure:
-    """Draws the seconds spent on training and on evaluation."""
+def time(groups: Sequence[Group]) -> go.Figure:
+    """Draws the seconds spent on training and on evaluation, means over seeds."""
     parts = (("train_seconds", "training", ""), ("evaluate_seconds", "evaluation", "/"))
-    figure = _costs(runs, parts, 1, lambda spent: f"{spent:,.1f} s")
+    figure = _costs(groups, parts, 1, lambda spent: f"{spent:,.1f} s")
     figure.update_xaxes(title_text="time, seconds")
     return figure
 
@@ -317,22 +360,25 @@ def layout(views: Sequence[View] = ()) -> go.Layout:
         layout.yaxis.title.text = views[0].axis
         layout.meta = {
             "views": [
-                {"name": view.metric, "label": view.label, "axis": view.axis} for view in views
+                {"name": view.metric, "label": view.label, "axis": view.axis}
+                | ({} if view.scale == "linear" else {"type": view.scale})
+                for view in views
             ]
         }
     return layout
 
 
 def _costs(
-    runs: Sequence[Run],
+    groups: Sequence[Group],
     parts: Sequence[tuple[str, str, str]],
     size: float,
     printed: Callable[[float], str],
 ) -> go.Figure:
     figure = go.Figure(layout=layout())
-    names = [plain(label) for label in labels(runs)]
+    names = [plain(group.label) for group in groups]
+    tones = colours([group.runs[0] for group in groups])
     for column, name, pattern in parts:
-        spent = [run.spent(column) for run in runs]
+        spent = [seeds.spent(group, column) for group in groups]
         figure.add_bar(
             y=names,
             x=numbers([amount / size for amount in spent]),
@@ -340,9 +386,9 @@ def _costs(
             name=name,
             customdata=[printed(amount) for amount in spent],
             marker={
-                "color": colours(runs),
+                "color": tones,
                 "pattern": {"shape": pattern, "size": 5, "solidity": 0.35, "fillmode": "replace"},
-                "line": {"width": 1, "color": colours(runs)},
+                "line": {"width": 1, "color": tones},
             },
             hovertemplate=f"<b>%{{y}}</b>: <b>%{{customdata}}</b> {name}<extra></extra>",
         )
@@ -357,11 +403,6 @@ def _in_lines(listed: str, most: int = 3) -> str:
     parts = listed.split(", ")
     lines = [", ".join(parts[i : i + most]) for i in range(0, len(parts), most)]
     return "".join(f"<br>{line}" for line in lines)
-
-
-def _but_for_seed(run: Run) -> str:
-    settings: Mapping[str, Any] = run.settings
-    return repr(sorted((key, repr(value)) for key, value in settings.items() if key != "seed"))
 
 
 def veil(colour: str) -> str:

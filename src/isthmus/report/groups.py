@@ -33,7 +33,7 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
     """
     found: dict[frozenset[tuple[str, str]], list[Run]] = {}
     for run in runs:
-        found.setdefault(_key(run.settings), []).append(run)
+        found.setdefault(key(run.settings), []).append(run)
     for together in found.values():
         seeds = [run.seed for run in together]
         twice = next((seed for seed in seeds if seeds.count(seed) > 1), None)
@@ -73,5 +73,6 @@ def _name(run: Run, part: str) -> str:
     return str(run.settings.get(f"{part}.name", part))
 
 
-def _key(settings: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+def key(settings: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    """Returns what the runs of a group have in common: all settings but the seed."""
     return frozenset((key, repr(value)) for key, value in settings.items() if key not in SEEDED)

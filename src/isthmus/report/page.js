@@ -4,7 +4,9 @@
   const { figures, darkTones } = JSON.parse(document.getElementById("figures").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const narrow = window.matchMedia("(max-width: 34rem)");
-  const chosen = {}; // figure -> the view it shows
+  // What a figure may be switched between -> the word for it in a trace's meta.
+  const switches = { views: "view", axes: "axis", models: "model", seeds: "seed" };
+  const chosen = {}; // figure -> switch -> the name of what it shows
   const hidden = {}; // figure -> the runs left out of it
   const settings = {
     responsive: true,
@@ -22,18 +24,26 @@
 
   function draw(name) {
     const { data, layout } = toned(figures[name]);
-    const views = (layout.meta && layout.meta.views) || [];
-    const view = views.find((each) => each.name === chosen[name]) || views[0];
-    for (const trace of data) {
-      const meta = trace.meta || {};
-      const inView = !view || meta.view === undefined || meta.view === view.name;
-      trace.visible = inView && !(hidden[name] && hidden[name].has(meta.run));
+    const shown = {};
+    for (const [list, word] of Object.entries(switches)) {
+      const options = (layout.meta && layout.meta[list]) || [];
+      const wanted = (chosen[name] || {})[list];
+      if (options.length) shown[word] = options.find((one) => one.name === wanted) || options[0];
     }
-    if (view) layout.yaxis.title.text = view.axis;
-    if (view && view.range) layout.yaxis.range = view.range;
+    const traces = data.filter(({ meta = {} }) => {
+      const off = (word) => meta[word] !== undefined && meta[word] !== shown[word].name;
+      return !Object.keys(shown).some(off) && !(hidden[name] && hidden[name].has(meta.run));
+    });
+    for (const trace of traces) trace.visible = true;
+    if (shown.view) {
+      layout.yaxis.title.text = shown.view.axis;
+      if (shown.view.type) layout.yaxis.type = shown.view.type;
+      if (shown.view.range) layout.yaxis.range = shown.view.range;
+    }
+    if (shown.axis) layout.xaxis.title.text = shown.axis.axis;
     if (narrow.matches) layout.font.size = 11;
     const place = document.getElementById(name);
-    Plotly.react(place, data, layout, { ...settings, displayModeBar: !narrow.matches });
+    Plotly.react(place, traces, layout, { ...settings, displayModeBar: !narrow.matches });
   }
 
   function drawAll() {
@@ -41,17 +51,26 @@
   }
 
   function namesOf(control) {
-    return control.dataset.figures.split(" ");
+    return control.dataset.figures.split(" ").filter(Boolean);
   }
 
-  document.querySelectorAll("input[data-figures]").forEach((input) => {
-    // A browser that reloads the page may keep what was checked before.
-    if (input.checked) namesOf(input).forEach((name) => (chosen[name] = input.value));
-    input.addEventListener("change", () => {
-      for (const name of namesOf(input)) {
-        chosen[name] = input.value;
-        draw(name);
+  function choose(control) {
+    for (const name of namesOf(control)) {
+      chosen[name] = { ...chosen[name], [control.dataset.switch]: control.value };
+    }
+    if (control.dataset.switch === "seeds") {
+      for (const part of control.closest("section").querySelectorAll("[data-seed]")) {
+        part.hidden = part.dataset.seed !== control.value;
       }
+    }
+  }
+
+  document.querySelectorAll("[data-switch]").forEach((control) => {
+    // A browser that reloads the page may keep what was chosen before.
+    if (control.type !== "radio" || control.checked) choose(control);
+    control.addEventListener("change", () => {
+      choose(control);
+      namesOf(control).forEach(draw);
     });
   });
 
@@ -71,17 +90,19 @@
   function joinPanels() {
     const panels = [...document.querySelectorAll("[data-joined]")];
     const find = (panel, client) =>
-      figures[panel.id].data[0].customdata.findIndex((entry) => entry[0] === client);
+      panel.data[0].customdata.findIndex((entry) => entry[0] === client);
     for (const panel of panels) {
       const others = panels.filter((other) => other !== panel);
       panel.on("plotly_hover", (event) => {
         const client = event.points[0].customdata[0];
-        for (const other of others) {
+        for (const other of others.filter(({ data }) => data.length)) {
           Plotly.restyle(other, { selectedpoints: [[find(other, client)]] }, [0]);
         }
       });
       panel.on("plotly_unhover", () => {
-        for (const other of others) Plotly.restyle(other, { selectedpoints: [null] }, [0]);
+        for (const other of others.filter(({ data }) => data.length)) {
+          Plotly.restyle(other, { selectedpoints: [null] }, [0]);
+        }
       });
     }
   }

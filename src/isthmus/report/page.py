@@ -13,14 +13,17 @@ from isthmus.errors import IsthmusError
 from isthmus.report import (
     client_sections,
     comparison_section,
+    curves,
     figures,
     markup,
     reach,
     run_sections,
+    seeds,
     simplex,
     tables,
     trials,
 )
+from isthmus.report.groups import Group, grouped
 from isthmus.report.records import Run
 
 # No request may leave the page, whatever a record smuggles into it.
@@ -73,21 +76,27 @@ def render(runs: Sequence[Run], title: str | None = None, baseline: str | None =
         raise IsthmusError("no runs were given; give at least one run's directory")
     drawn: dict[str, go.Figure] = {}
     rows = tables.summary(runs)
+    groups = grouped(runs)
+    told = seeds.rows(groups, runs, rows)
     target = reach.baseline_of(runs, baseline)
     written = [
-        ("summary", "The result", run_sections.summary(runs, rows)),
+        ("summary", "The result", run_sections.summary(groups, told, runs, rows)),
         ("sure", "How sure is the difference", comparison_section.section(runs, drawn, baseline)),
-        ("rounds", "Over the rounds", run_sections.rounds(runs, rows, drawn)),
-        ("reliability", "How sure, how right", run_sections.reliability(runs, rows, drawn)),
-        ("gain", "Each client against training alone", client_sections.gain(runs, rows, drawn)),
+        ("rounds", "Over rounds, seconds and bytes", curves.section(groups, told, drawn)),
+        ("reliability", "How sure, how right", run_sections.reliability(groups, told, drawn)),
+        (
+            "gain",
+            "Each client against training alone",
+            client_sections.gain(groups, told, runs, drawn),
+        ),
         ("path", "Along the path from shared to own model", run_sections.path(runs, rows, drawn)),
         ("branches", "Shared network, own network, sum", run_sections.branches(runs, rows, drawn)),
         ("simplex", "Where the clients are", simplex.section(runs, rows, drawn)),
-        ("worst", "The clients it serves worst", client_sections.worst(runs, rows)),
+        ("worst", "The clients it serves worst", client_sections.worst(groups, told)),
         ("holdings", "What the clients hold", client_sections.holdings(runs, drawn)),
-        ("cost", "What it costs", run_sections.cost(runs, rows, drawn, target)),
+        ("cost", "What it costs", run_sections.cost(groups, told, runs, drawn, target)),
         ("trials", "What was tried", trials.section(runs)),
-        ("settings", "Settings", run_sections.settings(runs)),
+        ("settings", "Settings", run_sections.settings(groups, runs)),
     ]
     written = [section for section in written if section[2]]
     heading = title or _title(runs)
@@ -104,7 +113,8 @@ def render(runs: Sequence[Run], title: str | None = None, baseline: str | None =
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{markup.escaped(heading)}</title>\n<style>\n{_part('page.css')}</style>\n</head>\n<body>\n"
         '<a class="skip" href="#summary">Skip to the result</a>\n'
-        f"<header>{_opening(runs, heading)}<nav aria-label='Contents'><ol>{contents}</ol></nav>"
+        f"<header>{_opening(runs, groups, heading)}"
+        f"<nav aria-label='Contents'><ol>{contents}</ol></nav>"
         "<noscript><p class='note'>The figures need JavaScript; the tables do not.</p></noscript>"
         f"</header>\n<main>{body}</main>\n{_footer(runs)}\n"
         f"<script>{get_plotlyjs()}</script>\n"
@@ -120,7 +130,7 @@ def _title(runs: Sequence[Run]) -> str:
     return f"{who} on {markup.listed(where)}"
 
 
-def _opening(runs: Sequence[Run], heading: str) -> str:
+def _opening(runs: Sequence[Run], groups: Sequence[Group], heading: str) -> str:
     run = runs[0]
     clients, classes = run.federation.labels.shape
     facts = [
@@ -131,6 +141,9 @@ def _opening(runs: Sequence[Run], heading: str) -> str:
         f"split by <strong>{markup.escaped(markup.text(run, 'partition.name'))}</strong>",
         f"<strong>{len(runs)}</strong> {'run' if len(runs) == 1 else 'runs'}",
     ]
+    if len(groups) < len(runs):
+        many = len({run.seed for run in runs})
+        facts.append(f"<strong>{many}</strong> {'seed' if many == 1 else 'seeds'}")
     if len({(r.split_digest, *r.federation.labels.shape) for r in runs}) > 1:
         facts.append("more than one federation; the first is described here")
     listed = "".join(f"<li>{fact}</li>" for fact in facts)

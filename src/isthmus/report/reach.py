@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -10,31 +11,38 @@ from rich.text import Text
 from isthmus.errors import IsthmusError
 from isthmus.metrics.cost import Spent, improvement
 from isthmus.report import tables
-from isthmus.report.records import Run, counterpart, labels
+from isthmus.report.groups import grouped
+from isthmus.report.records import Run, counterpart
 from isthmus.report.tables import MISSING
 
 BASELINE = "fedavg"
-HEAD = ("run", "target %", "rounds", "times fewer", "training s", "sent")
+HEAD = ("method", "target %", "rounds", "times fewer", "training s", "sent")
 
 
 class Row(NamedTuple):
-    """One run on its way to a target."""
+    """One group on its way to a target: means over the seeds that got there."""
 
     label: str
-    target: float  # the baseline's last mean top-1, a fraction
-    spent: Spent | None  # None: it never got there
-    improvement: float | None  # the baseline's rounds over this run's
+    target: float  # the baseline's last mean top-1, a fraction, mean over seeds
+    rounds: float | None  # None: no seed ever got there
+    seconds: float | None
+    nbytes: float | None
+    improvement: float | None  # the baseline's rounds over this group's
+    reached: int  # seeds that got there
+    seeds: int
     chosen_on_test: bool
 
     def cells(self) -> list[str]:
         """Prints it, in the order of HEAD."""
         target = tables.percent(self.target)
-        if self.spent is None:
+        if self.rounds is None or self.seconds is None or self.nbytes is None:
             return [self.label, target, *[MISSING] * 4]
         mark = tables.DAGGER if self.chosen_on_test else ""
         fewer = MISSING if self.improvement is None else f"{self.improvement:.2f}{mark}"
-        rounds, seconds, nbytes = self.spent
-        spent = [f"{rounds}{mark}", fewer, tables.seconds(seconds), tables.nbytes(nbytes)]
+        rounds = f"{self.rounds:.1f}".removesuffix(".0") + mark
+        if self.reached < self.seeds:
+            rounds += f" ({self.reached} of {self.seeds} seeds)"
+        spent = [rounds, fewer, tables.seconds(self.seconds), tables.nbytes(self.nbytes)]
         return [self.label, target, *spent]
 
 
@@ -50,21 +58,49 @@ def baseline_of(runs: Sequence[Run], named: str | None) -> str | None:
 
 
 def rows(runs: Sequence[Run], baseline: str, model: str) -> list[Row]:
-    """Returns a row per run that has such a model and a baseline on its own federation."""
+    """Returns a row per group that has such a model and a baseline on its own federations."""
     found = []
-    for run, label in zip(runs, labels(runs), strict=True):
-        against = counterpart(run, runs, baseline)
-        if against is None or not len(run.curve("top1", model).round):
+    for group in grouped(runs):
+        each = [way for run in group.runs if (way := _way(run, runs, baseline, model)) is not None]
+        if not each:
             continue
-        ends = against.curve("top1", model).mean
-        if not len(ends):
-            continue
-        target = float(ends[-1])
-        first, mine = against.to_reach(target, model), run.to_reach(target, model)
-        fewer = improvement(first and first.rounds, mine and mine.rounds)
-        chosen = run.chosen_on_test and model == "personal"
-        found.append(Row(label, target, mine, fewer, chosen))
+        arrived = [mine for _, _, mine in each if mine is not None]
+        fewer = [
+            ratio
+            for _, first, mine in each
+            if (ratio := improvement(first and first.rounds, mine and mine.rounds)) is not None
+        ]
+        rounds, seconds, nbytes = (
+            np.mean(arrived, axis=0).tolist() if arrived else (None, None, None)
+        )
+        found.append(
+            Row(
+                label=group.label,
+                target=float(np.mean([target for target, _, _ in each])),
+                rounds=rounds,
+                seconds=seconds,
+                nbytes=nbytes,
+                improvement=float(np.mean(fewer)) if fewer else None,
+                reached=len(arrived),
+                seeds=len(each),
+                chosen_on_test=group.runs[0].chosen_on_test and model == "personal",
+            )
+        )
     return found
+
+
+def _way(
+    run: Run, runs: Sequence[Run], baseline: str, model: str
+) -> tuple[float, Spent | None, Spent | None] | None:
+    """Returns the target of a run, and what the baseline and the run spent to reach it."""
+    against = counterpart(run, runs, baseline)
+    if against is None or not len(run.curve("top1", model).round):
+        return None
+    ends = against.curve("top1", model).mean
+    if not len(ends):
+        return None
+    target = float(ends[-1])
+    return target, against.to_reach(target, model), run.to_reach(target, model)
 
 
 def caption(baseline: str, model: str) -> str:
@@ -77,6 +113,7 @@ def caption(baseline: str, model: str) -> str:
         f"Target: {which}, where {baseline} ended on the same clients. Rounds: the first evaluated "
         "one at which a run is as good; seconds of training and bytes down and up until then. "
         f"Times fewer: {baseline}'s rounds to the target over the run's. {MISSING}: never reached. "
+        "Of several seeds: the mean over those that got there, each with its own target. "
         "Runs on other clients are left out."
     )
 

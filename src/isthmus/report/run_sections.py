@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from isthmus.report import figures, markup, paths, reach, tables
+from isthmus.report import figures, markup, paths, reach, seeds, tables
+from isthmus.report.groups import SEEDED, Group
 from isthmus.report.markup import (
-    dagger,
     escaped,
     folded,
     footnote,
@@ -17,13 +17,44 @@ from isthmus.report.markup import (
     swatch,
     views,
 )
-from isthmus.report.records import Run, labels, trained_alone
+from isthmus.report.records import Run, labels
 from isthmus.report.tables import MISSING
 
 
-def summary(runs: Sequence[Run], rows: Sequence[tables.Row]) -> str:
-    """Shows the summary table and, above it, the best run's figures."""
-    tones = figures.colours(runs)
+def summary(
+    groups: Sequence[Group],
+    rows: Sequence[tables.Row],
+    runs: Sequence[Run],
+    each: Sequence[tables.Row],
+) -> str:
+    """Shows the summary table, a row per group, and above it the best group's figures."""
+    several = len(groups) < len(runs)
+    notes = [_over_seeds(group, runs, each) for group in groups]
+    tones = figures.colours([group.runs[0] for group in groups])
+    table = _table(rows, tones, notes if several else [""] * len(rows))
+    single = _table(each, figures.colours(runs), [""] * len(runs)) if several else ""
+    seeded = f" {seeds.said(groups)}" if several else ""
+    return (
+        _tiles(groups, rows, runs)
+        + f"<figure class='card'>{table}<figcaption id='summary-caption'>"
+        + f"<strong>Which number is it?</strong>{seeded} {escaped(tables.caption(rows))}"
+        + f"{footnote(rows)}</figcaption></figure>"
+        + (folded("Every run in a row of its own", single) if several else "")
+    )
+
+
+def _over_seeds(group: Group, runs: Sequence[Run], each: Sequence[tables.Row]) -> str:
+    if len(group.runs) == 1:
+        return "one seed"
+    mine = [row for run, row in zip(runs, each, strict=True) if run in group.runs]
+    top1 = [row.top1 for row in mine if row.top1 is not None]
+    rounds = sorted({row.round for row in mine})
+    ended = f", after rounds {rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else ""
+    span = f", {tables.percent(min(top1))} to {tables.percent(max(top1))}" if top1 else ""
+    return f"{len(mine)} seeds{span}{ended}"
+
+
+def _table(rows: Sequence[tables.Row], tones: Sequence[str], notes: Sequence[str]) -> str:
     groups = (
         ("Personal model, on clients' own test parts", slice(0, 7)),
         ("Shared model", slice(7, 9)),
@@ -59,34 +90,30 @@ def summary(runs: Sequence[Run], rows: Sequence[tables.Row]) -> str:
             head += f'<th scope="colgroup" colspan="{width}"><span>{title}</span></th>'
     columns = "".join(f'<th scope="col">{short[i]}</th>' for i in kept)
     body = ""
-    for place, (row, tone) in enumerate(zip(rows, tones, strict=True)):
+    for place, (row, tone, note) in enumerate(zip(rows, tones, notes, strict=True)):
         cells = "".join(
             f"<td{' class=best' if i == 0 and place == best and len(rows) > 1 else ''}>"
             f"{escaped(tables.FULL[i].cell(row))}</td>"
             for i in kept
         )
-        body += f'<tr><th scope="row">{swatch(tone)}{escaped(row.label)}</th>{cells}</tr>'
-    table = (
+        name = f"{swatch(tone)}{escaped(row.label)}" + (f"<small>{note}</small>" if note else "")
+        body += f'<tr><th scope="row">{name}</th>{cells}</tr>'
+    return (
         "<div class='scroll' tabindex='0' role='region' aria-label='Summary table'>"
         "<table class='summary' aria-describedby='summary-caption'>"
-        "<caption class='unseen'>One row per run</caption>"
+        "<caption class='unseen'>Scores and costs</caption>"
         f"<thead><tr>{head}</tr><tr>{columns}</tr></thead><tbody>{body}</tbody></table></div>"
     )
-    return (
-        _tiles(runs, rows)
-        + f"<figure class='card'>{table}<figcaption id='summary-caption'>"
-        + f"<strong>Which number is it?</strong> {escaped(tables.caption(rows))}"
-        + f"{footnote(rows)}</figcaption></figure>"
-    )
 
 
-def _tiles(runs: Sequence[Run], rows: Sequence[tables.Row]) -> str:
+def _tiles(groups: Sequence[Group], rows: Sequence[tables.Row], runs: Sequence[Run]) -> str:
     best = tables.best(rows)
     if best is None:
         return ""
-    row, run = rows[best], runs[best]
+    row, group = rows[best], groups[best]
     name = f"<strong>{escaped(row.label)}</strong>"
-    over = f"on clients' own test parts, after round {row.round}"
+    many = f"; mean of {len(group.runs)} seeds" if len(group.runs) > 1 else ""
+    over = f"on clients' own test parts, after round {row.round}{many}"
     tiles = [
         (
             row.marked(f"{tables.percent(row.top1)} %"),
@@ -97,17 +124,18 @@ def _tiles(runs: Sequence[Run], rows: Sequence[tables.Row]) -> str:
             f"mean of its worst twentieth of the clients: {name}, {over}",
         ),
     ]
-    alone = trained_alone(run, runs)
-    if alone is not None and row.harmed is not None:
-        found = figures.gains(run, alone)
+    found = figures.gains_by_seed(group, runs)
+    if found and row.harmed is not None:
+        change = float(np.mean([np.mean(gains.points) for gains in found.values()]))
+        counted = float(np.mean([len(gains.points) for gains in found.values()]))
         tiles += [
             (
-                row.marked(f"{signed(float(np.mean(found.points)))} points"),
-                f"mean change in accuracy over training alone (local): {name}",
+                row.marked(f"{signed(change)} points"),
+                f"mean change in accuracy over training alone (local): {name}{many}",
             ),
             (
-                row.marked(f"{found.lose} of {len(found.points)}"),
-                f"clients harmed: less accurate than training alone, under {name}",
+                row.marked(f"{round(row.harmed, 1):g} of {round(counted, 1):g}"),
+                f"clients harmed: less accurate than training alone, under {name}{many}",
             ),
         ]
     elif row.shared is not None and row.top1 is not None:
@@ -119,58 +147,6 @@ def _tiles(runs: Sequence[Run], rows: Sequence[tables.Row]) -> str:
         )
     listed = "".join(f"<div class='tile'><dt>{said}</dt><dd>{n}</dd></div>" for n, said in tiles)
     return f"<dl class='tiles'>{listed}</dl>"
-
-
-def rounds(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]) -> str:
-    """Shows how the models become better round by round."""
-    figure = drawn["figure-rounds"] = figures.rounds(runs)
-    numbers = markup.table(
-        ["round", *(f"{row.label}, {m}" for row in rows for m in ("personal", "shared"))],
-        _by_round(runs, rows),
-        "Mean top-1 accuracy, %, over clients on their own test parts",
-    )
-    caption = (
-        "<strong>Solid: personal models</strong>, what each client deploys. <strong>Dashed: the "
-        "shared model</strong>, the same for everybody (absent where a method has none; where "
-        "both are one model the lines coincide). Mean over all clients of a run, each on its own "
-        f"test part, at every evaluated round. {escaped(tables.selection(rows) or '')}"
-        + (f" {tables.BATCHED}" if any(row.per_batch for row in rows) else "")
-    )
-    return (
-        "<p>How good the models become as clients and server exchange more rounds. Higher is "
-        "better for accuracy, lower for loss and calibration error.</p>"
-        f"<figure class='card'><div class='controls'>{views(figure, ['figure-rounds'], 'metric')}"
-        f"{_legend('figure-rounds', runs, rows)}</div>"
-        f"{plot('figure-rounds', 400, 'Mean over clients against rounds, one line per run')}"
-        f"<figcaption>{caption}{footnote(rows)}</figcaption>"
-        f"<details><summary>The accuracies as a table</summary>{numbers}</details></figure>"
-    )
-
-
-def _legend(name: str, runs: Sequence[Run], rows: Sequence[tables.Row]) -> str:
-    """Makes the buttons that leave runs out of a figure."""
-    buttons = "".join(
-        f"<button type='button' aria-pressed='true' data-figures='{name}' data-run='{i}'>"
-        f"{swatch(tone)}{escaped(row.label)}{dagger(row)}</button>"
-        for i, (row, tone) in enumerate(zip(rows, figures.colours(runs), strict=True))
-    )
-    return f"<div class='legend' role='group' aria-label='Runs shown'>{buttons}</div>"
-
-
-def _by_round(runs: Sequence[Run], rows: Sequence[tables.Row]) -> list[list[str]]:
-    curves = []
-    for run, row in zip(runs, rows, strict=True):
-        for model in ("personal", "shared"):
-            curve = run.curve("top1", model)
-            mark = row.marked if model == "personal" else str
-            curves.append(
-                {
-                    int(t): mark(tables.percent(float(mean)))
-                    for t, mean in zip(curve.round, curve.mean, strict=True)
-                }
-            )
-    evaluated = sorted({t for curve in curves for t in curve})
-    return [[str(t), *(curve.get(t, MISSING) for curve in curves)] for t in evaluated]
 
 
 def path(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]) -> str:
@@ -296,50 +272,57 @@ def branches(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, g
 
 
 def reliability(
-    runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]
+    groups: Sequence[Group], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]
 ) -> str:
     """Shows how sure the personal models are and how often they are right, all clients together."""
-    shown = [row for run, row in zip(runs, rows, strict=True) if run.bins() is not None]
+    shown = [row for group, row in zip(groups, rows, strict=True) if seeds.bins(group) is not None]
     if not shown:
         return ""
-    drawn["figure-reliability"] = figures.reliability(runs)
+    drawn["figure-reliability"] = figures.reliability(groups)
     lines = []
-    for run, row in zip(runs, rows, strict=True):
-        shares = [tables.percent(run.pooled(metric)) for metric in ("top1", "ece", "mce")]
-        numbers = [tables.decimal(run.pooled(metric)) for metric in ("loss", "brier")]
+    for group, row in zip(groups, rows, strict=True):
+        shares = [tables.percent(seeds.pooled(group, metric)) for metric in ("top1", "ece", "mce")]
+        numbers = [tables.decimal(seeds.pooled(group, metric)) for metric in ("loss", "brier")]
         lines.append([row.label, *(row.marked(cell) for cell in (*shares, *numbers))])
     table = markup.table(
-        ["run", "top-1 %", "ECE %", "MCE %", "loss", "Brier"],
+        ["method", "top-1 %", "ECE %", "MCE %", "loss", "Brier"],
         lines,
         "Personal models, pooled over all clients' test examples",
         said=False,
     )
-    what = "Top-1 accuracy against confidence, one line per run"
+    seeded = (
+        " The examples of a method's seeds are drawn together; the table below has the mean of "
+        "what each seed has by itself."
+        if any(len(group.runs) > 1 for group in groups)
+        else ""
+    )
+    what = "Top-1 accuracy against confidence, one line per method"
     return (
         "<p>A model that says 80 % should be right four times in five. One client's few examples "
         "cannot tell; those of all clients together can.</p>"
-        f"<figure class='card'><div class='controls'>{_legend('figure-reliability', runs, rows)}"
-        f"</div>{plot('figure-reliability', 400, what)}"
+        f"<figure class='card'>{markup.legend(['figure-reliability'], groups, rows)}"
+        f"{plot('figure-reliability', 400, what)}"
         "<figcaption><strong>Pooled over all clients' test examples</strong>, each counted once: "
         "large clients weigh more than in the means above. Personal models, at the last evaluated "
         "round. Fifteen bins of confidence; on the diagonal, confidence is what it claims to be; "
-        f"below it, too high.{footnote(shown)}</figcaption></figure>"
+        f"below it, too high.{seeded}{footnote(shown)}</figcaption></figure>"
         f"<div class='card'>{table}</div>"
     )
 
 
 def cost(
-    runs: Sequence[Run],
+    groups: Sequence[Group],
     rows: Sequence[tables.Row],
+    runs: Sequence[Run],
     drawn: dict[str, go.Figure],
     baseline: str | None,
 ) -> str:
     """Shows bytes and seconds, and what it took to become as good as the baseline."""
-    drawn["figure-traffic"] = figures.traffic(runs)
-    drawn["figure-time"] = figures.time(runs)
-    height = 90 + 34 * len(runs)
+    drawn["figure-traffic"] = figures.traffic(groups)
+    drawn["figure-time"] = figures.time(groups)
+    height = 90 + 34 * len(groups)
     table = markup.table(
-        ["run", "rounds", "down", "up", "per round", "training s", "evaluation s"],
+        ["method", "rounds", "down", "up", "per round", "training s", "evaluation s"],
         [
             [
                 row.label,
@@ -347,29 +330,34 @@ def cost(
                 tables.nbytes(row.down_bytes),
                 tables.nbytes(row.up_bytes),
                 tables.nbytes((row.down_bytes + row.up_bytes) / max(row.round, 1)),
-                f"{run.spent('train_seconds'):,.1f}",
-                f"{run.spent('evaluate_seconds'):,.1f}",
+                f"{seeds.spent(group, 'train_seconds'):,.1f}",
+                f"{seeds.spent(group, 'evaluate_seconds'):,.1f}",
             ]
-            for run, row in zip(runs, rows, strict=True)
+            for group, row in zip(groups, rows, strict=True)
         ],
-        "Cost up to the last evaluated round",
+        f"Cost up to the last evaluated round. {seeds.said(groups)}".strip(),
     )
     return (
-        "<p>What clients and server send each other, and the time it all takes.</p>"
-        "<div class='panels'>"
-        f"<figure class='card'><h3>Traffic</h3>{plot('figure-traffic', height, 'Bytes per run')}"
+        f"<p>What clients and server send each other, and the time it all takes. "
+        f"{seeds.said(groups)}</p><div class='panels'>"
+        f"<figure class='card'><h3>Traffic</h3>{plot('figure-traffic', height, 'Bytes')}"
         "<figcaption>Parameters sent, all clients and rounds up to the last evaluated one. Full: "
         "down to clients; hatched: up to the server.</figcaption></figure>"
-        f"<figure class='card'><h3>Time</h3>{plot('figure-time', height, 'Seconds per run')}"
+        f"<figure class='card'><h3>Time</h3>{plot('figure-time', height, 'Seconds')}"
         "<figcaption>Seconds on the machine that ran it, up to the same round. Full: training; "
         "hatched: evaluation. Compare only runs made on one machine.</figcaption></figure></div>"
         + folded("The costs as a table", table)
-        + _to_target(runs, rows, baseline)
+        + _to_target(groups, rows, runs, baseline)
     )
 
 
-def _to_target(runs: Sequence[Run], rows: Sequence[tables.Row], baseline: str | None) -> str:
-    if baseline is None or len(runs) < 2:
+def _to_target(
+    groups: Sequence[Group],
+    rows: Sequence[tables.Row],
+    runs: Sequence[Run],
+    baseline: str | None,
+) -> str:
+    if baseline is None or len(groups) < 2:
         return ""
     parts = ""
     for model in ("personal", "shared"):
@@ -385,31 +373,34 @@ def _to_target(runs: Sequence[Run], rows: Sequence[tables.Row], baseline: str | 
     return f"<h3>Cost to reach the target</h3>{parts}" if parts else ""
 
 
-def settings(runs: Sequence[Run]) -> str:
+def settings(groups: Sequence[Group], runs: Sequence[Run]) -> str:
     """Shows what the runs share and where they differ."""
-    keys = sorted({key for run in runs for key in run.settings}, key=lambda key: ("." in key, key))
-    values = {key: [markup.text(run, key) for run in runs] for key in keys}
+    firsts = [group.runs[0] for group in groups]
+    every = {key for run in runs for key in run.settings}
+    keys = sorted(every - SEEDED, key=lambda key: ("." in key, key))
+    values = {key: [markup.text(run, key) for run in firsts] for key in keys}
     differing = [key for key in keys if len(set(values[key])) > 1]
     common = [key for key in keys if key not in differing]
-    names = labels(runs)
-    lines = [[key, *values[key]] for key in differing]
-    facts = (
-        ("status", "status"),
-        ("rounds done", "rounds"),
-        ("ended early", "reason"),
-        ("digest of the result", "digest"),
-        ("digest of the federation", "federation"),
-        ("isthmus", "isthmus"),
-        ("torch", "torch"),
-    )
+    lines = [["seed", *(", ".join(map(str, group.seeds)) for group in groups)]]
+    lines += [[key, *values[key]] for key in differing]
+    facts = {
+        "status": "status",
+        "rounds": "rounds done",
+        "reason": "ended early",
+        "digest": "digest of the result",
+        "federation": "digest of the federation",
+        "isthmus": "isthmus",
+        "torch": "torch",
+    }
     records = [
-        [said, *(str({"status": run.status, **run.summary}.get(key, MISSING)) for run in runs)]
-        for said, key in facts
+        [name, *(str({"status": run.status, **run.summary}.get(key, MISSING)) for key in facts)]
+        for name, run in zip(labels(runs), runs, strict=True)
     ]
+    names = [group.label for group in groups]
     parts = [
         ("What differs between the runs", ["setting", *names], lines, True),
         ("What the runs share", ["setting", "value"], [[k, values[k][0]] for k in common], False),
-        ("How they ended, and digests to compare", ["", *names], records, False),
+        ("How they ended, and digests to compare", ["run", *facts.values()], records, False),
     ]
     text = "".join(
         f"<details{' open' if unfolded else ''}><summary>{said}</summary>"

@@ -54,7 +54,7 @@ class Row(NamedTuple):
     mce: float | None
     shared: float | None
     server: float | None
-    harmed: int | None  # clients below their own accuracy in `local`
+    harmed: float | None  # clients below their own accuracy in `local`
     down_bytes: float
     up_bytes: float
     seconds: float
@@ -319,7 +319,9 @@ def both(run: Run, alone: Run) -> tuple[Floats, Floats]:
 
 
 def _harmed(row: Row) -> str:
-    return MISSING if row.harmed is None else f"{row.harmed} / {row.clients}"
+    if row.harmed is None:
+        return MISSING
+    return f"{row.harmed:.1f}".removesuffix(".0") + f" / {row.clients}"
 
 
 def inert(text: str) -> str:
