@@ -148,6 +148,7 @@ ALLOWED: dict[str, set[str]] = {
         "terminal",
         "vault",
     },
+    "figure_cli": {"errors", "report"},
     "__main__": {"cli"},
     "cli": {
         "board",
@@ -156,6 +157,7 @@ ALLOWED: dict[str, set[str]] = {
         "data_cli",
         "errors",
         "experiment",
+        "figure_cli",
         "joining",
         "listing",
         "opened",
@@ -174,6 +176,7 @@ NOT_EVERYWHERE = {
         "cli",
         "compare_cli",
         "data_cli",
+        "figure_cli",
         "listing",
         "options",
         "picture",

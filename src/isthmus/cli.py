@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus import compare_cli, data_cli
+from isthmus import compare_cli, data_cli, figure_cli
 from isthmus.errors import IsthmusError
 from isthmus.options import Data, DataRoot, File, Seed, Settings, Track, Workers, described
 
@@ -286,6 +286,9 @@ def report(
     Example: `isthmus report demo/fedavg demo/superfed-mm --out report.html`
     """
     _report(runs, out, baseline)
+
+
+app.command()(figure_cli.figure)
 
 
 @app.command(name="list")

@@ -15,7 +15,7 @@ from isthmus.report.tables import DAGGER, MISSING, PER_BATCH
 
 VARIANCE = View(seeds.VARIANCE, "Last layers", "variance of the last layers", 1, "", "log")
 MODELS = ("personal", "shared")
-MARKERS_AT_MOST = 12  # on one line
+MARKERS_AT_MOST = 15  # on one line
 
 
 def section(

@@ -1,0 +1,183 @@
+"""Figures for a paper: the numbers of the page, at the size asked for, known apart in grey."""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commands import Isthmus
+from isthmus import report
+from isthmus.errors import IsthmusError
+from isthmus.report import figures, seeds
+from isthmus.report.groups import grouped
+from isthmus.report.records import Run, read
+
+paper = pytest.importorskip("isthmus.report.paper", reason="matplotlib is not installed")
+Figure = pytest.importorskip("matplotlib.figure").Figure
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def simplex(tiny: Write) -> Run:
+    """Four clients, each at a vertex or between two, and the models at the three vertices."""
+    directory = tiny("floco", [0.5, 0.6, 0.7, 0.8])
+    table = directory / "clients.csv"
+    places = ("1 0 0", "0 1 0", "0 0 1", "0.5 0.5 0")
+    lines = table.read_text().splitlines()
+    for i, place in enumerate(places):
+        lines = [line.replace(f"2,{i},personal,,", f"2,{i},personal,{place},") for line in lines]
+        lines += [
+            f"2,{i},simplex,{at},test,10,{0.2 * (k + 1)},1,1,0.1,0.2"
+            for k, at in enumerate(places[:3])
+        ]
+    table.write_text("\n".join(lines) + "\n")
+    return read(directory)
+
+
+def test_curves_have_the_numbers_of_the_page(five: list[Run]) -> None:
+    figure = Figure()
+    asked = paper._asked(five, "loss", "personal", None)
+    paper.against("seconds")(figure, asked)
+    drawn = [line.get_xydata() for line in figure.axes[0].lines]
+    found = [seeds.series(group, "loss") for group in asked.groups]
+    lines = seeds.lines(found, seeds.SECONDS)
+    assert len(drawn) == len(five)
+    for given, line in zip(drawn, lines, strict=True):
+        assert line is not None
+        assert np.array_equal(given, np.stack([line.x, line.mean], axis=1))
+
+
+def test_lines_differ_in_grey(five: list[Run]) -> None:
+    figure = Figure()
+    paper.reliability(figure, paper._asked(five, "top1", "personal", None))
+    _, *lines = figure.axes[0].lines
+    assert len({str(line.get_marker()) for line in lines}) == len(five)
+    assert {style.symbol for style in figures.styles(five)} <= set(paper.MARKERS)
+    assert set(figures.SYMBOLS) | {figures.ALONE_SYMBOL} == set(paper.MARKERS)
+
+
+def test_gains_are_sorted_and_counted_over_all_seeds(tiny: Write) -> None:
+    """Gains of -10 and 10 with seed 1, of 0 and 20 with seed 2, two clients each."""
+    runs = []
+    for seed, digest, top1 in ((1, "11", [0.6, 0.4]), (2, "22", [0.5, 0.7])):
+        about: dict[str, Any] = {"seed": seed, "federation": digest}
+        runs.append(read(tiny("local", [0.5] * 4, f"local-{seed}", **about)))
+        runs.append(read(tiny("fedavg", 2 * top1, f"fedavg-{seed}", **about)))
+    figure = Figure()
+    said = paper.gain(figure, paper._asked(runs, "top1", "personal", None))
+    _, line = figure.axes[0].lines
+    assert line.get_ydata().tolist() == [-10, -10, 0, 0, 10, 10, 20, 20]
+    assert "The clients of all seeds are ordered together" in said
+    figure = Figure()
+    paper.gain(figure, paper._asked(runs, "top1", "personal", 2))
+    assert figure.axes[0].lines[1].get_ydata().tolist() == [0, 0, 20, 20]
+
+
+def test_paths_are_means_over_clients_with_an_own_end(five: list[Run]) -> None:
+    figure = Figure()
+    paper.path(figure, paper._asked(five, "top1", "personal", None))
+    above, below = figure.axes
+    along = five[3].along("top1")
+    assert along is not None
+    assert above.lines[0].get_ydata().tolist() == (100 * along.values.mean(0)).tolist()
+    assert sum(below.lines[0].get_ydata()) == pytest.approx(100)
+    assert {text.get_text() for text in above.texts} == {
+        "fedavg, shared model",
+        "local, training alone",
+    }
+
+
+@pytest.mark.parametrize("name", sorted(paper.PLATES))
+def test_every_figure_is_saved_as_it_was_before(
+    name: str, five: list[Run], simplex: Run, tmp_path: Path
+) -> None:
+    """The same figure is the same file, 3.3 inches or 237.6 points wide."""
+    runs = [simplex] if name == "simplex" else five
+    first = paper.save(runs, name, tmp_path / "a.svg")
+    again = paper.save(runs, name, tmp_path / "b.svg")
+    text = first.path.read_text()
+    assert text == again.path.read_text()
+    assert re.search(r'<svg[^>]* width="237.6pt"', text)
+    assert first.caption.endswith(".")
+    assert sorted(path.name for path in tmp_path.glob("*.svg*")) == ["a.svg", "b.svg"]
+
+
+def test_pages_of_a_journal_get_the_sizes_and_kinds_they_ask_for(
+    five: list[Run], tmp_path: Path
+) -> None:
+    """6.9 by 2 inches at 300 points to the inch."""
+    image = paper.save(five, "rounds", tmp_path / "a.png", width=6.9, height=2).path.read_bytes()
+    assert [int.from_bytes(image[i : i + 4]) for i in (16, 20)] == [2070, 600]
+    document = paper.save(five, "gain", tmp_path / "a.pdf").path.read_bytes()
+    assert document.startswith(b"%PDF")
+    assert b"/FontFile2" in document  # TrueType, inside the file
+
+
+def test_numbers_chosen_on_test_data_are_marked(write: Write, tmp_path: Path) -> None:
+    run = read(write("superfed-mm", selection="oracle"))
+    drawn = paper.save([run], "rounds", tmp_path / "a.svg")
+    assert "<!-- superfed-mm† -->" in drawn.path.read_text()
+    assert "† The point on the path was chosen with the very test data" in drawn.caption
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"name": "round"}, "no figure is called 'round'; did you mean 'rounds'"),
+        ({"metric": "los"}, "rounds shows no metric 'los'; did you mean 'loss'"),
+        ({"name": "gain", "metric": "loss"}, "gain shows no metric 'loss'; known: top1"),
+        ({"model": "own"}, "no model is called 'own'; known: personal, shared"),
+        ({"seed": 9}, "no run has the seed 9; expected one of 1"),
+        ({"out": "a.jpeg"}, "expected .svg, .pdf, .png; for example a.svg"),
+        ({"width": 0.0}, "width 0; expected 1 to 20 inches"),
+        ({"name": "bytes"}, "these runs sent no bytes"),
+        ({"name": "path"}, "no run here has a path with an own end"),
+        ({"name": "simplex"}, "no run here has a simplex"),
+        ({"name": "gain"}, "no run has a run of local on its federation"),
+        ({"model": "shared"}, "no accuracy of shared models is recorded"),
+    ],
+)
+def test_a_wrong_wish_is_one_clear_line(
+    changes: dict[str, Any], said: str, five: list[Run]
+) -> None:
+    wish = {"name": "rounds", "out": "a.svg"} | changes
+    with pytest.raises(IsthmusError, match=re.escape(said)):
+        paper.save(five[:1], **wish)
+
+
+def test_the_command_saves_and_says_what_to_write_under_it(
+    isthmus: Isthmus, five: list[Run]
+) -> None:
+    paths = [str(run.path) for run in five]
+    said = isthmus("figure", *paths, "bytes", "--columns", "2", "--out", "deep/bytes.pdf")
+    assert said.code == 0, said.err
+    assert "caption: Mean over clients of the personal models' top-1 accuracy" in said.out
+    assert said.out.splitlines()[-1] == "figure: deep/bytes.pdf"
+    assert Path("deep/bytes.pdf").is_file()
+    assert "did you mean 'gain'" in isthmus("figure", paths[0], "gains").mistake
+
+
+def test_the_help_names_every_figure(isthmus: Isthmus) -> None:
+    said = isthmus("figure", "--help").out
+    assert all(name in said for name in paper.PLATES)
+
+
+def test_without_matplotlib_the_command_says_what_to_install(
+    isthmus: Isthmus, five: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "isthmus.report.paper")
+    monkeypatch.delattr(report, "paper")
+    assert "pip install 'isthmus[figures]'" in isthmus("figure", str(five[0].path), "gain").mistake
+
+
+def test_seeds_that_were_not_asked_for_are_left_out(write: Write) -> None:
+    runs = [read(write("fedavg", f"fedavg-{seed}", seed=seed)) for seed in (1, 2)]
+    assert len(paper._asked(runs, "top1", "personal", None).groups[0].runs) == 2
+    asked = paper._asked(runs, "top1", "personal", 2)
+    assert grouped(asked.runs)[0].seeds == (2,)
