@@ -103,7 +103,8 @@ def test_a_row_of_a_group_is_the_mean_of_its_rows(seeded: list[Run]) -> None:
     assert ditto.top1 == pytest.approx(0.75)
     assert (ditto.seconds, ditto.harmed, alone.harmed) == (3.5, 0, None)
     text = page.render(seeded)
-    assert "2 seeds, 70.00 to 80.00" in text
+    assert "ditto<small>2 seeds</small>" in text
+    assert "<small>70.00 to 80.00</small>" in text
     assert "Every run in a row of its own" in text
     assert "Mean over 2 seeds per method." in text
 

@@ -37,7 +37,7 @@
     for (const trace of traces) trace.visible = true;
     if (shown.view) {
       layout.yaxis.title.text = shown.view.axis;
-      if (shown.view.type) layout.yaxis.type = shown.view.type;
+      if (shown.view.type === "log") Object.assign(layout.yaxis, { type: "log", dtick: "D2" });
       if (shown.view.range) layout.yaxis.range = shown.view.range;
     }
     if (shown.axis) layout.xaxis.title.text = shown.axis.axis;

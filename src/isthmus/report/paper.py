@@ -24,6 +24,7 @@ from isthmus.report.records import Run
 from isthmus.report.tables import DAGGER, FOOTNOTE
 
 WIDTHS = {1: 3.3, 2: 6.9}  # inches: one column of a page, and both
+ENTRY = 0.15  # inches: the height of a line of the legend
 FORMATS = {".svg": "Date", ".pdf": "CreationDate", ".png": "Software"}  # what would make it new
 VIEWS = {view.metric: view for view in (ACCURACY, LOSS, CALIBRATION, curves.VARIANCE)}
 MARKERS: Mapping[str, Any] = {
@@ -115,7 +116,9 @@ def save(
         raise IsthmusError(f"no model is called {model!r}; {nearest(model, list(curves.MODELS))}")
     asked = _asked(runs, metric, model, seed)
     with mpl.rc_context(LOOK):
-        figure = Figure(figsize=(width, height or plate.ratio * width), layout="constrained")
+        entries = ceil(len(asked.groups) / _columns(asked.groups, width))
+        tall = plate.ratio * width + ENTRY * max(entries - 2, 0)
+        figure = Figure(figsize=(width, height or tall), layout="constrained")
         caption = plate.draw(figure, asked)
         if any(run.chosen_on_test for run in asked.runs):
             caption = f"{caption} {FOOTNOTE}"
@@ -340,9 +343,13 @@ def _legend(figure: Figure, asked: Asked, shown: Iterable[bool]) -> None:
         group.label + (DAGGER if group.runs[0].chosen_on_test and asked.model == "personal" else "")
         for group, _ in kept
     ]
-    longest = max(len(name) for name in names)
-    columns = max(1, min(len(names), int(figure.get_figwidth() / (0.5 + 0.065 * longest))))
+    columns = _columns([group for group, _ in kept], figure.get_figwidth())
     figure.legend(handles, names, loc="outside lower center", ncols=columns)
+
+
+def _columns(groups: Sequence[Group], width: float) -> int:
+    longest = max(len(group.label) for group in groups)
+    return max(1, min(len(groups), int(width / (0.5 + 0.065 * longest))))
 
 
 def _references(axes: Axes, asked: Asked) -> str:

@@ -29,11 +29,12 @@ def summary(
 ) -> str:
     """Shows the summary table, a row per group, and above it the best group's figures."""
     several = len(groups) < len(runs)
-    notes = [_over_seeds(group, runs, each) for group in groups]
+    of_run = {run.path: row for run, row in zip(runs, each, strict=True)}
+    notes = [_over_seeds([of_run[run.path] for run in group.runs]) for group in groups]
     tones = figures.colours([group.runs[0] for group in groups])
-    table = _table(rows, tones, notes if several else [""] * len(rows))
-    single = _table(each, figures.colours(runs), [""] * len(runs)) if several else ""
-    seeded = f" {seeds.said(groups)}" if several else ""
+    table = _table(rows, tones, notes if several else [])
+    single = _table(each, figures.colours(runs), []) if several else ""
+    seeded = f" {seeds.said(groups)} Small: its lowest and highest seed." if several else ""
     return (
         _tiles(groups, rows, runs)
         + f"<figure class='card'>{table}<figcaption id='summary-caption'>"
@@ -43,18 +44,20 @@ def summary(
     )
 
 
-def _over_seeds(group: Group, runs: Sequence[Run], each: Sequence[tables.Row]) -> str:
-    if len(group.runs) == 1:
-        return "one seed"
-    mine = [row for run, row in zip(runs, each, strict=True) if run in group.runs]
-    top1 = [row.top1 for row in mine if row.top1 is not None]
-    rounds = sorted({row.round for row in mine})
+def _over_seeds(each: Sequence[tables.Row]) -> tuple[str, str]:
+    """Says how many seeds there are, and how far their mean accuracies reach."""
+    if len(each) == 1:
+        return "1 seed", ""
+    top1 = [row.top1 for row in each if row.top1 is not None]
+    rounds = sorted({row.round for row in each})
     ended = f", after rounds {rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else ""
-    span = f", {tables.percent(min(top1))} to {tables.percent(max(top1))}" if top1 else ""
-    return f"{len(mine)} seeds{span}{ended}"
+    span = f"{tables.percent(min(top1))} to {tables.percent(max(top1))}" if top1 else ""
+    return f"{len(each)} seeds{ended}", span
 
 
-def _table(rows: Sequence[tables.Row], tones: Sequence[str], notes: Sequence[str]) -> str:
+def _table(
+    rows: Sequence[tables.Row], tones: Sequence[str], notes: Sequence[tuple[str, str]]
+) -> str:
     groups = (
         ("Personal model, on clients' own test parts", slice(0, 7)),
         ("Shared model", slice(7, 9)),
@@ -90,13 +93,14 @@ def _table(rows: Sequence[tables.Row], tones: Sequence[str], notes: Sequence[str
             head += f'<th scope="colgroup" colspan="{width}"><span>{title}</span></th>'
     columns = "".join(f'<th scope="col">{short[i]}</th>' for i in kept)
     body = ""
-    for place, (row, tone, note) in enumerate(zip(rows, tones, notes, strict=True)):
+    for place, (row, tone) in enumerate(zip(rows, tones, strict=True)):
+        many, spanned = (f"<small>{note}</small>" for note in notes[place]) if notes else ("", "")
         cells = "".join(
             f"<td{' class=best' if i == 0 and place == best and len(rows) > 1 else ''}>"
-            f"{escaped(tables.FULL[i].cell(row))}</td>"
+            f"{escaped(tables.FULL[i].cell(row))}{spanned if i == 0 else ''}</td>"
             for i in kept
         )
-        name = f"{swatch(tone)}{escaped(row.label)}" + (f"<small>{note}</small>" if note else "")
+        name = f"{swatch(tone)}{escaped(row.label)}{many}"
         body += f'<tr><th scope="row">{name}</th>{cells}</tr>'
     return (
         "<div class='scroll' tabindex='0' role='region' aria-label='Summary table'>"
