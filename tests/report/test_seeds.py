@@ -150,7 +150,7 @@ def test_the_worst_clients_are_those_of_a_seed(seeded: list[Run]) -> None:
 def test_five_methods_on_a_hundred_clients_over_500_rounds_make_a_small_page(
     tmp_path: Path,
 ) -> None:
-    """Under 8 MB, and in seconds: 10 on a machine that needs 2, to leave room for a busy one."""
+    """Under 8 MB, and in seconds: it takes 2 of a processor's, on a slow one perhaps 5."""
     runs = [
         read(
             fixture.write(
@@ -163,9 +163,9 @@ def test_five_methods_on_a_hundred_clients_over_500_rounds_make_a_small_page(
         )
         for method in fixture.METHODS
     ]
-    began = time.perf_counter()
+    began = time.process_time()
     place = page.write(runs, tmp_path)
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
     assert place.stat().st_size < 8_000_000
 
 
