@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus import compare_cli, data_cli, figure_cli
+from isthmus import compare_cli, data_cli, figure_cli, landscape_cli
 from isthmus.errors import IsthmusError
 from isthmus.options import Data, DataRoot, File, Seed, Settings, Track, Workers, described
 
@@ -23,6 +23,7 @@ app = typer.Typer(
     "Start with `isthmus demo`. Then `isthmus run --method superfed-mm --data digits --rounds 40`.",
 )
 app.add_typer(data_cli.app, name="data")
+app.command()(landscape_cli.landscape)
 
 UsageError: Any = typer.BadParameter.__base__  # click's own, or the one that typer brings
 

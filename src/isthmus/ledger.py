@@ -8,6 +8,8 @@
     newcomers.csv     the same for clients that were held out, after the last round
     notes.csv         what the partition relaxed (round 0), and what the method said in a round
 
+and what isthmus.landscape measures of a run when it is asked to: landscape.csv and simplex.csv.
+
 Every table begins with the experiment in lines that start with "#"; docs/records.md describes the
 columns. The store keeps the same rows with the state they belong to, and writes the tables anew
 when a run is resumed.
@@ -70,7 +72,7 @@ class Ledger:
     ):
         self._path = path
         self._per_batch = calibration == "per-batch"
-        self._head = "".join(f"# {line}".rstrip() + "\n" for line in experiment.splitlines())
+        self._experiment = experiment
         columns = (*FEDERATION, *(["kind"] if kinds else []))
         columns += ("name",) if federation.names else ()
         self._begin("federation.csv", columns, _text(_describe(federation, kinds)))
@@ -98,7 +100,7 @@ class Ledger:
         if self._per_batch:  # numbers that are not to be taken for those of whole splits
             marked = {"ece": "ece_per_batch", "mce": "mce_per_batch"}
             columns = tuple(marked.get(column, column) for column in columns)
-        (self._path / name).write_text(self._head + _text([columns]) + text, newline="")
+        (self._path / name).write_text(headed(self._experiment, columns) + text, newline="")
 
 
 def rows(cost: Cost, evaluation: Evaluation | None, notes: Iterable[str] = ()) -> Rows:
@@ -111,6 +113,12 @@ def rows(cost: Cost, evaluation: Evaluation | None, notes: Iterable[str] = ()) -
         notes=_text((cost.round, note) for note in notes),
         reliability="" if evaluation is None else _text(_bins(cost.round, evaluation.scores)),
     )
+
+
+def headed(experiment: str, columns: Sequence[str], lines: Iterable[Iterable[Any]] = ()) -> str:
+    """Writes a table with the experiment in lines that start with "#", then its columns' names."""
+    head = "".join(f"# {line}".rstrip() + "\n" for line in experiment.splitlines())
+    return head + _text([columns, *lines])
 
 
 def _text(lines: Iterable[Iterable[Any]]) -> str:

@@ -17,11 +17,13 @@ from torch import Tensor, nn
 from isthmus import tree
 from isthmus.client import Client, Point
 from isthmus.cohort import (
+    ClientFunction,
     Clients,
     Each,
     Evaluation,
     Round,
     Setting,
+    has_path,
     one_for_all,
     selects,
     splits_of,
@@ -99,12 +101,19 @@ class Opened:
     def clients(self, ids: Sequence[int] | None = None) -> Iterator[Personal]:
         """Yields the personal models of these clients, or of all of them, one at a time."""
         for i in range(len(self)) if ids is None else ids:
-            if not 0 <= i < len(self):
-                raise IndexError(f"no client {i}; the run has clients 0 to {len(self) - 1}")
-            taken = Takeout(self.setting, self.progress, i)
-            with one_thread():
-                self.setting.method.evaluate(self.progress.server, taken)
-            yield Personal(self.setting, i, *taken.model)
+            yield Personal(self.setting, i, *self._taken(i))
+
+    def path(self, i: int) -> Point | None:
+        """Gives all models of client i's path with their places, where its method has one."""
+        return self._taken(i, self.setting.method.path) if has_path(self.setting) else None
+
+    def _taken(self, i: int, f: ClientFunction | None = None) -> Point:
+        if not 0 <= i < len(self):
+            raise IndexError(f"no client {i}; the run has clients 0 to {len(self) - 1}")
+        takeout = Takeout(self.setting, self.progress, i, f)
+        with one_thread():
+            self.setting.method.evaluate(self.progress.server, takeout)
+        return takeout.model
 
     def adapt(self, data: Federation, shots: Sequence[int | None] = SHOTS) -> list[Newcomers]:
         """Lets clients that took part in no round join the finished run."""
@@ -124,12 +133,18 @@ def open(
 
 
 class Takeout(Clients):
-    """Stands in for the cohort of an evaluation, and takes one client's personal model out."""
+    """Stands in for the cohort of an evaluation, and takes one client's personal model out.
 
-    def __init__(self, setting: Setting, progress: Progress, i: int):
+    Or what another function makes of what the client has and receives: its path.
+    """
+
+    def __init__(
+        self, setting: Setting, progress: Progress, i: int, f: ClientFunction | None = None
+    ):
         shelf = Shelf(progress.shelf)
         Clients.__init__(self, [i], Round(setting, progress.t - 1, progress.own, shelf=shelf))
         self.model = Point(torch.zeros(0), torch.zeros(0))
+        self._f = f
 
     def score(self, common: Tensor | None, *shared: State, each: Each = None) -> Evaluation:
         """Takes the model instead of scoring it."""
@@ -142,7 +157,7 @@ class Takeout(Clients):
         choice = one_for_all(self.all, shared, each)
         if each is not None and not callable(each):
             each = tree.map(lambda rows: rows[self.ids], each)
-        ((self.model,),) = self.visits(deployed, shared, each, choice)
+        ((self.model,),) = self.visits(self._f or deployed, shared, each, choice)
         return Evaluation((), None)
 
 

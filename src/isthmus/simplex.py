@@ -23,7 +23,7 @@ WHOLE = 2.0  # an L1 ball of this radius holds the simplex, wherever its centre
 PROPOSALS = 64  # per draw of `around`, of which the first that is inside is taken
 Z = (1e-4, 1.0, 1000)  # the grid of z: first, last, how many
 CLIP = 1e-4  # distances below count as this much, and clients that near to each other as one
-POINTS_AT_MOST = 15  # of a lattice, besides the centre
+POINTS_AT_MOST = 15  # of the lattice that is evaluated, besides the centre
 Sampler = Literal["uniform", "authors"]
 Scale = Literal["none", "max"]
 
@@ -76,14 +76,16 @@ def either(seen: Tensor, first: Simplex, second: Simplex) -> Simplex:
     return Simplex(*(torch.where(seen, a, b) for a, b in zip(first, second, strict=True)))
 
 
-def lattice(vertices: int) -> Tensor:
-    """Gives the finest lattice of few points that has all vertices, and the centre, [L, V].
+def lattice(vertices: int, most: int = POINTS_AT_MOST) -> Tensor:
+    """Gives the finest lattice of at most so many points, besides the centre, [L, V].
 
-    >>> lattice(6).shape, lattice(3).shape
-    (torch.Size([7, 6]), torch.Size([16, 3]))
+    The vertices are in it, however few it may have.
+
+    >>> lattice(6).shape, lattice(3).shape, lattice(3, most=91).shape
+    (torch.Size([7, 6]), torch.Size([16, 3]), torch.Size([91, 3]))
     """
     steps = 1
-    while vertices > 1 and comb(steps + vertices, vertices - 1) <= POINTS_AT_MOST:
+    while vertices > 1 and comb(steps + vertices, vertices - 1) <= most:
         steps += 1
     bars = torch.tensor(list(combinations(range(steps + vertices - 1), vertices - 1)))
     ends = torch.full((len(bars), 1), steps + vertices - 1)
