@@ -91,6 +91,34 @@ def through(a: Tensor, b: Tensor, c: Tensor) -> Plane:
     return Plane(a, torch.stack([first, rest / height]))
 
 
+def survey(
+    run: Path,
+    opened: Opened,
+    *,
+    clients: Sequence[int] = (),
+    third: tuple[str, Tensor] | None = None,
+    on: Sequence[str] = (),
+    split: str = "test",
+    points: int = 21,
+    tell: Tell = lambda what, done, total: None,
+) -> dict[Path, str]:
+    """Measures a plane of models, and a simplex where there is one; gives the files and what is in.
+
+    Where no clients are named they are the first ones that have models of their own; where no data
+    are, those of the server and of the plane's clients, and for a simplex of all clients.
+    """
+    ids, known = list(clients) or usual(opened, third), with_data(opened, split)
+    near = [name for name in known if name == SERVER or int(name) in ids]
+    marked = models(opened, ids, third)
+    rows = plane_rows(opened, marked, on or near, split, points, tell)
+    said = f"the plane through {', '.join(map(str, marked[:3]))}"
+    written = {_record(run / "landscape.csv", opened, LANDSCAPE, rows): said}
+    if isinstance(opened.progress.server, Server):
+        rows = simplex_rows(opened, on or known, split, tell)
+        written[_record(run / "simplex.csv", opened, SIMPLEX, rows)] = "the simplex"
+    return written
+
+
 def models(opened: Opened, clients: Sequence[int], third: tuple[str, Tensor] | None) -> list[Model]:
     """Finds the three models of a plane, and after them those of its clients that lie in it too.
 
@@ -189,11 +217,6 @@ def simplex_rows(
         tell("simplex", k, len(on))
 
 
-def has_simplex(opened: Opened) -> bool:
-    """Tells whether a run trains a simplex."""
-    return isinstance(opened.progress.server, Server)
-
-
 def with_data(opened: Opened, split: str) -> list[str]:
     """Names all who have data to measure on: the server and clients."""
     federation, place = opened.setting.federation, SPLITS.index(split)
@@ -201,13 +224,14 @@ def with_data(opened: Opened, split: str) -> list[str]:
     return [SERVER, *clients] if len(federation.server_test().y) else clients
 
 
-def record(run: Path, name: str, opened: Opened, rows: Iterator[tuple[Any, ...]]) -> Path:
-    """Writes a table into the run's directory, whole or not at all."""
-    columns = {"landscape.csv": LANDSCAPE, "simplex.csv": SIMPLEX}[name]
+def _record(
+    path: Path, opened: Opened, columns: Sequence[str], rows: Iterator[tuple[Any, ...]]
+) -> Path:
+    """Writes a table, whole or not at all."""
     text = headed(opened.experiment.toml(), columns, rows)
-    draft = run / f"{name}.part"
+    draft = path.with_name(f"{path.name}.part")
     draft.write_text(text, newline="")
-    return draft.replace(run / name)
+    return draft.replace(path)
 
 
 def _part(opened: Opened, name: str, split: str) -> Part:

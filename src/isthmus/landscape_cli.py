@@ -56,17 +56,18 @@ def landscape(
         with opened.open(beside, data_root=data_root) as there:
             third = measuring.shared_model(there, beside.resolve().name)
     with opened.open(run, data_root=data_root) as here, terminal.arriving() as tell:
-        ids = _numbers(clients, len(here)) if clients else measuring.usual(here, third)
-        known = measuring.with_data(here, split)
-        near = [name for name in known if name == measuring.SERVER or int(name) in ids]
-        asked = _known(on, known, split) if on else None
-        marked = measuring.models(here, ids, third)
-        rows = measuring.plane_rows(here, marked, asked or near, split, points, tell)
-        where = measuring.record(run, "landscape.csv", here, rows)
-        print(f"the plane through {', '.join(map(str, marked[:3]))}: {where}")
-        if measuring.has_simplex(here):
-            rows = measuring.simplex_rows(here, asked or known, split, tell)
-            print(f"the simplex: {measuring.record(run, 'simplex.csv', here, rows)}")
+        written = measuring.survey(
+            run,
+            here,
+            clients=_numbers(clients, len(here)) if clients else (),
+            third=third,
+            on=_known(on, measuring.with_data(here, split), split) if on else (),
+            split=split,
+            points=points,
+            tell=tell,
+        )
+    for path, what in written.items():
+        print(f"{what}: {path}")
 
 
 def _numbers(text: str, total: int) -> list[int]:

@@ -43,6 +43,7 @@
     if (shown.axis) layout.xaxis.title.text = shown.axis.axis;
     if (narrow.matches) layout.font.size = 11;
     const place = document.getElementById(name);
+    if (place.closest("[hidden]")) return; // drawn when it is shown
     Plotly.react(place, traces, layout, { ...settings, displayModeBar: !narrow.matches });
   }
 
@@ -109,6 +110,7 @@
 
   drawAll();
   joinPanels();
+  window.isthmus = { figures, draw };
   dark.addEventListener("change", drawAll);
   narrow.addEventListener("change", drawAll);
 })();

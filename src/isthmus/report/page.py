@@ -15,10 +15,13 @@ from isthmus.report import (
     comparison_section,
     curves,
     figures,
+    landscape,
     markup,
+    paths,
     reach,
     run_sections,
     seeds,
+    similarity,
     simplex,
     tables,
     trials,
@@ -89,9 +92,10 @@ def render(runs: Sequence[Run], title: str | None = None, baseline: str | None =
             "Each client against training alone",
             client_sections.gain(groups, told, runs, drawn),
         ),
-        ("path", "Along the path from shared to own model", run_sections.path(runs, rows, drawn)),
-        ("branches", "Shared network, own network, sum", run_sections.branches(runs, rows, drawn)),
+        ("path", "Along the path from shared to own model", paths.section(runs, rows, drawn)),
+        ("branches", "Shared network, own network, sum", similarity.section(runs, rows, drawn)),
         ("simplex", "Where the clients are", simplex.section(runs, rows, drawn)),
+        ("landscape", "The land around", landscape.section(runs, rows, drawn)),
         ("worst", "The clients it serves worst", client_sections.worst(groups, told)),
         ("holdings", "What the clients hold", client_sections.holdings(runs, drawn)),
         ("cost", "What it costs", run_sections.cost(groups, told, runs, drawn, target)),
@@ -111,7 +115,7 @@ def render(runs: Sequence[Run], title: str | None = None, baseline: str | None =
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{markup.escaped(heading)}</title>\n<style>\n{_part('page.css')}</style>\n</head>\n<body>\n"
+        f"<title>{markup.escaped(heading)}</title>\n<style>\n{_part('page.css')}{_part('explore.css')}</style>\n</head>\n<body>\n"
         '<a class="skip" href="#summary">Skip to the result</a>\n'
         f"<header>{_opening(runs, groups, heading)}"
         f"<nav aria-label='Contents'><ol>{contents}</ol></nav>"
@@ -119,7 +123,7 @@ def render(runs: Sequence[Run], title: str | None = None, baseline: str | None =
         f"</header>\n<main>{body}</main>\n{_footer(runs)}\n"
         f"<script>{get_plotlyjs()}</script>\n"
         f'<script type="application/json" id="figures">{_data(drawn)}</script>\n'
-        f"<script>\n{_part('page.js')}</script>\n</body>\n</html>\n"
+        f"<script>\n{_part('page.js')}{_part('explore.js')}</script>\n</body>\n</html>\n"
     )
 
 

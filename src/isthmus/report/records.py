@@ -225,8 +225,8 @@ class Run(NamedTuple):
 
     def along(self, metric: str) -> Along | None:
         """Returns a metric on the clients' test parts along their paths, where there are paths."""
-        rows = self._rows("path", "test") & (self.clients.round == self.last)
-        rows &= ~np.isnan(self.clients.lam)
+        rows = self._rows("path", "test") | self._rows("line", "test")
+        rows &= (self.clients.round == self.last) & ~np.isnan(self.clients.lam)
         if not rows.any():
             return None
         lam, point = np.unique(self.clients.lam[rows].round(6), return_inverse=True)

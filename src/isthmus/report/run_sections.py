@@ -5,17 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from isthmus.report import figures, markup, paths, reach, seeds, tables
+from isthmus.report import figures, markup, reach, seeds, tables
 from isthmus.report.groups import SEEDED, Group
 from isthmus.report.markup import (
     escaped,
     folded,
     footnote,
-    listed,
     plot,
     signed,
     swatch,
-    views,
 )
 from isthmus.report.records import Run, labels
 from isthmus.report.tables import MISSING
@@ -151,128 +149,6 @@ def _tiles(groups: Sequence[Group], rows: Sequence[tables.Row], runs: Sequence[R
         )
     listed = "".join(f"<div class='tile'><dt>{said}</dt><dd>{n}</dd></div>" for n, said in tiles)
     return f"<dl class='tiles'>{listed}</dl>"
-
-
-def path(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]) -> str:
-    """Shows accuracy and loss along the path, and the places that clients chose."""
-    panels, names, shown, lines = "", [], [], []
-    grid: list[float] = []
-    tones = figures.colours(runs)
-    waiting = []
-    for i, run in enumerate(runs):
-        along = run.along("top1")
-        if along is None:
-            continue
-        if along.client.size == 0:
-            waiting.append(rows[i].label)
-            continue
-        name = f"figure-path-{i}"
-        drawn[name] = paths.path(run, runs)
-        names.append(name)
-        shown.append(rows[i])
-        means = 100 * np.mean(along.values, axis=0)
-        total, owners = len(run.federation.client), len(along.client)
-        lines.append((rows[i].label, dict(zip(along.lam.tolist(), means.tolist(), strict=True))))
-        grid = sorted({*grid, *along.lam.tolist()})
-        personal = run.values("top1")[np.isin(run.federation.client, along.client)]
-        said = (
-            f"shared end <strong>{means[0]:.2f} %</strong>, own end "
-            f"<strong>{means[-1]:.2f} %</strong>, personal models as chosen "
-            f"<strong>{escaped(rows[i].marked(f'{100 * np.nanmean(personal):.2f} %'))}</strong>; "
-            f"{owners} of {total} clients have an own end"
-        )
-        keys = "".join(
-            f"<br>{swatch(reference.colour, f'key {reference.dash}')}{escaped(reference.name)}: "
-            f"{100 * reference.mean('top1'):.2f} %"
-            for reference in paths.references(run, runs)
-        )
-        panels += (
-            f"<div class='card'><h3>{swatch(tones[i])}{escaped(rows[i].label)}</h3>"
-            f"<p>{said}{keys}</p>"
-            f"{plot(name, 430, 'Accuracy or loss from the shared to the own model')}</div>"
-        )
-    if names:
-        paths.align([drawn[name] for name in names])
-    late = (
-        f"<p class='note'>Not drawn: in {escaped(listed(waiting))} no client has trained an own "
-        "end yet.</p>"
-        if waiting
-        else ""
-    )
-    if not names:
-        return late
-    counts = {len(runs[i].federation.client) for i, row in enumerate(rows) if row in shown}
-    each = (
-        "each thin line one client"
-        if max(counts) <= paths.LINES_AT_MOST
-        else "a thin line per client, or a band from the 10th to the 90th hundredth of many"
-    )
-    caption = (
-        "Models on the straight line (1 − λ) · shared + λ · own, each on the client's own test "
-        f"part, at the last evaluated round; bold: mean over the clients that have an own end, "
-        f"{each}. Horizontal lines: means over the same clients. Bars below: how many "
-        f"of these clients chose each place. {escaped(tables.selection(shown) or '')} "
-        "The curves are measured on the test parts whatever the rule."
-    )
-    table = markup.table(
-        ["λ", *(label for label, _ in lines)],
-        [
-            [
-                f"{lam:g}",
-                *(f"{means[lam]:.2f}" if lam in means else MISSING for _, means in lines),
-            ]
-            for lam in grid
-        ],
-        "Mean top-1 accuracy, %, over the clients that have an own end, on their test parts",
-    )
-    return (
-        "<p>Walk from the shared model to the client's own. If the two were strangers, the models "
-        "between them would be useless: accuracy would sag in the middle. A path that stays high, "
-        "or rises above both ends, is the isthmus these methods build.</p>"
-        f"<div class='controls'>{views(drawn[names[0]], names, 'path-metric')}</div>"
-        f"<div class='panels'>{panels}</div><p class='caption'>{caption}</p>"
-        f"{footnote(shown, 'p')}{late}" + folded("The curves as a table", table)
-    )
-
-
-def branches(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]) -> str:
-    """Shows what two networks whose logits are added contribute to their sum."""
-    tones = figures.colours(runs)
-    panels, names, lines = "", [], []
-    for i, run in enumerate(runs):
-        along = paths.side_by_side(run, "top1")
-        if along is None:
-            continue
-        name = f"figure-branches-{i}"
-        drawn[name] = paths.branches(run, runs)
-        names.append(name)
-        shared, both, own = (f"{mean:.2f}" for mean in 100 * np.mean(along.values, axis=0))
-        count = len(along.client)
-        lines.append([rows[i].label, str(count), shared, both, own])
-        panels += (
-            f"<div class='card'><h3>{swatch(tones[i])}{escaped(rows[i].label)}</h3>"
-            f"<p>shared alone <strong>{shared} %</strong>, sum <strong>{both} %</strong>, own "
-            f"alone <strong>{own} %</strong>; {count} of {len(run.federation.client)} clients have "
-            f"trained an own one</p>{plot(name, 320, 'Accuracy or loss of each, and of the sum')}"
-            "</div>"
-        )
-    if not names:
-        return ""
-    paths.align([drawn[name] for name in names])
-    table = markup.table(
-        ["run", "clients", "shared alone", "sum", "own alone"],
-        lines,
-        "Mean top-1 accuracy, %, over the clients with a trained own network, on their test parts",
-    )
-    return (
-        "<p>These methods add the logits of a network that is shared with others and of a small "
-        "one that never leaves the client. Here each is measured alone too. They were trained to "
-        "be added: one that fails alone may still do its part.</p>"
-        f"<div class='controls'>{views(drawn[names[0]], names, 'branch-metric')}</div>"
-        f"<div class='panels'>{panels}</div><p class='caption'>On the clients' own test parts, at "
-        "the last evaluated round. Bold: mean over clients; a thin line per client, or a band from "
-        "the 10th to the 90th hundredth of many.</p>" + folded("The means as a table", table)
-    )
 
 
 def reliability(

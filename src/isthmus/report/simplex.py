@@ -1,19 +1,22 @@
 """The section about a simplex: where the clients are in it, and how good its models are."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from isthmus.report import markup, tables
-from isthmus.report.columns import Floats, Integers
+from isthmus.report import controls, markup, tables
+from isthmus.report.columns import Floats
 from isthmus.report.figures import (
     ACCURACY,
     GRID,
+    INK,
     LOSS,
     SERIES,
     SURFACE,
+    SYMBOLS,
     ZERO,
     View,
     classes,
@@ -21,191 +24,225 @@ from isthmus.report.figures import (
     layout,
     numbers,
 )
+from isthmus.report.geometry import (
+    EVERYONE,
+    SERVER,
+    Places,
+    Projection,
+    Surface,
+    outline,
+    places,
+    projected,
+    surface,
+)
 from isthmus.report.markup import escaped, folded, plot, swatch, views
 from isthmus.report.records import Run
 
 OUTLINED_AT_MOST = 60  # clients whose regions are drawn
-DIRECTIONS = np.linspace(0, 2 * np.pi, 48, endpoint=False)  # in which a region is measured
-
-
-class Places(NamedTuple):
-    """Where the models of a kind lie at the last evaluated round, and whose they are."""
-
-    client: Integers  # [M]
-    at: Floats  # [M, V]
-    values: Floats  # [M]
+VIEWS = (ACCURACY, LOSS)
 
 
 def section(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]) -> str:
     """Shows the simplices of the runs that have one."""
-    panels, names, grids = "", [], ""
+    parts, names, grids = [], [], ""
     tones = colours(runs)
     for i, run in enumerate(runs):
-        if not (run.clients.model == "simplex").any():
+        found = surface(run) if (run.clients.model == "simplex").any() else None
+        if found is None:
             continue
         name = f"figure-simplex-{i}"
         drawn[name] = figure(run)
         names.append(name)
-        panels += (
-            f"<div class='card'><h3>{swatch(tones[i])}{escaped(rows[i].label)}</h3>"
-            f"<p>{_said(run)}</p>"
-            f"{plot(name, 460, 'Clients and models in the simplex of last layers')}</div>"
+        said = said_of(found)
+        chooser = controls.choice(
+            name.replace("figure", "choice"), [name], "Models measured on", options(found), said[0]
+        )
+        parts.append(
+            (
+                rows[i].label,
+                f"<div class='card'><h3>{swatch(tones[i])}{escaped(rows[i].label)}</h3>"
+                f"<p>{_said(run)}</p><div class='controls'>{chooser}</div>"
+                f"{plot(name, 460, 'Clients and models in the simplex of last layers')}"
+                f"{_finer(run, found)}</div>",
+            )
         )
         grids += markup.table(
-            ["point", "accuracy, %", "loss, nats"],
-            _means(run),
-            f"{rows[i].label}: mean over all clients, each on its own test part",
+            ["point", "accuracy, %", "loss, nats"], _lines(found), f"{rows[i].label}: {said[0]}"
         )
     if not names:
         return ""
     caption = (
-        "The corners are the vertices of the simplex; with more than three, a point is drawn at "
-        "the mean of the corners with its coordinates as weights, so that different points may "
-        "coincide. Discs: clients, each at its point, with the class it has most examples of. "
-        "Outlines: what a client trains. Squares: models of the simplex, coloured by their mean "
-        "over all clients, each on its own test part, at the last evaluated round; of a method "
-        "with private simplices, each client's own."
+        "Hexagons: models of the simplex that were measured, coloured by how good they are on "
+        "the data chosen above; of a method with private simplices, on a client's data that "
+        "client's own. Marks with a number: clients, each at its point, with the class it has most "
+        "examples of, which also gives its colour and shape. Outlines: the region that a client "
+        "trains, all points within ρ of its own, in L1. A ring: the client whose data are chosen."
     )
     return (
         "<p>All models of the simplex share everything but their last layer, and every one of them "
         "is trained to work. Clients whose training moves the vertices alike are placed near each "
         "other.</p>"
         f"<div class='controls'>{views(drawn[names[0]], names, 'simplex-metric')}</div>"
-        f"<div class='panels'>{panels}</div><p class='caption'>{caption}</p>"
+        f"{controls.panels('simplex-run', 'Run', parts)}<p class='caption'>{caption}</p>"
         + folded("The models of the simplex as a table", grids)
     )
 
 
 def figure(run: Run) -> go.Figure:
-    """Draws a simplex on a regular polygon: its models, its clients, and what they train."""
-    shown = (ACCURACY, LOSS)
-    result = go.Figure(layout=layout(shown))
+    """Draws a simplex: its models, its clients, what they train; a list chooses the data."""
+    found = surface(run)
+    assert found is not None  # there is something to draw
     clients = places(run, "personal", "top1")
-    corners = _corners(clients.at.shape[1])
-    outline = np.vstack([corners, corners[:1]])
-    result.add_scatter(**_line(outline), line={"color": ZERO[0], "width": 1.5}, hoverinfo="skip")
-    for view in shown:
-        result.add_scatter(**_models(run, view, corners), visible=view is shown[0])
+    drawing = projected(clients.at)
+    result = go.Figure(layout=layout(VIEWS))
+    edges = combinations(drawing.corners, 2)
+    result.add_scatter(
+        **_line(
+            _joined([np.stack(edge) for edge in edges])
+            if len(drawing.corners) > 1
+            else drawing.corners
+        ),
+        line={"color": ZERO[0], "width": 1.2},
+        hoverinfo="skip",
+    )
+    for view in VIEWS:
+        result.add_scatter(**_models(found, view, drawing), visible=view is VIEWS[0])
     rho = float(run.settings.get("method.rho", 0.0))
-    placed = clients.at[_placed(clients)]
+    placed = clients.at[clients.placed]
     if 0 < len(placed) <= OUTLINED_AT_MOST:
-        gap = np.full((1, 2), np.nan)
-        around = np.vstack([np.vstack([_outline(at, rho, corners), gap]) for at in placed])
-        thin = {"color": ZERO[0], "width": 1}
-        result.add_scatter(**_line(around), line=thin, opacity=0.7, hoverinfo="skip")
-    result.add_scatter(**_clients(run, clients, corners))
-    hidden = {"visible": False, "range": [-1.15, 1.15]}
-    result.update_layout(xaxis=hidden, yaxis=hidden | {"scaleanchor": "x"})
+        around = _joined([outline(at, rho, drawing.corners) for at in placed])
+        result.add_scatter(
+            **_line(around), line={"color": INK[0], "width": 1}, opacity=0.6, hoverinfo="skip"
+        )
+    result.add_scatter(**_clients(run, clients, drawing))
+    result.add_scatter(
+        x=[],
+        y=[],
+        mode="markers",
+        marker={"size": 26, "color": "rgba(0,0,0,0)", "line": {"width": 3, "color": INK[0]}},
+        hoverinfo="skip",
+        meta={"from": {"x": "ring x", "y": "ring y"}},
+    )
+    low, high = drawing.corners.min(0) - 0.12, drawing.corners.max(0) + 0.12
+    hidden = {"visible": False, "constrain": "domain"}
+    result.update_xaxes(range=[low[0], high[0]], **hidden)
+    result.update_yaxes(range=[low[1], high[1]], scaleanchor="x", **hidden)
+    controls.explored(result, choices(found, clients, drawing))
     return result
 
 
-def places(run: Run, model: str, metric: str) -> Places:
-    """Finds the places of a kind of model, and a metric there, on the clients' own test parts."""
-    rows = (run.clients.model == model) & (run.clients.split == "test") & (run.clients.n > 0)
-    rows &= (run.clients.round == run.last) & (run.clients.client >= 0)
-    at = np.array([[float(number) for number in text.split()] for text in run.clients.at[rows]])
-    return Places(run.clients.client[rows], at, getattr(run.clients, metric)[rows])
+def choices(found: Surface, clients: Places, drawing: Projection) -> dict[str, list[Any]]:
+    """Lists, for all data that models were measured on, what the figure shows."""
+    rings = [drawing(clients.at[clients.client.astype(str) == name]) for name in found.on]
+    return {
+        **{
+            view.metric: [numbers(view.factor * row, digits=4) for row in found.values[view.metric]]
+            for view in VIEWS
+        },
+        "ring x": [numbers(ring[:, 0]) for ring in rings],
+        "ring y": [numbers(ring[:, 1]) for ring in rings],
+        "said": said_of(found),
+    }
+
+
+def options(found: Surface) -> list[str]:
+    """Names the data that models were measured on, to choose from."""
+    names = {SERVER: "the server's test set", EVERYONE: "all clients, their mean"}
+    return [names.get(name, f"client {name}") for name in found.on]
+
+
+def said_of(found: Surface) -> list[str]:
+    """Says what the data are: whose, which part, how many examples, after which round."""
+    names = {
+        SERVER: "the server's test set",
+        EVERYONE: f"mean over clients, each on its own {found.split} part",
+    }
+    return [
+        f"{names.get(name, f'the {found.split} part of client {name}')}: {n:,} examples, "
+        f"{len(found.at)} models, after round {found.round}"
+        for name, n in zip(found.on, found.n.tolist(), strict=True)
+    ]
 
 
 def _said(run: Run) -> str:
     clients = places(run, "personal", "top1")
-    count, total = int(_placed(clients).sum()), len(clients.client)
+    count, total = int(clients.placed.sum()), len(clients.client)
     accuracy = 100 * float(np.mean(clients.values))
+    how = escaped(projected(clients.at).said)
     if not count:
-        return f"no client is placed yet; at the centre <strong>{accuracy:.2f} %</strong>"
+        return f"no client is placed yet; at the centre <strong>{accuracy:.2f} %</strong>; {how}"
     return (
         f"personal models, each at its client's point: <strong>{accuracy:.2f} %</strong>; "
-        f"{count} of {total} clients are placed"
+        f"{count} of {total} clients are placed; {how}"
     )
 
 
-def _placed(clients: Places) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    centre = 1 / clients.at.shape[1]
-    away: np.ndarray[Any, np.dtype[np.bool_]] = np.abs(clients.at - centre).max(1) > 1e-5
-    return away
+def _finer(run: Run, found: Surface) -> str:
+    if found.measured:
+        return ""
+    return (
+        "<p class='note'>A finer grid, and the server's test set: <code>isthmus landscape "
+        f"{escaped(str(run.path))}</code>, then this report again.</p>"
+    )
 
 
-def _grid(run: Run, metric: str) -> tuple[Floats, Floats]:
-    found = places(run, "simplex", metric)
-    grid, point = np.unique(found.at, axis=0, return_inverse=True)
-    means = np.bincount(point.ravel(), weights=found.values) / np.bincount(point.ravel())
-    return grid, means
-
-
-def _means(run: Run) -> list[list[str]]:
-    grid, accuracy = _grid(run, "top1")
-    _, loss = _grid(run, "loss")
+def _lines(found: Surface) -> list[list[str]]:
     return [
         [" ".join(f"{number:.2g}" for number in at), f"{100 * top:.2f}", f"{nats:.3f}"]
-        for at, top, nats in zip(grid, accuracy, loss, strict=True)
+        for at, top, nats in zip(
+            found.at, found.values["top1"][0], found.values["loss"][0], strict=True
+        )
     ]
 
 
-def _corners(vertices: int) -> Floats:
-    angles = np.pi / 2 + 2 * np.pi * np.arange(vertices) / vertices
-    return np.stack([np.cos(angles), np.sin(angles)], axis=1)  # [V, 2]
-
-
-def _outline(alpha: Floats, rho: float, corners: Floats) -> Floats:
-    """Finds how far a region goes in all directions: mass rho / 2 goes to the best corner."""
-    reached = []
-    for angle in DIRECTIONS:
-        order = np.argsort(corners @ [np.cos(angle), np.sin(angle)])
-        left = np.minimum(np.cumsum(alpha[order[:-1]]), rho / 2)
-        moved = alpha.copy()
-        moved[order[:-1]] -= np.diff(left, prepend=0)
-        moved[order[-1]] += left[-1] if len(left) else 0
-        reached.append(moved @ corners)
-    return np.array([*reached, reached[0]])
+def _joined(pieces: Sequence[Floats]) -> Floats:
+    # One trace for all: a gap after each keeps them apart.
+    return np.vstack([np.vstack([piece, np.full((1, 2), np.nan)]) for piece in pieces])
 
 
 def _line(places: Floats) -> dict[str, Any]:
     return {"x": numbers(places[:, 0]), "y": numbers(places[:, 1]), "mode": "lines"}
 
 
-def _models(run: Run, view: View, corners: Floats) -> dict[str, Any]:
-    grid, means = _grid(run, view.metric)
-    drawn = grid @ corners
+def _models(found: Surface, view: View, drawing: Projection) -> dict[str, Any]:
+    places = drawing(found.at)
     return {
-        "x": numbers(drawn[:, 0]),
-        "y": numbers(drawn[:, 1]),
+        "x": numbers(places[:, 0]),
+        "y": numbers(places[:, 1]),
         "mode": "markers",
         "marker": {
-            "symbol": "square",
-            "size": 22,
-            "color": numbers(view.factor * means),
+            "symbol": "hexagon",
+            "size": 25 if found.at.shape[1] <= 3 else 13,  # tiles, or points that may coincide
+            "color": numbers(view.factor * found.values[view.metric][0], digits=4),
             "colorscale": [[0, GRID[0]], [1, SERIES[0][0]]],
             "reversescale": view is LOSS,
-            "line": {"width": 1, "color": ZERO[0]},
-            "colorbar": {
-                "title": {"text": view.axis, "side": "right", "font": {"size": 12}},
-                "thickness": 10,
-                "outlinewidth": 0,
-                "len": 0.9,
-            },
+            "line": {"width": 0.5, "color": ZERO[0]},
+            "colorbar": controls.bar_below(view),
         },
-        "customdata": [" ".join(f"{number:.2g}" for number in at) for at in grid],
+        "customdata": [" ".join(f"{number:.2g}" for number in at) for at in found.at],
         "hovertemplate": "model at (%{customdata}): <b>%{marker.color:.4~g}" + view.unit + "</b>"
-        "<br>mean over all clients, own test parts<extra></extra>",
-        "meta": {"view": view.metric},
+        "<extra></extra>",
+        "meta": {"view": view.metric, "from": {"marker.color": view.metric}},
     }
 
 
-def _clients(run: Run, clients: Places, corners: Floats) -> dict[str, Any]:
-    drawn = clients.at @ corners
+def _clients(run: Run, clients: Places, drawing: Projection) -> dict[str, Any]:
+    drawn = drawing(clients.at)
     place = np.searchsorted(run.federation.client, clients.client)
-    main = run.federation.labels[place].argmax(1)
+    main = run.federation.labels[place].argmax(1).tolist()
     return {
         "x": numbers(drawn[:, 0]),
         "y": numbers(drawn[:, 1]),
         "mode": "markers+text",
-        "text": [str(c) for c in main.tolist()],
+        "text": [str(c) for c in main],
         "textfont": {"color": SURFACE[0], "size": 10},
         "marker": {
-            "size": 15,
-            "color": [SERIES[c % len(SERIES)][0] for c in main.tolist()],
-            "line": {"width": 1, "color": SURFACE[0]},
+            "size": 16,
+            "color": [SERIES[c % len(SERIES)][0] for c in main],
+            "symbol": [SYMBOLS[c // len(SERIES) % 3] for c in main],
+            "line": {"width": 1.5, "color": SURFACE[0]},
         },
+        "name": "clients",
         "customdata": [
             [
                 int(client),
