@@ -85,7 +85,8 @@ def test_the_slider_moves_the_dots_to_the_recorded_values(
     rows &= (run.clients.round == run.last) & np.isclose(run.clients.lam, 0.3)
     assert rows.sum() >= 2
     for view, factor in (("top1", 100), ("loss", 1), ("ece", 100)):
-        driver.find_element("css selector", f"[name=path-metric][value={view}]").click()
+        # A click of the mouse would have to wait until the page has scrolled there.
+        driver.execute_script(f"document.querySelector('[name=path-metric][value={view}]').click()")
         recorded = factor * getattr(run.clients, view)[rows]
         dots, mean = traces(driver, f"figure-path-{place}", view)
         assert dots["x"] == pytest.approx([0.3] * len(recorded))
@@ -139,8 +140,8 @@ def test_the_landscape_is_of_the_data_chosen(runs: list[Run], driver: Any) -> No
     choose(driver, "shape-landscape-0", "a surface, to be turned")
     surface, marks = traces(driver, "figure-landscape-0-surface", "loss")
     assert surface["z"] == grid["z"]
-    tops = [np.log10(model.values["loss"][d]) for model in found.models]
-    assert marks["z"] == pytest.approx(tops, abs=1e-3)
+    heights = [np.log10(model.values["loss"][d]) for model in found.models]
+    assert marks["z"][::3] == pytest.approx(heights, abs=1e-3)  # then its name's, and a gap
 
 
 def test_the_page_is_quiet_and_asks_for_nothing(driver: Any) -> None:

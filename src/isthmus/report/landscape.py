@@ -7,7 +7,6 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.report import controls, markup, tables
-from isthmus.report.columns import Floats
 from isthmus.report.controls import bar_below
 from isthmus.report.figures import (
     ACCURACY,
@@ -110,7 +109,7 @@ def contour(found: Landscape) -> go.Figure:
         x=numbers([model.x for model in found.models]),
         y=numbers([model.y for model in found.models]),
         mode="markers+text",
-        text=[plain(model.name) for model in found.models],
+        text=_labels(found),
         textposition=[_beside(model, found) for model in found.models],
         textfont={"color": INK[0], "size": 12},
         cliponaxis=False,
@@ -151,27 +150,23 @@ def relief(found: Landscape) -> go.Figure:
             **_grid(found, view),
             **_colours(view),
             showscale=False,
-            opacity=0.85,
         )
         result.add_scatter3d(
-            x=numbers([model.x for model in found.models]),
-            y=numbers([model.y for model in found.models]),
-            z=_tops(found, view)[0],
-            mode="markers+text",
-            text=[plain(model.name) for model in found.models],
+            x=numbers(np.repeat([model.x for model in found.models], 3)),
+            y=numbers(np.repeat([model.y for model in found.models], 3)),
+            z=_stems(found, view)[0],
+            mode="lines+markers+text",
+            text=[text for label in _labels(found) for text in ("", label, "")],
             textfont={"color": INK[0], "size": 11, "family": FONT},
+            line={"color": INK[0], "width": 2},
             marker={
-                "symbol": [IN_SPACE[model.kind] for model in found.models],
-                "size": 6,
-                "color": [_tone(model) for model in found.models],
+                "symbol": [IN_SPACE[model.kind] for model in found.models for _ in range(3)],
+                "size": [size for _ in found.models for size in (6, 0.1, 0.1)],
+                "color": [_tone(model) for model in found.models for _ in range(3)],
             },
-            customdata=_told(found)[0],
-            hovertemplate="%{customdata}<extra></extra>",
+            hoverinfo="skip",
             visible=first,
-            meta={
-                "view": view.metric,
-                "from": {"z": f"top {view.metric}", "customdata": "told"},
-            },
+            meta={"view": view.metric, "from": {"z": f"stem {view.metric}"}},
         )
     result.update_layout(
         scene={
@@ -197,7 +192,7 @@ def choices(found: Landscape) -> dict[str, list[Any]]:
     }
     for view in VIEWS:
         tables[view.metric] = _heights(found, view)
-        tables[f"top {view.metric}"] = _tops(found, view)
+        tables[f"stem {view.metric}"] = _stems(found, view)
     return tables
 
 
@@ -263,15 +258,19 @@ def _heights(found: Landscape, view: View) -> list[list[list[float | None]]]:
     ]
 
 
-def _tops(found: Landscape, view: View) -> list[list[float | None]]:
-    tops = np.array([model.values[view.metric] for model in found.models]).T  # [D, models]
-    return [numbers(_scaled(row, view), digits=4) for row in tops]
+def _stems(found: Landscape, view: View) -> list[list[float | None]]:
+    """Gives, for each model, its height, one above all others where its name stands, and a gap."""
+    result = []
+    for d, plane in enumerate(found.values[view.metric]):
+        heights = [_scaled(model.values[view.metric][d], view) for model in found.models]
+        above = max(float(np.nanmax(_scaled(plane, view))), *map(float, heights))
+        stems = [value for height in heights for value in (float(height), above, np.nan)]
+        result.append(numbers(stems, digits=4))
+    return result
 
 
-def _scaled(values: Floats, view: View) -> Floats:
-    if view is LOSS:
-        return np.log10(np.maximum(values, 1e-6))
-    return view.factor * values
+def _scaled(values: Any, view: View) -> Any:
+    return np.log10(np.maximum(values, 1e-6)) if view is LOSS else view.factor * values
 
 
 def _printed(found: Landscape) -> list[list[list[float | None]]]:
@@ -323,6 +322,11 @@ def _paths(found: Landscape) -> list[tuple[Marked, Marked]]:
         (model for model in found.models if model.kind == "shared" and not model.of), None
     )
     return [(shared, model) for model in found.models if shared is not None and model.kind == "own"]
+
+
+def _labels(found: Landscape) -> list[str]:
+    # Names of models beside the three would cover each other; their signs tell, and pointing does.
+    return [plain(model.name) if m < 3 else "" for m, model in enumerate(found.models)]
 
 
 def _beside(model: Marked, found: Landscape) -> str:
