@@ -35,7 +35,8 @@ def figure(
 
     Names: `rounds`, `seconds`, `bytes`: a metric against what was spent. `gain`: each client
     against training alone, sorted. `reliability`: how sure, how right. `path`: from the shared to
-    the own model. `simplex`: where clients are in it.
+    the own model. `simplex`: where clients are in it. `landscape`: the plane that `isthmus
+    landscape` measured. `similarity`: FedSimSup's clients.
 
     Examples, one per line:
 

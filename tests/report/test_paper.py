@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import isthmus as package
 from commands import Isthmus
-from isthmus import report
+from isthmus import Experiment, federate, report
 from isthmus.errors import IsthmusError
+from isthmus.landscape import survey
 from isthmus.report import figures, seeds
 from isthmus.report.groups import grouped
 from isthmus.report.records import Run, read
@@ -37,6 +39,17 @@ def simplex(tiny: Write) -> Run:
         ]
     table.write_text("\n".join(lines) + "\n")
     return read(directory)
+
+
+@pytest.fixture(scope="module")
+def mapped(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A real run with two networks per client, and a plane of their models."""
+    place = tmp_path_factory.mktemp("mapped") / "run"
+    settings: dict[str, Any] = {"data": {"name": "synthetic", "samples": 240}, "clients": 5}
+    federate(Experiment(method="fedsimsup", rounds=2, epochs=1, **settings), out=place)
+    with package.open(place) as opened:
+        survey(place, opened, points=4)
+    return read(place)
 
 
 def test_curves_have_the_numbers_of_the_page(five: list[Run]) -> None:
@@ -94,10 +107,10 @@ def test_paths_are_means_over_clients_with_an_own_end(five: list[Run]) -> None:
 
 @pytest.mark.parametrize("name", sorted(paper.PLATES))
 def test_every_figure_is_saved_as_it_was_before(
-    name: str, five: list[Run], simplex: Run, tmp_path: Path
+    name: str, five: list[Run], simplex: Run, mapped: Run, tmp_path: Path
 ) -> None:
     """The same figure is the same file, 3.3 inches or 237.6 points wide."""
-    runs = [simplex] if name == "simplex" else five
+    runs = {"simplex": [simplex], "landscape": [mapped], "similarity": [mapped]}.get(name, five)
     first = paper.save(runs, name, tmp_path / "a.svg")
     again = paper.save(runs, name, tmp_path / "b.svg")
     text = first.path.read_text()
@@ -138,6 +151,8 @@ def test_numbers_chosen_on_test_data_are_marked(write: Write, tmp_path: Path) ->
         ({"name": "bytes"}, "these runs sent no bytes"),
         ({"name": "path"}, "no run here has a path with an own end"),
         ({"name": "simplex"}, "no run here has a simplex"),
+        ({"name": "landscape"}, "no plane was measured of"),
+        ({"name": "similarity"}, "no run here mixes by the similarity of labels"),
         ({"name": "gain"}, "no run has a run of local on its federation"),
         ({"model": "shared"}, "no accuracy of shared models is recorded"),
     ],

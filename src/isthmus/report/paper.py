@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from isthmus.errors import IsthmusError, nearest
-from isthmus.report import curves, figures, paths, seeds, simplex
+from isthmus.report import curves, figures, maps, paths, seeds
 from isthmus.report.columns import Floats
 from isthmus.report.figures import ACCURACY, CALIBRATION, LOSS, Style, View
 from isthmus.report.groups import Group, grouped
@@ -248,30 +248,11 @@ def path(figure: Figure, asked: Asked) -> str:
     )
 
 
-def simplices(figure: Figure, asked: Asked) -> str:
-    """Draws where clients are in a simplex, one panel per group, and how good its models are."""
-    shown = [
-        (group, group.runs[0])
-        for group in asked.groups
-        if (group.runs[0].clients.model == "simplex").any()
-    ]
-    if not shown:
-        raise IsthmusError(
-            "no run here has a simplex; expected one of floco, floco-plus; add one of them"
-        )
-    panels = figure.subplots(1, len(shown), squeeze=False)[0]
-    for axes, (group, run) in zip(panels, shown, strict=True):
-        squares = _simplex(axes, run, asked.view)
-        axes.set_title(group.label if len(shown) > 1 else "", fontsize=7)
-    figure.colorbar(squares, ax=panels.tolist(), shrink=0.75, label=asked.view.axis)
-    seeded = f" Seed {shown[0][1].seed}." if _seeded(asked) else ""
-    return (
-        "Discs: clients at their points of the simplex, with the class they have most examples "
-        f"of. Squares: its models, mean {asked.view.axis} over all clients, each on its own test "
-        f"part.{seeded}"
-    )
+def _map(draw: Callable[[Figure, Sequence[Group], View], str]) -> Callable[[Figure, Asked], str]:
+    return lambda figure, asked: draw(figure, asked.groups, asked.view)
 
 
+MAPPED = ("top1", "loss")
 CURVES = ("top1", "loss", "ece", seeds.VARIANCE)
 PLATES: Mapping[str, Plate] = {
     "rounds": Plate("a metric against communication rounds", against("rounds"), 0.85, CURVES),
@@ -280,7 +261,9 @@ PLATES: Mapping[str, Plate] = {
     "gain": Plate("what each client gains over training alone, sorted", gain, 0.85),
     "reliability": Plate("how sure and how right", reliability, 1.1),
     "path": Plate("from the shared to the own model", path, 1.0, ("top1", "loss", "ece")),
-    "simplex": Plate("where clients are in a simplex", simplices, 0.85, ("top1", "loss")),
+    "simplex": Plate("where clients are in a simplex", _map(maps.simplices), 0.85, MAPPED),
+    "landscape": Plate("models around the shared one", _map(maps.planes), 1.05, MAPPED),
+    "similarity": Plate("who is like whom, and what it adds", _map(maps.similarities), 1.2),
 }
 
 
@@ -363,25 +346,3 @@ def _references(axes: Axes, asked: Asked) -> str:
         axes.axhline(level, color="0.45", linewidth=0.9, linestyle=(0, dash))
         axes.annotate(name, (1, level), ha="right", va="bottom", fontsize=6, color="0.3")
     return " Horizontal: means over the same clients." if means else ""
-
-
-def _simplex(axes: Axes, run: Run, view: View) -> Any:
-    clients = simplex.places(run, "personal", "top1")
-    models = simplex.places(run, "simplex", view.metric)
-    vertices = clients.at.shape[1]
-    angles = np.pi / 2 + 2 * np.pi * np.arange(vertices) / vertices
-    corners = np.stack([np.cos(angles), np.sin(angles)], axis=1)  # [V, 2]
-    axes.plot(*np.vstack([corners, corners[:1]]).T, color="0.4", linewidth=0.8)
-    grid, point = np.unique(models.at, axis=0, return_inverse=True)
-    means = np.bincount(point.ravel(), weights=models.values) / np.bincount(point.ravel())
-    x, y = (grid @ corners).T
-    shade: dict[str, Any] = {"c": view.factor * means, "cmap": "cividis", "alpha": 0.8}
-    squares = axes.scatter(x, y, marker="s", s=60, **shade)
-    x, y = (clients.at @ corners).T
-    axes.scatter(x, y, s=46, facecolor="white", edgecolor="black", linewidth=0.6, zorder=3)
-    main = run.federation.labels[np.searchsorted(run.federation.client, clients.client)].argmax(1)
-    for right, up, label in zip(x.tolist(), y.tolist(), main.tolist(), strict=True):
-        axes.annotate(str(label), (right, up), ha="center", va="center", fontsize=5, zorder=4)
-    axes.set_aspect("equal")
-    axes.set_axis_off()
-    return squares
