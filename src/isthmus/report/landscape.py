@@ -29,7 +29,7 @@ from isthmus.report.records import Run
 
 VIEWS = (LOSS, ACCURACY)
 SYMBOLS = {"shared": "star", "own": "circle", "personal": "diamond"}
-IN_SPACE = {"shared": "cross", "own": "circle", "personal": "diamond"}
+SIGNS = {"shared": "★", "own": "●", "personal": "◆"}
 MEASURABLE = ("path", "line", "simplex")  # models on the way, as the records call them
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
@@ -71,7 +71,7 @@ def section(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go
         "data chosen above; lines and colours between them are interpolated, and loss has a "
         "logarithmic scale. "
         "★ a shared model, ● a client's own end of the path, ◆ its personal model; dashed: the "
-        "path between shared and own."
+        "path between shared and own. On the surface, a line leads up from each to its name."
     )
     return (
         "<p>Two good models need not have anything good between them. The land around them shows "
@@ -155,15 +155,14 @@ def relief(found: Landscape) -> go.Figure:
             x=numbers(np.repeat([model.x for model in found.models], 3)),
             y=numbers(np.repeat([model.y for model in found.models], 3)),
             z=_stems(found, view)[0],
-            mode="lines+markers+text",
-            text=[text for label in _labels(found) for text in ("", label, "")],
+            mode="lines+text",
+            text=[
+                text
+                for model, label in zip(found.models, _labels(found), strict=True)
+                for text in ("", f"{SIGNS[model.kind]} {label}", "")
+            ],
             textfont={"color": INK[0], "size": 11, "family": FONT},
             line={"color": INK[0], "width": 2},
-            marker={
-                "symbol": [IN_SPACE[model.kind] for model in found.models for _ in range(3)],
-                "size": [size for _ in found.models for size in (6, 0.1, 0.1)],
-                "color": [_tone(model) for model in found.models for _ in range(3)],
-            },
             hoverinfo="skip",
             visible=first,
             meta={"view": view.metric, "from": {"z": f"stem {view.metric}"}},
