@@ -185,6 +185,11 @@ def test_models_that_are_one_span_no_plane(run_of: Callable[[str], Path]) -> Non
         surveyed(run_of("fedavg"))
 
 
+def test_models_of_another_size_are_refused(run_of: Callable[[str], Path]) -> None:
+    with pytest.raises(IsthmusError, match="models of different sizes"):
+        surveyed(run_of("superfed-mm"), clients=[0], third=("other", torch.zeros(3)))
+
+
 def test_the_command_measures_and_the_page_draws(
     run_of: Callable[[str], Path], isthmus: Isthmus
 ) -> None:

@@ -141,7 +141,10 @@ def models(opened: Opened, clients: Sequence[int], third: tuple[str, Tensor] | N
         )
     if len({len(model.w) for model in found}) > 1:
         sizes = ", ".join(f"{model}: {len(model.w):,}" for model in found)
-        raise IsthmusError(f"models of different sizes ({sizes}); expected one network for all")
+        raise IsthmusError(
+            f"models of different sizes ({sizes}); expected one network for all; name clients of "
+            "one kind, or a run with the same model"
+        )
     return [*found, *besides]
 
 

@@ -186,7 +186,8 @@ def _footer(runs: Sequence[Run]) -> str:
         "network for nothing. Every number here comes from "
         "<code>clients.csv</code>, <code>reliability.csv</code>, <code>rounds.csv</code> and "
         "<code>federation.csv</code> "
-        "in the runs' directories.</footer>"
+        "in the runs' directories, and from <code>landscape.csv</code> and "
+        "<code>simplex.csv</code> where they were measured.</footer>"
     )
 
 
