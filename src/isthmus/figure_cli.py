@@ -10,7 +10,7 @@ from isthmus.errors import IsthmusError
 
 def figure(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Directories of runs.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which figure; the names are below.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which figure; see the names above.")],
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="An .svg, .pdf or .png file; NAME.svg if left out."),
