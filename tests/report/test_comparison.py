@@ -323,9 +323,10 @@ def test_the_page_shows_the_comparison_where_there_are_two_methods(three: list[R
     assert "How sure is the difference" not in page.render(three[:2])
 
 
-def test_one_experiment_given_twice_is_shown_but_not_compared(three: list[Run]) -> None:
+def test_one_experiment_given_twice_is_refused(three: list[Run]) -> None:
     assert not seeded([three[0], three[0]])
-    assert "No comparison: " in page.render([three[0], three[0]])
+    with pytest.raises(IsthmusError, match="same experiment, seed included"):
+        page.render([three[0], three[0]])
 
 
 def test_names_from_files_are_inert(over: Seeds) -> None:

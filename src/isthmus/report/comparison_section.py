@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from isthmus.errors import IsthmusError
 from isthmus.report.contrasts import Block, Comparison, compare
 from isthmus.report.figures import ALONE, SERIES, colours, layout, numbers, plain
 from isthmus.report.markup import escaped, plot, swatch
@@ -15,10 +14,7 @@ from isthmus.report.wording import COLUMNS, cells, notes, ranked
 
 def section(runs: Sequence[Run], drawn: dict[str, go.Figure], reference: str | None = None) -> str:
     """Shows every method over its seeds, held against a reference."""
-    try:
-        comparison = compare(runs, reference)
-    except IsthmusError as error:  # one experiment given twice can be shown, but not compared
-        return f"<p class='note'>No comparison: {escaped(str(error))}.</p>"
+    comparison = compare(runs, reference)
     if all(len(block.rows) < 2 for block in comparison.blocks):
         return ""
     tones = {id(run): tone for run, tone in zip(runs, colours(runs), strict=True)}

@@ -55,7 +55,7 @@ class Row(NamedTuple):
         A client counts once for each seed.
         """
         known = [(run.harmed, run.clients) for run in self.runs if run.harmed is not None]
-        return (sum(n for n, _ in known), sum(of for _, of in known)) if known else None
+        return (sum(int(n) for n, _ in known), sum(of for _, of in known)) if known else None
 
     def over_seeds(self, number: Callable[[tables.Row], float | None]) -> float | None:
         """Returns the mean over seeds of a number of a run."""
