@@ -115,6 +115,7 @@ ALLOWED: dict[str, set[str]] = {
     "running": {
         "board",
         "cohort",
+        "engines",
         "errors",
         "estimate",
         "experiment",

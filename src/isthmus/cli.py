@@ -120,6 +120,9 @@ def run(
     ] = "round",
     track: Track = None,
     workers: Workers = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show at the end where the time of a round went.")
+    ] = False,
 ) -> None:
     """Runs one experiment, shows its figures, keeps its records.
 
@@ -140,7 +143,8 @@ def run(
     source = Path(experiment.data.get("path", "")).stem or experiment.data["name"]
     name = f"{source}-{experiment.method['name']}-{experiment.seed}"
     where = out or _unused(Path("runs") / name)
-    _ended(running.begin(experiment, where, data_root, sync, track or (), workers), where)
+    done = running.begin(experiment, where, data_root, sync, track or (), workers, profile=profile)
+    _ended(done, where)
 
 
 app.command()(compare_cli.compare)

@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from math import log
+from math import ceil, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from isthmus.memory import free_memory
 from isthmus.method import State
 from isthmus.shelf import Shelf, after
 
+COMPILED = 0.4  # of the time that a step takes which is not compiled
 VECTORS = 16  # of P parameters, that one client's training holds at a time
 ROW = 90  # bytes of a line in clients.csv, which is kept twice
 
@@ -135,9 +136,13 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
     seen = clients * (1 - (1 - asked / clients) ** rounds)
     others = rounds - len(seldom)
     worked = sum(trial.seconds for trial in seldom) + others * last.seconds
+    worked *= COMPILED if experiment.step == "compiled" else 1.0
+    workers = getattr(setting.engine, "workers", 1)
+    waiting = ceil(asked / workers) / asked  # of a round's clients, those that one worker computes
     scores = clients * last.rows
+    judged = evaluations * clients * last.evaluate_seconds / workers
     return Estimate(
-        seconds=worked * experiment.epochs + evaluations * clients * last.evaluate_seconds,
+        seconds=worked * experiment.epochs * waiting + judged,
         ram_bytes=int(working + 2 * (own + last.round.up) + scores * 100),
         # The state is written beside the old one before that is given up; what a round puts on the
         # shelf is taken off at the latest when everybody has taken part again.

@@ -1,13 +1,16 @@
 """Runs begun, and gone on with, from the command line: what is said before and meanwhile."""
 
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from isthmus import stopping, terminal, tracking
 from isthmus.board import Board
-from isthmus.cohort import Setting
+from isthmus.cohort import Engine, Setting
+from isthmus.engines import Loop
+from isthmus.engines.profile import Profile
 from isthmus.errors import IsthmusError
 from isthmus.estimate import estimate, refuse_what_cannot_fit
 from isthmus.experiment import Experiment
@@ -23,12 +26,14 @@ def begin(
     track: Sequence[str] = (),
     workers: int | None = None,
     board: Board | None = None,
+    profile: bool = False,
 ) -> Run:
     """Begins a run, on a board if there is one that has a row of its method's name."""
     if sync not in ("round", "system"):
         raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
     tracking.check(track)
     experiment, setting = prepare(experiment, None, None, data_root, (), workers)
+    watch = _watched(setting.engine) if profile else None
     needed = estimate(experiment, setting)
     if needed is not None:
         refuse_what_cannot_fit(needed, out)
@@ -37,7 +42,14 @@ def begin(
         print(f"note: {note}", file=sys.stderr)
     if needed is not None and board is None:
         terminal.foretell(experiment, needed)
-    return _rest(experiment, setting, store, out, track, board)
+    if board is None:
+        terminal.explain(experiment, setting.engine)
+    began = time.perf_counter()
+    run = _rest(experiment, setting, store, out, track, board)
+    if watch is not None:
+        costs = [done.cost for done in run.rounds]
+        terminal.profile(watch.spent(), costs, time.perf_counter() - began)
+    return run
 
 
 def go_on(
@@ -60,6 +72,16 @@ def go_on(
         terminal.foretell(experiment, needed, done)
     store.start(experiment.toml())
     return _rest(experiment, setting, store, run, track)
+
+
+def _watched(engine: Engine) -> Profile:
+    if not isinstance(engine, Loop):
+        raise IsthmusError(
+            "--profile with engine=stacked, whose clients cannot be told apart; expected "
+            "engine=loop; set it, or leave --profile out"
+        )
+    engine.profile = Profile()
+    return engine.profile
 
 
 def _rest(

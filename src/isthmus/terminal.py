@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from isthmus.board import Board, Show
 
 if TYPE_CHECKING:
+    from isthmus.cohort import Engine
     from isthmus.estimate import Estimate
     from isthmus.experiment import Experiment
+    from isthmus.ledger import Cost
     from isthmus.stopping import Best
 
 
@@ -168,6 +170,47 @@ def foretell(experiment: "Experiment", needed: "Estimate", done: int = 0) -> Non
         file=sys.stderr,
         flush=True,
     )
+
+
+def explain(experiment: "Experiment", engine: "Engine") -> None:
+    """Says how clients are computed, and why."""
+    if experiment.engine == "stacked":
+        how = f"stacked, {experiment.block} clients at a time"
+    else:
+        workers = getattr(engine, "workers", 1)
+        how = f"loop in {workers} {'process' if workers == 1 else 'processes'}"
+        if experiment.step == "compiled":
+            how += "; steps are compiled, as there are enough of them (step=eager: never)"
+        else:
+            how += "; steps are not compiled, as there are few of them (step=compiled: always)"
+    print(f"engine: {how}", file=sys.stderr, flush=True)
+
+
+def profile(spent: Mapping[str, float], costs: "Sequence[Cost]", seconds: float) -> None:
+    """Prints where the time of the rounds went."""
+    from rich.console import Console
+    from rich.table import Table
+
+    rounds = max(1, len(costs))
+    trained = sum(cost.train_seconds for cost in costs)
+    evaluated = sum(cost.evaluate_seconds for cost in costs)
+    whole = {
+        "training": trained,
+        "evaluation": evaluated,
+        "store, records, display": max(0.0, seconds - trained - evaluated),
+    }
+    table = Table(title=f"where the time went, mean of {rounds} rounds", box=None, title_style="")
+    table.add_column("")
+    for title in ("ms a round", "%"):
+        table.add_column(title, justify="right")
+    for name, value in whole.items():
+        table.add_row(name, f"{1e3 * value / rounds:,.1f}", f"{100 * value / seconds:.0f}")
+    table.add_section()
+    worked = sum(spent.values())
+    table.add_row("training, summed over processes", f"{1e3 * worked / rounds:,.1f}", "100")
+    for name, value in sorted(spent.items(), key=lambda item: -item[1]):
+        table.add_row(f"  {name}", f"{1e3 * value / rounds:,.1f}", f"{100 * value / worked:.0f}")
+    Console(stderr=True).print(table)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ same program is called with the tensors of the next batch in place of those of t
 """
 
 import shutil
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property, partial
@@ -47,6 +48,7 @@ class Compiled:
         self._latest: tuple[Program, tuple[Any, ...]] | None = None
         self._refused: set[tuple[Any, ...]] = set()  # the code of steps that cannot be compiled
         self.notes: list[str] = []
+        self.seconds = 0.0  # spent on looking at steps and compiling them
 
     def __reduce__(self) -> Any:
         return Compiled, (self.batch_size, self.layers)  # programs are every process's own
@@ -76,13 +78,16 @@ class Compiled:
             for table in captured(functions):
                 if table.dim() and len(table) == n:  # each example's: as long as a client is large
                     torch._dynamo.maybe_mark_dynamic(table, 0)
+            began = time.perf_counter()
             try:
                 self._capture(step, carry, batch)
                 return self._program(batch)
             except torch._dynamo.exc.TorchDynamoException as error:
                 self._refused.add(code)
-                reason = " ".join(str(error).split("\n\n")[0].split())
+                reason = str(error).splitlines()[0]
                 self.notes.append(f"a step cannot be compiled and runs as it is: {reason}")
+            finally:
+                self.seconds += time.perf_counter() - began
         advance(step, carry, batch)
         return partial(advance, step, carry)
 

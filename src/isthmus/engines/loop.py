@@ -12,10 +12,12 @@ from torch.func import grad
 from isthmus import tree
 from isthmus.client import Batch, Client, Examples, Step, Steps
 from isthmus.cohort import Call, Request, Setting
+from isthmus.engines import profile as spent
 from isthmus.engines.base import draw, naming, one_thread, steps_per_pass
 from isthmus.engines.compiled import Compiled
 from isthmus.engines.letters import CannotSend
-from isthmus.engines.workers import START, Pool
+from isthmus.engines.profile import Profile
+from isthmus.engines.workers import START, Answer, Pool
 
 
 class Loop:
@@ -30,6 +32,7 @@ class Loop:
         self.notes: list[str] = []  # what happened since somebody looked
         self._compiled = compiled
         self._start = start
+        self.profile: Profile | None = None  # to be set before the first call
         self._pool: Pool | None = None
         self._told: set[str] = set()
 
@@ -53,18 +56,26 @@ class Loop:
 
     def compute(self, setting: Setting, call: Call, request: Request) -> Any:
         """Runs the function for one client, here."""
+        watched = self.profile if call.purpose == "train" else None
+        make, function = handle, call.function
+        if watched is not None:
+            make = watched.timed(spent.PREPARING, make)
+            function = watched.timed(spent.FUNCTION, function)
         with one_thread(), naming(call, f"client {request.i}"), torch.no_grad():
-            client = handle(setting, call, request, self._compiled)
-            result = call.function(client, request.own, *call.shared, *request.each)
+            client = make(setting, call, request, self._compiled, watched)
+            result = function(client, request.own, *call.shared, *request.each)
         if self._compiled is not None:
             self._tell(self._compiled.notes)
         return result
 
-    def answer(self, setting: Setting, call: Call, request: Request) -> tuple[Any, list[str]]:
-        """Runs the function for one client, and gives the notes too."""
+    def answer(self, setting: Setting, call: Call, request: Request) -> Answer:
+        """Runs the function for one client in a worker, and tells what else there is to tell."""
         result = self.compute(setting, call, request)
         notes, self.notes = self.notes, []
-        return result, notes
+        if self.profile is None:
+            return Answer(result, notes)
+        seconds, self.profile = dict(self.profile.seconds), Profile()
+        return Answer(result, notes, seconds)
 
     def close(self) -> None:
         """Ends the processes; the next call starts new ones."""
@@ -90,12 +101,17 @@ class Loop:
     def _hired(self, setting: Setting) -> Pool:
         if self._pool is None:
             alone = Loop(compiled=self._compiled)
-            self._pool = Pool(setting, self.workers, alone.answer, self._start)
+            alone.profile = None if self.profile is None else Profile()
+            self._pool = Pool(setting, self.workers, alone.answer, self._start, self.profile)
         return self._pool
 
 
 def handle(
-    setting: Setting, call: Call, request: Request, compiled: Compiled | None = None
+    setting: Setting,
+    call: Call,
+    request: Request,
+    compiled: Compiled | None = None,
+    profile: Profile | None = None,
 ) -> Client:
     """Makes the handle of one client, with nothing padded."""
     method, task, federation = setting.method, setting.task, setting.federation
@@ -118,11 +134,34 @@ def handle(
         steps=torch.tensor(task.epochs * steps_per_pass(n, size), dtype=dtype),
         plan=Steps(batches, torch.as_tensor(drawn.u, dtype=dtype), steps_per_pass(n, size)),
         own=request.own,
-        gradient=gradient,
-        fold=fold if compiled is None else partial(compiled.fold, n=n),
+        gradient=gradient
+        if profile is None or compiled is not None
+        else profile.timed(spent.NETWORK, gradient),
+        fold=folding(compiled, n, profile),
         choice=call.choice,
         kind=setting.kind(i),
     )
+
+
+def folding(
+    compiled: Compiled | None, n: int, profile: Profile | None
+) -> Callable[[Step, Any, Iterator[Batch]], Any]:
+    """Chooses how one step after another is taken by a client of n examples."""
+    run = fold if compiled is None else partial(compiled.fold, n=n)
+    if profile is None:
+        return run
+
+    def watched(step: Step, carry: Any, batches: Iterator[Batch]) -> Any:
+        batches = profile.each(spent.GATHER, batches)
+        if compiled is None:
+            return run(profile.timed(spent.STEP, step), carry, batches)
+        gathering, compiling = profile.seconds[spent.GATHER], compiled.seconds
+        result = profile.timed(spent.COMPILED, run)(step, carry, batches)
+        profile.seconds[spent.COMPILED] -= profile.seconds[spent.GATHER] - gathering
+        profile.seconds[spent.COMPILING] += compiled.seconds - compiling
+        return result
+
+    return watched
 
 
 def gradient(objective: Callable[[Any], Tensor], w: Any) -> Any:

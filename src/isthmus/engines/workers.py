@@ -9,24 +9,37 @@ what they need.
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from isthmus.cohort import Call, Request, Setting
 from isthmus.engines import letters
 from isthmus.engines.base import ClientError
+from isthmus.engines.profile import MESSAGES, Profile
 from isthmus.errors import IsthmusError
 
-Answer = Callable[[Setting, Call, Request], tuple[Any, list[str]]]
 
-START = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+class Answer(NamedTuple):
+    """What a worker found for a client, and what else it has to tell."""
+
+    result: Any
+    notes: list[str]
+    seconds: Mapping[str, float] = {}  # what they were spent on, where somebody wants to know
+
+
+Compute = Callable[[Setting, Call, Request], Answer]
+
+T = TypeVar("T")
+
+START = "fork" if sys.platform == "linux" else "spawn"  # elsewhere forking is not safe
 PATIENCE = 5.0  # seconds for a worker to end by itself
 
 
@@ -40,7 +53,7 @@ def cores() -> int:
 class Worker:
     """One process, and the two ends of what leads to it."""
 
-    def __init__(self, setting: Setting, answer: Answer, call_room: Any, start: str):
+    def __init__(self, setting: Setting, compute: Compute, call_room: Any, start: str):
         context: Any = multiprocessing.get_context(start)
         forks = start == "fork"
         setting = setting._replace(engine=None)  # type: ignore[arg-type]  # that is this process's
@@ -48,7 +61,7 @@ class Worker:
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
             target=serve,
-            args=(setting, answer, theirs, call_room, self.inbox, self.outbox),
+            args=(setting, compute, theirs, call_room, self.inbox, self.outbox),
             name="isthmus-worker",
             daemon=True,
         )
@@ -75,10 +88,18 @@ class Worker:
 class Pool:
     """The workers of one run."""
 
-    def __init__(self, setting: Setting, count: int, answer: Answer, start: str = START):
+    def __init__(
+        self,
+        setting: Setting,
+        count: int,
+        compute: Compute,
+        start: str = START,
+        profile: Profile | None = None,
+    ):
         self.setting = setting
+        self._profile = profile
         self.notes: list[str] = []
-        self._answer = answer
+        self._compute = compute
         self._start = start
         self._room = letters.arena() if start == "fork" else None
         things = {"method": setting.method, "task": setting.task}
@@ -89,7 +110,7 @@ class Pool:
 
     def run(self, call: Call, requests: Iterator[Request]) -> Iterator[tuple[int, Any]]:
         """Yields (client, what the function returned), in the order in which they come."""
-        letter = letters.write(call, self._names, self._room)
+        letter = self._timed(letters.write)(call, self._names, self._room)
         again: set[int] = set()
         left = True
         try:
@@ -116,9 +137,10 @@ class Pool:
                     worker.request = None
                     if isinstance(found, BaseException):
                         raise found
-                    result, notes = found
-                    self.notes += notes
-                    yield request.i, result
+                    self.notes += found.notes
+                    if self._profile is not None:
+                        self._profile.add(found.seconds)
+                    yield request.i, found.result
         finally:
             # Whoever stopped listening leaves workers at their work: they cannot be told to stop.
             for k, worker in enumerate(self._workers):
@@ -131,17 +153,22 @@ class Pool:
         self._ending()
 
     def _hire(self) -> Worker:
-        return Worker(self.setting, self._answer, self._room, self._start)
+        return Worker(self.setting, self._compute, self._room, self._start)
 
     def _send(self, worker: Worker, call: letters.Letter, request: Request) -> None:
         worker.request = request
         news = call if worker.told is not call else None
         worker.told = call
         with suppress(ConnectionError):  # it is dead, which is seen when its answer is read
-            worker.connection.send((news, letters.write(request, self._names, worker.inbox)))
+            letter = self._timed(letters.write)(request, self._names, worker.inbox)
+            worker.connection.send((news, letter))
 
     def _receive(self, worker: Worker) -> Any:
-        return letters.read(worker.connection.recv(), self._known, worker.outbox, keep=True)
+        letter = worker.connection.recv()
+        return self._timed(letters.read)(letter, self._known, worker.outbox, keep=True)
+
+    def _timed(self, function: Callable[..., T]) -> Callable[..., T]:
+        return function if self._profile is None else self._profile.timed(MESSAGES, function)
 
     def _replace(
         self, worker: Worker, call: Call, letter: letters.Letter, request: Request, again: set[int]
@@ -180,7 +207,7 @@ def ending(code: int | None) -> str:
 
 def serve(
     setting: Setting,
-    answer: Answer,
+    compute: Compute,
     connection: Connection,
     call_room: Any,
     inbox: Any,
@@ -201,7 +228,7 @@ def serve(
             call = letters.read(news, known, call_room, keep=False)
         assert call is not None
         try:
-            found: Any = answer(setting, call, letters.read(letter, known, inbox, keep=False))
+            found: Any = compute(setting, call, letters.read(letter, known, inbox, keep=False))
         except BaseException as error:  # whatever it is, the run must hear of it
             found = error
             if not isinstance(error, IsthmusError):

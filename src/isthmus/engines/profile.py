@@ -1,0 +1,62 @@
+"""Where the time of clients goes, where somebody asks for it."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+PREPARING = "a client's data and random numbers"
+GATHER = "gathering batches"
+NETWORK = "forward and backward"
+STEP = "vector part"  # what a step takes besides NETWORK
+COMPILED = "compiled steps: network and vector part"
+COMPILING = "compiling"
+FUNCTION = "the rest of the client functions"  # what they take besides all the above
+MESSAGES = "messages"
+
+INSIDE = {
+    STEP: (NETWORK,),
+    FUNCTION: (GATHER, STEP, COMPILED),
+    COMPILED: (COMPILING,),
+}  # measured with these in it
+
+
+class Profile:
+    """Adds up seconds by what they were spent on."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    def timed(self, name: str, function: Callable[..., T]) -> Callable[..., T]:
+        """Gives a function that is timed whenever it is called."""
+
+        def timed(*given: Any, **named: Any) -> T:
+            began = time.perf_counter()
+            try:
+                return function(*given, **named)
+            finally:
+                self.seconds[name] += time.perf_counter() - began
+
+        return timed
+
+    def each(self, name: str, things: Iterator[T]) -> Iterator[T]:
+        """Yields the same things, and times how long each took to come."""
+        take = self.timed(name, next)
+        nothing: Any = object()
+        while (thing := take(things, nothing)) is not nothing:
+            yield thing
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Adds what somebody else measured."""
+        for name, spent in seconds.items():
+            self.seconds[name] += spent
+
+    def spent(self) -> dict[str, float]:
+        """Gives the seconds of each part without those of the parts in it."""
+        own = dict(self.seconds)
+        for whole, parts in INSIDE.items():
+            if whole in own:
+                own[whole] -= sum(self.seconds[part] for part in parts)
+        return own
