@@ -18,7 +18,7 @@ from torch import Tensor
 from isthmus import Client, Clients, Method, Task, tree
 from isthmus.engines import ClientError, Loop
 from isthmus.methods import METHODS
-from small import advance, begin, setting
+from small import advance, begin, network, setting
 
 
 class Server(NamedTuple):
@@ -172,6 +172,14 @@ def test_fresh_processes_give_the_same_bits() -> None:
         assert tree.pack(alone.server) == tree.pack(together.server)
     finally:
         engine.close()
+
+
+def test_what_a_fresh_process_cannot_be_sent_is_computed_here() -> None:
+    engine = Loop(workers=2, start="spawn")
+    run = setting("fedavg", engine, build=lambda: network())
+    _, step = advance(run, begin(run), evaluate=False)
+    assert step.cost.answered == 4
+    assert any(note.startswith("one process computes") for note in step.notes)
 
 
 SCRIPT = """

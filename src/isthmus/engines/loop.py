@@ -12,10 +12,10 @@ from torch.func import grad
 from isthmus import tree
 from isthmus.client import Batch, Client, Examples, Step, Steps
 from isthmus.cohort import Call, Request, Setting
+from isthmus.engines import letters
 from isthmus.engines import profile as spent
 from isthmus.engines.base import draw, naming, one_thread, steps_per_pass
 from isthmus.engines.compiled import Compiled
-from isthmus.engines.letters import CannotSend
 from isthmus.engines.profile import Profile
 from isthmus.engines.workers import START, Answer, Pool
 
@@ -46,7 +46,7 @@ class Loop:
             try:
                 yield from self._hired(setting).run(call, requests)
                 return
-            except CannotSend:  # a function without a name is run here
+            except letters.CannotSend:  # a function without a name is run here
                 pass
             finally:
                 if self._pool is not None:
@@ -98,8 +98,21 @@ class Loop:
             for part in ("method", "task", "federation")
         )
 
+    def _check(self, setting: Setting) -> None:
+        """Gives up on workers where a fresh process could not be told what to compute."""
+        try:
+            letters.write((setting.method, setting.task), {}, None)
+        except letters.CannotSend as error:
+            self.workers = 1
+            self._tell(
+                [f"one process computes, since others cannot be sent the method or model: {error}"]
+            )
+            raise
+
     def _hired(self, setting: Setting) -> Pool:
         if self._pool is None:
+            if self._start != "fork":
+                self._check(setting)
             alone = Loop(compiled=self._compiled)
             alone.profile = None if self.profile is None else Profile()
             self._pool = Pool(setting, self.workers, alone.answer, self._start, self.profile)
