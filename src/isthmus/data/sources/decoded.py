@@ -1,17 +1,8 @@
-"""Folders of photographs, decoded once and kept beside the folder as arrays on disk.
+"""Folders of photographs, decoded once and kept beside the folder as arrays on disk."""
 
-An array is called after what it was made from: the names, sizes and times of all files, and the
-size of the images. Where one of them changes another array is made, and the old one goes. It is
-written under another name first, so that a killed process leaves no half of one, and mapped into
-memory rather than read. Where nothing can be written, the images are kept in memory. The folder of
-arrays, `TREE.decoded`, may be deleted at any time.
-"""
-
-import hashlib
 import os
 import warnings
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple
@@ -19,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.data.sources.kept import forget_others, mapped, stamp, write
 from isthmus.data.sources.missing import broken
 from isthmus.data.sources.progress import shown
 from isthmus.errors import IsthmusError
@@ -81,7 +73,8 @@ def decoded(
     it is refused.
     """
     stem, shape = f"{part}-{side}", (len(files), 3, side, side)
-    path = tree.with_name(f"{tree.name}.decoded") / f"{stem}-{_stamp(files, tree)}.npy"
+    name = stamp((os.path.relpath(file.path, tree), file.nbytes, file.changed) for file in files)
+    path = tree.with_name(f"{tree.name}.decoded") / f"{stem}-{name}.npy"
     found = _mapped(path, shape)
     if found is not None:
         return found
@@ -94,48 +87,20 @@ def decoded(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's, of files that are odd and can be read
         try:
-            _write(path, shape, images())
+            write(path, np.uint8, shape, images())
         except OSError:  # no reading error: those have become IsthmusErrors
             return np.fromiter(images(), np.dtype((np.uint8, shape[1:])), len(files))
-    for old in path.parent.glob(f"{stem}-*.npy"):
-        if old != path:
-            with suppress(OSError):
-                old.unlink()
+    forget_others(path, stem)
     found = _mapped(path, shape)
     assert found is not None  # it was written just now
     return found
 
 
-def _stamp(files: Sequence[Photograph], tree: Path) -> str:
-    sha = hashlib.sha256()
-    for file in files:
-        name = os.path.relpath(file.path, tree)
-        sha.update(f"{name}\0{file.nbytes}\0{file.changed}\n".encode(errors="surrogateescape"))
-    return sha.hexdigest()[:16]
-
-
 def _mapped(path: Path, shape: tuple[int, ...]) -> Images | None:
-    try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError):
+    found = mapped(path)
+    if found is None or found.shape != shape or found.dtype != np.uint8:
         return None
-    return found if found.shape == shape and found.dtype == np.uint8 else None
-
-
-def _write(path: Path, shape: tuple[int, ...], images: Iterable[Images]) -> None:
-    path.parent.mkdir(exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    head = {"descr": "|u1", "fortran_order": False, "shape": shape}
-    try:
-        with part.open("wb") as file:  # not mapped: a full disk is an error here, not a signal
-            np.lib.format.write_array_header_1_0(file, head)
-            for image in images:
-                file.write(image.tobytes())
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    return found
 
 
 def _image(path: str, side: int, exact: bool) -> Images:
