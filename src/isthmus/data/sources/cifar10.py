@@ -9,11 +9,15 @@ Normalisation is FLOCO's. The SuPerFed code resizes to 28x28 and does not normal
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
+
 from isthmus.data.sources import cifar
 from isthmus.data.sources.arrays import Arrays
+from isthmus.data.sources.kept import Examples
 
 TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
 FILES = cifar.Collection(
@@ -37,17 +41,17 @@ class Cifar10:
     partition: ClassVar[str] = "pathological"
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Reads the seven files."""
+        """Reads the seven files, or what was kept of them."""
+        examples = FILES.kept(root, f"{self.size}", partial(self._read, root))
+        return examples.arrays(10, *((MEAN, STD) if self.normalise else ()))
+
+    def _read(self, root: Path) -> Examples:
         found = FILES.tables(root)
         train, test = [found[file] for file in TRAIN], [found["test_batch"]]
-        return Arrays(
+        return Examples(
             cifar.images(train, "CIFAR-10", self.size),
             cifar.labels(train, "labels", "CIFAR-10", 10),
             cifar.images(test, "CIFAR-10", self.size),
             cifar.labels(test, "labels", "CIFAR-10", 10),
-            classes=10,
-            scale=255.0,
-            mean=MEAN if self.normalise else (),
-            std=STD if self.normalise else (),
-            labels=cifar.names(found["batches.meta"], "label_names", "CIFAR-10", 10),
+            np.array(cifar.names(found["batches.meta"], "label_names", "CIFAR-10", 10)),
         )

@@ -9,11 +9,15 @@ SuPerFed code resizes to 28x28 and does not normalise.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from isthmus.data.sources import cifar
 from isthmus.data.sources.arrays import Arrays
+from isthmus.data.sources.kept import Examples
 
 FILES = cifar.Collection(
     "cifar100", "cifar-100-python", "cifar-100-python.tar.gz", ("train", "test", "meta")
@@ -35,17 +39,19 @@ class Cifar100:
     partition: ClassVar[str] = "dirichlet-classwise"
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Reads the three files."""
+        """Reads the three files, or what was kept of them."""
+        variant = f"{self.labels}-{self.size}"
+        examples = FILES.kept(root, variant, partial(self._read, root))
+        return examples.arrays(CLASSES[self.labels], *((MEAN, STD) if self.normalise else ()))
+
+    def _read(self, root: Path) -> Examples:
         found, classes, key = FILES.tables(root), CLASSES[self.labels], f"{self.labels}_labels"
         train, test = [found["train"]], [found["test"]]
-        return Arrays(
+        names = cifar.names(found["meta"], f"{self.labels}_label_names", "CIFAR-100", classes)
+        return Examples(
             cifar.images(train, "CIFAR-100", self.size),
             cifar.labels(train, key, "CIFAR-100", classes),
             cifar.images(test, "CIFAR-100", self.size),
             cifar.labels(test, key, "CIFAR-100", classes),
-            classes=classes,
-            scale=255.0,
-            mean=MEAN if self.normalise else (),
-            std=STD if self.normalise else (),
-            labels=cifar.names(found["meta"], f"{self.labels}_label_names", "CIFAR-100", classes),
+            np.array(names),
         )

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
 from isthmus.data.sources.arrays import Arrays
 from isthmus.data.sources.idx import Collection
 
@@ -29,6 +27,7 @@ FILES = Collection(
     test="emnist-byclass-test",
     archive="gzip.zip",
     inside="gzip/",
+    turned=True,
 )
 LABELS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 
@@ -42,9 +41,5 @@ class Emnist:
     partition: ClassVar[Mapping[str, str]] = {"name": "semantic", "kind": "emnist"}
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Reads the four files and turns the images upright."""
-        arrays = FILES.load(root)
-        x, test_x = (
-            np.ascontiguousarray(images.swapaxes(2, 3)) for images in (arrays.x, arrays.test_x)
-        )
-        return arrays._replace(x=x, test_x=test_x, labels=LABELS)
+        """Reads the four files; the images are upright."""
+        return FILES.load(root)._replace(labels=LABELS)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.sources.arrays import Arrays
+from isthmus.data.sources.kept import Examples, kept
 from isthmus.data.sources.missing import broken, missing
 from isthmus.data.sources.progress import shown
 from isthmus.errors import IsthmusError
@@ -29,6 +30,14 @@ CHUNK = 2**22
 BROKEN = (OSError, EOFError, zlib.error, zipfile.BadZipFile, KeyError, RuntimeError)
 
 Opener = Callable[[], AbstractContextManager[Any]]  # of a file of bytes
+
+
+class Found(NamedTuple):
+    """A file of bytes: what it is called, the file that it is or is packed in, how to open it."""
+
+    name: str
+    path: Path
+    open: Opener
 
 
 class Collection(NamedTuple):
@@ -42,45 +51,57 @@ class Collection(NamedTuple):
     test: str = "t10k"
     archive: str = ""  # a zip file in one of the folders
     inside: str = ""  # what precedes a file's name in it
+    turned: bool = False  # the files hold images with rows and columns exchanged
 
     def load(self, root: Path) -> Arrays:
-        """Reads the four files."""
-        x, y = self._pair(root, self.train)
-        test_x, test_y = self._pair(root, self.test)
+        """Reads the four files, or what was kept of them."""
+        train, test = self._pair(root, self.train), self._pair(root, self.test)
+        paths, read = [found.path for found in (*train, *test)], partial(self._read, train, test)
+        return kept(root / f"{self.name}.decoded", self.name, paths, read).arrays(self.classes)
+
+    def _read(self, train: tuple[Found, Found], test: tuple[Found, Found]) -> Examples:
+        x, y = self._arrays(*train, self.train)
+        test_x, test_y = self._arrays(*test, self.test)
         if x.shape[1:] != test_x.shape[1:]:
             raise IsthmusError(
                 f"{self.title}'s training images are {x.shape[2:]} and its test images "
                 f"{test_x.shape[2:]} in size; expected one size; get the files again"
             )
-        return Arrays(x, y, test_x, test_y, self.classes, scale=255.0)
+        return Examples(x, y, test_x, test_y)
 
-    def _pair(self, root: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        images = read_idx(*self._found(root, f"{part}-images-idx3-ubyte"), dimensions=3)
-        labels = read_idx(*self._found(root, f"{part}-labels-idx1-ubyte"), dimensions=1)
-        if len(images) != len(labels):
+    def _arrays(
+        self, images: Found, labels: Found, part: str
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        x, y = read_idx(images, dimensions=3), read_idx(labels, dimensions=1)
+        if len(x) != len(y):
             raise IsthmusError(
-                f"{self.title}'s {part} files hold {len(images)} images and {len(labels)} labels; "
+                f"{self.title}'s {part} files hold {len(x)} images and {len(y)} labels; "
                 "expected as many of one as of the other; get the files again"
             )
-        if labels.max(initial=0) >= self.classes:
+        if y.max(initial=0) >= self.classes:
             raise IsthmusError(
-                f"{self.title}'s {part} files hold the label {labels.max()}; expected 0 to "
+                f"{self.title}'s {part} files hold the label {y.max()}; expected 0 to "
                 f"{self.classes - 1}; these are not {self.title}'s: get the files again"
             )
-        return images[:, None], labels.astype(np.int64)
+        upright = np.ascontiguousarray(x.swapaxes(1, 2)) if self.turned else x
+        return upright[:, None], y.astype(np.int64)
 
-    def _found(self, root: Path, file: str) -> tuple[str, Opener]:
+    def _pair(self, root: Path, part: str) -> tuple[Found, Found]:
+        names = (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte")
+        return self._found(root, names[0]), self._found(root, names[1])
+
+    def _found(self, root: Path, file: str) -> Found:
         """Finds a file: in a folder, packed or not, or else in the archive."""
         for folder in self.folders:
             packed, plain = root / folder / f"{file}.gz", root / folder / file
             if packed.is_file():
-                return str(packed), partial(gzip.open, packed)
+                return Found(str(packed), packed, partial(gzip.open, packed))
             if plain.is_file():
-                return str(plain), partial(plain.open, "rb")
+                return Found(str(plain), plain, partial(plain.open, "rb"))
         for folder in self.folders if self.archive else ():
             path, member = root / folder / self.archive, f"{self.inside}{file}.gz"
             if path.is_file():
-                return f"{path}: {member}", partial(_member, path, member)
+                return Found(f"{path}: {member}", path, partial(_member, path, member))
         places = " or ".join(str(root / folder) for folder in self.folders)
         raise missing(self.name, f"{file}.gz in {places}", root)
 
@@ -91,13 +112,13 @@ def _member(path: Path, name: str) -> Iterator[gzip.GzipFile]:
         yield file
 
 
-def read_idx(where: str, opener: Opener, dimensions: int) -> NDArray[np.uint8]:
+def read_idx(found: Found, dimensions: int) -> NDArray[np.uint8]:
     """Reads an IDX file of unsigned bytes, checking its header against what follows."""
     try:
-        with opener() as file:
-            return _read(file, where, dimensions)
+        with found.open() as file:
+            return _read(file, found.name, dimensions)
     except BROKEN as error:
-        raise broken(where, error) from error
+        raise broken(found.name, error) from error
 
 
 def _read(file: IO[bytes], where: str, dimensions: int) -> NDArray[np.uint8]:

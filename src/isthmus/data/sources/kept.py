@@ -8,13 +8,75 @@ memory. The folders of arrays, `NAME.decoded`, may be deleted at any time.
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+from isthmus.data.sources.arrays import Arrays
+
+
+class Examples(NamedTuple):
+    """What the files of a data set hold, ready to be used."""
+
+    x: NDArray[np.uint8]
+    y: NDArray[np.int64]
+    test_x: NDArray[np.uint8]
+    test_y: NDArray[np.int64]
+    labels: NDArray[np.str_] = np.zeros(0, "U1")  # names of the classes, where the files say
+
+    def arrays(
+        self, classes: int, mean: tuple[float, ...] = (), std: tuple[float, ...] = ()
+    ) -> Arrays:
+        """Makes a data set of them."""
+        x, y, test_x, test_y, labels = self
+        scale, names = 255.0, tuple(labels.tolist())
+        return Arrays(x, y, test_x, test_y, classes, scale, mean, std, labels=names)
+
+
+def kept(
+    folder: Path, variant: str, files: Sequence[Path], read: Callable[[], Examples]
+) -> Examples:
+    """Reads the examples of some files, or finds that it was done before; images are mapped."""
+    try:
+        states = [(path, path.stat()) for path in files]
+    except OSError:
+        return read()  # which says what is missing
+    top = folder.parent
+    name = stamp((os.path.relpath(path, top), s.st_size, s.st_mtime_ns) for path, s in states)
+    stems = [f"{field}-{variant}" for field in Examples._fields]
+    paths = [folder / f"{stem}-{name}.npy" for stem in stems]
+    found = _whole([mapped(path) for path in paths])
+    if found is not None:
+        return found
+    examples = read()
+    try:
+        for stem, path, array in zip(stems, paths, examples, strict=True):
+            write(path, array.dtype, array.shape, [array])
+            forget_others(path, stem)
+    except OSError:
+        return examples
+    return _whole([mapped(path) for path in paths]) or examples
+
+
+def _whole(arrays: Sequence[NDArray[Any] | None]) -> Examples | None:
+    """Puts arrays together if all are there and belong together; only images stay on disk."""
+    there = [array for array in arrays if array is not None]
+    if len(there) < len(arrays):
+        return None
+    found = Examples(*(array if array.ndim > 1 else np.array(array) for array in there))
+    belong = (
+        found.x.shape[:1] == found.y.shape
+        and found.test_x.shape[:1] == found.test_y.shape
+        and found.x.shape[1:] == found.test_x.shape[1:]
+        and found.x.dtype == found.test_x.dtype == np.uint8
+        and found.y.dtype == found.test_y.dtype == np.int64
+        and found.labels.dtype.kind == "U"
+    )
+    return found if belong else None
 
 
 def stamp(files: Iterable[tuple[str, int, int]]) -> str:
