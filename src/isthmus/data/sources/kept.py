@@ -53,6 +53,7 @@ def kept(
     if found is not None:
         return found
     examples = read()
+    array: NDArray[Any]
     try:
         for stem, path, array in zip(stems, paths, examples, strict=True):
             write(path, array.dtype, array.shape, [array])
