@@ -5,9 +5,9 @@ soak, scale and absentees are programs of their own: `python -m benchmarks.soak`
 
 import argparse
 
-from benchmarks import engines, speed
+from benchmarks import blocks, engines, speed
 
-BENCHMARKS = {"speed": speed.main, "engines": engines.main}
+BENCHMARKS = {"speed": speed.main, "engines": engines.main, "blocks": blocks.main}
 
 
 def main() -> None:

@@ -151,7 +151,7 @@ def test_a_part_that_is_no_name_is_refused(part: str, wrong: object) -> None:
         ("test", [0, 1, math.nan]),
         ("validation", [-0.1, 1, math.nan]),
         ("eval_every", [-1]),
-        ("block", [0]),
+        ("block", [-1, 1.5]),
         ("preset", ["relase"]),
         ("selection", ["best"]),
         ("engine", ["fast"]),

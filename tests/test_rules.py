@@ -59,7 +59,7 @@ ALLOWED: dict[str, set[str]] = {
         "tree",
         "vector",
     },
-    "engines": {"client", "cohort", "errors", "models", "streams", "tree"},
+    "engines": {"client", "cohort", "errors", "models", "streams", "task", "tree"},
     "shelf": set(),
     "vault": {"errors"},
     "ledger": {"cohort", "data", "metrics", "task"},
@@ -75,7 +75,9 @@ ALLOWED: dict[str, set[str]] = {
     "parts": {"data", "errors", "method", "methods", "models"},
     "experiment": {"data", "errors", "models", "parts", "ranges", "task"},
     "dividing": {"data", "errors", "experiment", "parts", "streams"},
+    "choosing": {"data", "engines", "errors", "experiment", "models"},
     "rounds": {
+        "choosing",
         "cohort",
         "data",
         "dividing",

@@ -108,7 +108,7 @@ class Client:
         self.t = t
         self.rounds = task.rounds
         # Tensors without axes: a program that is compiled for one value serves them all.
-        self.lr = torch.tensor(task.lr_at(t), dtype=task.w0.dtype)
+        self.lr = torch.tensor(task.lr_at(t), dtype=task.w0.dtype, device=task.w0.device)
         self.n = n  # training examples
         self.steps = steps  # steps of task.epochs passes
         self.own = own  # what the client held when the call began
@@ -186,7 +186,7 @@ class Client:
         By default the one of least loss on the client's own validation part; never by test data,
         unless the experiment names an oracle.
         """
-        index = self._best(path)
+        index = self._best(path).to(path.w.device)
         point = tree.map(lambda rows: rows.index_select(0, index[None])[0], path)
         self.walked = Walked(path, index, point)
         return point
@@ -205,7 +205,7 @@ class Client:
     def validation_loss(self, w: Tensor) -> Tensor:
         """Gives the mean cross-entropy on the client's own validation part."""
         sums = self.tally(w, "validation")
-        return (sums.loss / sums.n).to(w.dtype)
+        return (sums.loss / sums.n).to(w.device, w.dtype)
 
     @property
     def examples(self) -> Batch:
@@ -224,21 +224,27 @@ class Client:
         return counts.sum(0)
 
     def tally(self, w: Tensor, split: str) -> Tally:
-        """Sums up how a model [P], or each of several [L, P], does on a part of the data."""
+        """Sums up how a model [P], or each of several [L, P], does on a part of the data.
+
+        The sums are on the CPU, whatever the device: not every device has double precision.
+        """
         x, y, weight = self._validation if split == "validation" else self._test
-        batch = self.task.calibrated
         if not len(y):
             raise IsthmusError(
                 f"{type(self.method).__name__} needs {split} data, and a client has none; "
                 f"expected {split} > 0; set {split}=0.1"
             )
         if w.dim() == 1:
-            return tally(self.method.logits(self, w, x), y, weight, batch)
+            return self._sums(self.method.logits(self, w, x), y, weight)
         if (w, split) not in self._tallied:
             # One by one: the point at lambda 0 then predicts as the shared model does, exactly.
             logits = torch.stack([self.method.logits(self, row, x) for row in w.unbind(0)])
-            self._tallied[w, split] = tally(logits, y, weight, batch)
+            self._tallied[w, split] = self._sums(logits, y, weight)
         return self._tallied[w, split]
+
+    def _sums(self, logits: Tensor, y: Tensor, weight: Tensor | None) -> Tally:
+        weight = None if weight is None else weight.cpu()
+        return tally(logits.cpu(), y.cpu(), weight, self.task.calibrated)
 
     def _batches(self, passes: int, draw: Callable[[Tensor], Tensor] | None) -> Iterator[Batch]:
         x, y, _ = self._train

@@ -292,14 +292,18 @@ class Scoring:
         """Measures the models in this order, those there are; a path is walked only once."""
         method = client.method
         model = method.personal(client, own, *received)
-        shared = () if self.common is None else (measure(client, self.common, self.splits),)
+        shared: tuple[Any, ...] = ()
+        if self.common is not None:
+            common = self.common.to(client.task.w0.device)
+            shared = (measure(client, common, self.splits),)
         walked = client.walked
         if not self.path or walked is None or walked.point is not model:
             personal = measure(client, model, self.splits)
             path = (method.path(client, own, *received),) if self.path else ()
             return personal, *shared, *(measure(client, way, self.splits) for way in path)
         at, sums = measure(client, walked.path, self.splits)
-        chosen = tree.map(lambda rows: rows.index_select(0, walked.chosen[None])[0], sums)
+        index = walked.chosen[None].cpu()
+        chosen = tree.map(lambda rows: rows.index_select(0, index)[0], sums)
         return (model.at, chosen), *shared, (at, sums)
 
 

@@ -54,7 +54,8 @@ class One(Clients):
 class First:
     """An engine that runs the first client it is asked for, and answers the same for all others."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
+        self._loop = Loop(device=device)
         self.seconds = 0.0  # that all of them would take
         self.notes: list[str] = []
 
@@ -65,7 +66,7 @@ class First:
         first = next(requests)
         others = [request.i for request in requests]
         began = time.perf_counter()
-        ((i, result),) = Loop().run(setting, call, iter([first]))
+        ((i, result),) = self._loop.run(setting, call, iter([first]))
         self.seconds += (1 + len(others)) * (time.perf_counter() - began)
         yield from ((i, result) for i in (i, *others))
 
@@ -93,9 +94,9 @@ class Trial(NamedTuple):
         return sum(t.nbytes for t in self.round.shelf.changed.values() if t is not None)
 
 
-def _tried(setting: Setting, t: int, before: Trial | None) -> Trial:
-    method, engine = setting.method, First()
-    setting = setting._replace(engine=engine)
+def _tried(setting: Setting, engine: First, t: int, before: Trial | None) -> Trial:
+    method, setting = setting.method, setting._replace(engine=engine)
+    engine.seconds = 0.0
     own, shelf = (before.round.changed, before.round.shelf.changed) if before else ({}, {})
     round = Round(setting, t, own, shelf=Shelf(after({}, shelf)))
     server = before.server if before else method.init(setting.task)
@@ -117,16 +118,16 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
     # What comes and goes within a step: parameters, gradients, momenta, and what they pass through.
     working = VECTORS * setting.task.w0.nbytes
     _fits("of memory", working, free_memory())
-    few = setting._replace(task=replace(setting.task, epochs=1))
+    few, engine = setting._replace(task=replace(setting.task, epochs=1)), First(experiment.device)
     try:
         # In the first round, and where the method changes, some things are done that are not done
         # in others.
-        last = _tried(few, 0, None)
+        last = _tried(few, engine, 0, None)
         seldom = [last]
         for t in turns:
-            last = _tried(few, t, last)
+            last = _tried(few, engine, t, last)
             seldom.append(last)
-        last = _tried(few, rounds - 1, last)
+        last = _tried(few, engine, rounds - 1, last)
     except DivergenceError:
         return None
     asked = len(last.round.asked)

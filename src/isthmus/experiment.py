@@ -59,9 +59,10 @@ class Experiment(BaseModel):
     patience: NonNegativeInt = 0  # evaluations without a better one that end a run; 0: none do
     selection: Selection = "validation"
     calibration: Calibration = "split"  # per-batch: as the released SuPerFed code measures it
-    engine: Literal["loop", "stacked"] = "loop"
-    block: PositiveInt = 16  # clients that `stacked` computes together
+    engine: Literal["auto", "loop", "stacked"] = "auto"  # as choosing.py says
+    block: NonNegativeInt = 0  # clients that `stacked` computes together; 0: what stays in cache
     step: Literal["auto", "eager", "compiled"] = "auto"  # compiled where the run is long enough
+    device: str = "cpu"  # or cuda, cuda:1 and so on, mps: where client functions compute
 
     method: Part
     data: Part

@@ -129,7 +129,7 @@ def open(
     data_root: Path | str = "data",
 ) -> Opened:
     """Opens a run; own data and own models are given as they were to `federate`."""
-    return Opened(*reopen(path, None, data, model, Path(data_root), others))
+    return Opened(*reopen(path, None, data, model, Path(data_root), others, device="cpu"))
 
 
 class Takeout(Clients):

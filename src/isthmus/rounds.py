@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from isthmus import parts, stopping, streams
+from isthmus import choosing, parts, stopping, streams
 from isthmus.cohort import Clients, Evaluation, NobodyAnswered, Round, Setting
 from isthmus.data.federation import Federation
 from isthmus.data.places import found
 from isthmus.dividing import asked, federation_of, noisy
 from isthmus.engines import Loop, Stacked
-from isthmus.engines.base import one_thread, steps_per_pass
-from isthmus.engines.compiled import Compiled, compiler, repays
+from isthmus.engines.base import one_thread
+from isthmus.engines.compiled import Compiled
 from isthmus.engines.workers import cores
 from isthmus.errors import IsthmusError
 from isthmus.experiment import Experiment
@@ -140,15 +140,17 @@ def reopen(
     data_root: Path,
     others: Sequence[Callable[[], nn.Module]] = (),
     workers: int | None = None,
+    device: str | None = None,
 ) -> tuple[Experiment, Setting, Store]:
-    """Opens a run to go on with it."""
+    """Opens a run to go on with it, or to look at it, perhaps on another device."""
     path = Path(path)
     vault = Vault(path / STATE)
     try:
         # A run of an older version does not say; its steps were not compiled.
         before = Experiment(**{"step": "eager"} | tomllib.loads(experiment_of(vault, path)))
         given = {name: getattr(before, name) for name in Experiment.model_fields}
-        experiment = Experiment(**given | {"rounds": before.rounds if rounds is None else rounds})
+        given |= {"rounds": before.rounds if rounds is None else rounds}
+        experiment = Experiment(**given | {"device": device or before.device})
         experiment, setting = prepare(experiment, data, model, data_root, others, workers)
         _may_extend(setting, before.rounds, experiment.rounds, rounds_of(vault, path))
         store = Store(path, setting, vault)
@@ -249,8 +251,10 @@ def prepare(
                 f"held_out={experiment.held_out} of {len(federation)} clients is none; expected at "
                 "least one; raise held_out"
             )
-    step = _step(experiment, federation, Flat(build, experiment.head))
-    experiment = Experiment(**given | {"step": step})
+    method: Method = parts.build("method", experiment.method)
+    networks = [Flat(build, experiment.head), *map(Flat, _seconds(method, federation, others))]
+    own = model is not None or bool(others)
+    experiment = Experiment(**given | choosing.chosen(experiment, federation, networks, own))
     workers = cores() if workers is None else workers
     setting = assemble(experiment, federation, build, others, workers)
     return experiment, setting._replace(newcomers=later)
@@ -326,30 +330,10 @@ def assemble(
             "padding; expected a model that treats examples apart; set engine=loop"
         )
     if e.engine == "stacked":
-        return Setting(method, task, federation, Stacked(e.block))
+        size = sum(each.size for each in (network, *seconds))
+        return Setting(method, task, federation, Stacked(choosing.block(e, size), e.device))
     compiled = Compiled(e.batch_size, network.layers) if e.step == "compiled" else None
-    return Setting(method, task, federation, Loop(workers, compiled))
-
-
-def _step(experiment: Experiment, federation: Federation, network: Flat) -> str:
-    """Decides whether steps are compiled: by the experiment alone, so that a run repeats."""
-    e = experiment
-    if e.step == "compiled" and e.engine == "stacked":
-        raise IsthmusError(
-            "step=compiled with engine=stacked; expected engine=loop, whose steps are compiled; "
-            "set step=eager, or engine=loop"
-        )
-    if e.step == "compiled" and not compiler():
-        raise IsthmusError(
-            "step=compiled, and no C++ compiler is on the path; expected g++ or clang++; install "
-            "one, or set step=eager"
-        )
-    if e.step != "auto" or e.engine == "stacked":
-        return "eager" if e.step == "auto" else e.step
-    sizes = [federation.sizes(i)[0] for i in range(len(federation))]
-    batches = sum(steps_per_pass(n, e.batch_size) for n in sizes) / len(sizes)
-    steps = e.rounds * e.clients_per_round * e.epochs * batches
-    return "compiled" if repays(network, steps) else "eager"
+    return Setting(method, task, federation, Loop(workers, compiled, device=e.device))
 
 
 def _seconds(

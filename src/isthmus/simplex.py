@@ -154,7 +154,7 @@ def around(region: Region, u: Tensor) -> Tensor:
 
 def _cover(alpha: Tensor, half: Tensor, u: Tensor) -> Tensor:
     vertices = len(alpha)
-    cells, power = _cells(vertices)
+    cells, power = (table.to(u.device) for table in _cells(vertices))
     ordered, order = alpha.sort()
     mass = torch.cat([torch.zeros_like(ordered[:1]), ordered.cumsum(0)]).double()  # [V + 1]
     volumes = cells * (mass / half)[:, None, None] ** power  # [V + 1, V, V], over R^(V - 1)
@@ -176,8 +176,8 @@ def _cover(alpha: Tensor, half: Tensor, u: Tensor) -> Tensor:
 @cache
 def _cells(vertices: int) -> tuple[Tensor, Tensor]:
     size = (vertices + 1, vertices, vertices)
-    cells = torch.zeros(size, dtype=torch.float64)  # [j, b, k]
-    power = torch.zeros(size[1:], dtype=torch.float64)  # of d / R
+    cells = torch.zeros(size, dtype=torch.float64, device="cpu")  # [j, b, k]
+    power = torch.zeros(size[1:], dtype=torch.float64, device="cpu")  # of d / R
     cells[:, 0, 0], power[0, 0] = 1 / factorial(vertices - 1), vertices - 1
     for b in range(1, vertices):
         for k in range(vertices - b):

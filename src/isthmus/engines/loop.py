@@ -16,19 +16,29 @@ from isthmus.engines import letters
 from isthmus.engines import profile as spent
 from isthmus.engines.base import draw, naming, one_thread, steps_per_pass
 from isthmus.engines.compiled import Compiled
+from isthmus.engines.devices import Place
 from isthmus.engines.profile import Profile
 from isthmus.engines.workers import START, Answer, Pool
+
+HERE = Place()
 
 
 class Loop:
     """Runs clients one by one, each on one thread, on exactly its own examples.
 
     With more than one worker, resident processes do so side by side; they start with the first
-    call that is for several clients.
+    call that is for several clients. On another device than the CPU this process computes.
     """
 
-    def __init__(self, workers: int = 1, compiled: Compiled | None = None, start: str = START):
-        self.workers = workers
+    def __init__(
+        self,
+        workers: int = 1,
+        compiled: Compiled | None = None,
+        start: str = START,
+        device: str = "cpu",
+    ):
+        self.place = Place(device)
+        self.workers = workers if self.place.here else 1  # what drives a device survives no fork
         self.notes: list[str] = []  # what happened since somebody looked
         self._compiled = compiled
         self._start = start
@@ -62,8 +72,12 @@ class Loop:
             make = watched.timed(spent.PREPARING, make)
             function = watched.timed(spent.FUNCTION, function)
         with one_thread(), naming(call, f"client {request.i}"), torch.no_grad():
-            client = make(setting, call, request, self._compiled, watched)
-            result = function(client, request.own, *call.shared, *request.each)
+            request = request._replace(own=self.place.there(request.own))
+            client = make(setting, call, request, self._compiled, self.place, watched)
+            received = self.place.there((*call.shared, *request.each))
+            with self.place.computing():
+                result = function(client, request.own, *received)
+            result = self.place.back(result)
         if self._compiled is not None:
             self._tell(self._compiled.notes)
         return result
@@ -124,18 +138,27 @@ def handle(
     call: Call,
     request: Request,
     compiled: Compiled | None = None,
+    place: Place = HERE,
     profile: Profile | None = None,
 ) -> Client:
     """Makes the handle of one client, with nothing padded."""
-    method, task, federation = setting.method, setting.task, setting.federation
+    method, task, federation = setting.method, place.task(setting.task), setting.federation
     i = request.i
     train, validation, test = (
-        Examples(*federation.part(i, name)) for name in ("train", "validation", "test")
+        place.there(Examples(*federation.part(i, name))) for name in ("train", "validation", "test")
     )
     n, size = len(train.y), task.batch_size
     drawn = draw(setting, call, i, n)
-    batches = [batch for order in torch.as_tensor(drawn.orders) for batch in order.split(size)]
     dtype = task.w0.dtype
+    orders, u, length, steps = place.there(
+        (
+            torch.as_tensor(drawn.orders),
+            torch.as_tensor(drawn.u, dtype=dtype),
+            torch.tensor(n, dtype=dtype),
+            torch.tensor(task.epochs * steps_per_pass(n, size), dtype=dtype),
+        )
+    )
+    batches = [batch for order in orders for batch in order.split(size)]
     return Client(
         method,
         task,
@@ -143,9 +166,9 @@ def handle(
         train=train,
         validation=validation,
         test=test,
-        n=torch.tensor(n, dtype=dtype),
-        steps=torch.tensor(task.epochs * steps_per_pass(n, size), dtype=dtype),
-        plan=Steps(batches, torch.as_tensor(drawn.u, dtype=dtype), steps_per_pass(n, size)),
+        n=length,
+        steps=steps,
+        plan=Steps(batches, u, steps_per_pass(n, size)),
         own=request.own,
         gradient=gradient
         if profile is None or compiled is not None

@@ -20,6 +20,7 @@ from isthmus import tree
 from isthmus.client import Batch, Client, Examples, Step, Steps
 from isthmus.cohort import Call, Request, Setting
 from isthmus.engines.base import Drawn, draw, naming, one_thread, steps_per_pass
+from isthmus.engines.devices import Place
 
 
 class Block(NamedTuple):
@@ -38,8 +39,9 @@ class Block(NamedTuple):
 class Stacked:
     """Runs `block` clients at a time."""
 
-    def __init__(self, block: int):
+    def __init__(self, block: int, device: str = "cpu"):
         self.block = block
+        self.place = Place(device)
         self.notes: list[str] = []
 
     def run(
@@ -58,7 +60,8 @@ class Stacked:
     def _together(
         self, setting: Setting, call: Call, kind: int, members: Sequence[Request]
     ) -> Iterator[tuple[int, Any]]:
-        method, task = setting.method, setting.task
+        place, method, task = self.place, setting.method, self.place.task(setting.task)
+        shared = place.there(call.shared)
         per_pass = max(
             steps_per_pass(setting.federation.sizes(member.i)[0], task.batch_size)
             for member in members
@@ -81,15 +84,20 @@ class Stacked:
                 choice=call.choice,
                 kind=kind,
             )
-            return call.function(client, own, *call.shared, *each)
+            return call.function(client, own, *shared, *each)
 
         ids = [member.i for member in members]
         with one_thread(), naming(call, f"clients {ids}"), torch.no_grad():
-            results = vmap(one, randomness="error")(
-                stack(setting, call, ids, per_pass),
-                tree.stack([member.own for member in members]),
-                tree.stack([member.each for member in members]),
+            given = place.there(
+                (
+                    stack(setting, call, ids, per_pass),
+                    tree.stack([member.own for member in members]),
+                    tree.stack([member.each for member in members]),
+                )
             )
+            with place.computing():
+                results = vmap(one, randomness="error")(*given)
+            results = place.back(results)
         for k, i in enumerate(ids):
             yield i, tree.row(results, k)
 

@@ -74,7 +74,7 @@ def tally(
     real = torch.ones_like(y, dtype=torch.float64) if weight is None else weight.double()
     label = y[:, None].expand(*logits.shape[:2], 1)
     true = logits.gather(2, label)
-    classes = torch.arange(logits.shape[2])
+    classes = torch.arange(logits.shape[2], device=logits.device)
     after = classes >= y[:, None]
     # The classes not behind the true one: put like this, a logit that is no number is never right.
     rank = (~((logits < true) | ((logits == true) & after))).sum(2)
@@ -82,9 +82,10 @@ def tally(
     squares = (log_p.exp() - (classes == y[:, None]).to(log_p.dtype)).square().sum(2)
     confidence = log_p.max(2).values.exp()
     # (lower, upper]; the first bin also takes 0, which softmax gives only by underflow
-    upper = torch.linspace(0, 1, BINS + 1, dtype=confidence.dtype)[1:]
+    upper = torch.linspace(0, 1, BINS + 1, dtype=log_p.dtype, device=log_p.device)[1:]
     above = (confidence[..., None] > upper[:-1]).sum(2)
-    member = (above[..., None] == torch.arange(BINS)) * real[:, None]  # [L, n, BINS]
+    bins = torch.arange(BINS, device=logits.device)
+    member = (above[..., None] == bins) * real[:, None]  # [L, n, BINS]
     hit, sure = (rank < 1).double(), confidence.double()
     return Tally(
         n=real.sum().expand(len(logits)),

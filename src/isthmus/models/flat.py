@@ -34,11 +34,16 @@ class Flat:
     that name, which the bundled networks have.
     """
 
-    def __init__(self, build: Callable[[], nn.Module], head: Head = "last"):
+    def __init__(
+        self,
+        build: Callable[[], nn.Module],
+        head: Head = "last",
+        device: torch.device | str = "cpu",
+    ):
         self._build = build
         self._cut = head
         with torch.random.fork_rng(devices=[]):
-            self._module = _checked(build)
+            self._module = _checked(build).to(device)
         named = dict(self._module.named_parameters())
         self._names = list(named)
         twice = dict(self._module.named_parameters(remove_duplicate=False))
@@ -59,7 +64,7 @@ class Flat:
         self.layers = len(order)  # weight-owning modules
         self.layer = torch.repeat_interleave(  # [P]: which of them owns each coordinate
             torch.tensor([order.index(owner) for owner in owners]), torch.tensor(self._sizes)
-        )
+        ).to(device)
         self._head = _head(self._module, order, head)
         self._seen: list[Tensor] | None = None  # what entered the head, while somebody asks
         self._module.get_submodule(self._head).register_forward_pre_hook(self._look)
@@ -71,11 +76,15 @@ class Flat:
                 "define the head's module last"
             )
         self.body, self.head = slice(0, cut), slice(cut, self.size)
-        self.normalises = self._normalising(owners)  # [P]: whether a normalisation layer owns it
+        self.normalises = self._normalising(owners).to(device)  # [P]: a normalisation layer's
         self.weight = self._weight(owners)  # of the last weight-owning module, without its bias
 
     def __reduce__(self) -> tuple[type["Flat"], tuple[Callable[[], nn.Module], Head]]:
         return Flat, (self._build, self._cut)
+
+    def to(self, device: torch.device) -> "Flat":
+        """Builds the same network for vectors on another device."""
+        return Flat(self._build, self._cut, device)
 
     def _normalising(self, owners: list[str]) -> Tensor:
         kinds = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, Frozen)
@@ -134,10 +143,10 @@ class Flat:
 
     def fresh(self, seed: int) -> Tensor:
         """Draws new parameters [P] as the module's constructor does, all from one stream."""
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             torch.default_generator.manual_seed(seed)  # torch.manual_seed looks for devices too
             module = self._build()
-        return self.flatten(module)
+        return self.flatten(module).to(self.layer.device)
 
     def flatten(self, module: nn.Module) -> Tensor:
         """Copies a module's parameters into one vector."""

@@ -1,0 +1,88 @@
+"""Where client functions compute: on the CPU, or on another device that torch finds here.
+
+What a function is given goes there before it runs, and what it returns comes back: the server's
+side of a method, stores and messages are on the CPU, whatever the device.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.backends import cudnn
+
+from isthmus import tree
+from isthmus.errors import IsthmusError
+from isthmus.task import Task
+
+T = TypeVar("T")
+
+
+class Place:
+    """A device, and the task of a run as it is there."""
+
+    def __init__(self, device: str = "cpu"):
+        self.device = torch.device(device)
+        self._moved: tuple[Task, Task] | None = None
+
+    @property
+    def here(self) -> bool:
+        """Tells whether it is the CPU, where everything is to begin with."""
+        return self.device.type == "cpu"
+
+    def there(self, things: T) -> T:
+        """Copies the tensors of a tree to the device."""
+        return things if self.here else tree.map(self._sent, things)
+
+    def back(self, things: T) -> T:
+        """Copies the tensors of a tree to the CPU."""
+        return things if self.here else tree.map(_fetched, things)
+
+    def task(self, task: Task) -> Task:
+        """Gives a task whose networks and start are on the device; they are moved once."""
+        if self.here:
+            return task
+        if self._moved is None or self._moved[0] is not task:
+            others = tuple(other.to(self.device) for other in task.others)
+            model, w0 = task.model.to(self.device), task.w0.to(self.device)
+            self._moved = task, replace(task, model=model, w0=w0, others=others)
+        return self._moved[1]
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Makes new tensors on the device, and computes there as exactly as on the CPU."""
+        if self.here:
+            yield
+        elif self.device.type == "cuda":
+            with self.device, cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
+                yield
+        else:
+            with self.device:
+                yield
+
+    def _sent(self, thing: Any) -> Any:
+        return thing.to(self.device) if isinstance(thing, Tensor) else thing
+
+
+def _fetched(thing: Any) -> Any:
+    return thing.cpu() if isinstance(thing, Tensor) else thing
+
+
+def devices() -> list[str]:
+    """Names the devices that torch finds here."""
+    cuda = [f"cuda:{k}" for k in range(torch.cuda.device_count())]
+    return ["cpu", *cuda, *(["mps"] if torch.backends.mps.is_available() else [])]
+
+
+def check(device: str) -> None:
+    """Refuses a device that is not here."""
+    if device == "cpu":  # without asking drivers, which may take seconds
+        return
+    found = devices()
+    if device not in found and (device != "cuda" or "cuda:0" not in found):
+        raise IsthmusError(
+            f"device={device}, and torch finds {', '.join(found)} here; expected one of these; set "
+            "device=cpu, or install a torch that is made for the device"
+        )
