@@ -20,8 +20,16 @@ from isthmus.parts import PARTS, merged, options
 
 ASKED = "compare.toml"
 OWN_SETTINGS = ("method", "lr", "lr_decay", "momentum", "weight_decay", "head", "selection")
-# What a run may make of its settings when it begins: clients counted, files found.
+# What a run may make of its settings when it begins: engine chosen, clients counted, files found.
 SETTLED = (
+    "engine",
+    "block",
+    "step",
+    "clients",
+    "clients_per_round",
+    "partition.drawn",
+    "data.path",
+)
     "engine",
     "block",
     "step",
