@@ -98,6 +98,24 @@ def test_the_board_counts_runs_and_the_time_that_is_left(moment: Callable[[float
     assert said in [line.strip() for line in picture(shown)]
 
 
+def test_the_time_left_follows_from_what_each_run_is_estimated_to_take(
+    moment: Callable[[float], None],
+) -> None:
+    """Half of a, 10 s by the estimate, took 8: the 10 + 80 of what is left will take 72, and what
+    was done before nothing. If b goes on in its middle, 10 + 40 are left, which will take 40.
+    """
+    shown = Board({"a": 4, "b": 2, "c": 9}, seconds={"a": 20, "b": 80, "c": 50})
+    shown.skip("c")
+    shown.start("a")
+    shown.tell("a", 2)
+    moment(8)
+    lines = [line.strip() for line in picture(shown)]
+    assert "3 runs: 1 running, 1 done, 1 waiting; 0:00:08, about 0:01:12 left" in lines
+    assert lines[3].split() == ["c", "9/9", "-", "-", "-", "-", "done"]
+    shown.start("b", 1)
+    assert "about 0:00:40 left" in "\n".join(picture(shown))
+
+
 def test_a_number_chosen_on_test_data_is_marked() -> None:
     shown = Board({"superfed-mm": 4})
     shown.start("superfed-mm")
@@ -154,6 +172,38 @@ def test_elsewhere_an_evaluation_is_a_line(capsys: pytest.CaptureFixture[str]) -
         )
 
 
+def test_elsewhere_several_runs_have_a_line_when_each_begins_and_ends(
+    moment: Callable[[float], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two rounds took 10 s: the eleven of b and c will take 55 s, that of c alone 5 s."""
+    with Board({"a": 4, "b": 10, "c": 1}, Console(file=io.StringIO())) as shown:
+        shown.start("a", 2)
+        shown.tell("a", 4, Found(0.5, 0.25, 1.5))
+        moment(10)
+        shown.end("a")
+        shown.start("b")
+        shown.end("b", "failed", "client 3 diverged")
+    assert capsys.readouterr().err.splitlines() == [
+        "a: goes on after round 2",
+        "a: done: personal 50.0%, shared 25.0% (test, top-1, mean over clients); "
+        "3 runs: 1 done, 2 waiting; 0:00:10, about 0:00:55 left",
+        "b: begins",
+        "b: failed: client 3 diverged; 3 runs: 1 failed, 1 done, 1 waiting; 0:00:10, "
+        "about 0:00:05 left",
+    ]
+
+
+def test_on_a_terminal_a_failure_is_a_line_above_the_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    console = screen()
+    with Board({"a": 4, "b": 4}, console) as shown:
+        shown.start("a")
+        shown.end("a", "failed", "client 3 diverged")
+    assert "a: failed: client 3 diverged\n" in ESCAPE.sub("", console.file.getvalue())  # type: ignore[attr-defined]
+    assert capsys.readouterr().err.startswith("2 runs: 1 failed, 1 waiting; ")
+
+
 def test_the_last_line_of_a_terminal_says_how_it_ended(capsys: pytest.CaptureFixture[str]) -> None:
     experiment = Experiment(method="fedavg", **TINY)
     console = screen()
@@ -172,7 +222,9 @@ def test_what_ends_in_an_error_failed(capsys: pytest.CaptureFixture[str]) -> Non
 
     with pytest.raises(IsthmusError), Board({"a": 4, "b": 4}, plain) as shown:
         both(shown)
-    assert capsys.readouterr().err.startswith("a: failed; 2 runs: 1 failed, 1 waiting; ")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "a: begins"
+    assert lines[1].startswith("a: failed; 2 runs: 1 failed, 1 waiting; ")
 
 
 def test_lengths_of_time_carry() -> None:

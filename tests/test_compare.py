@@ -179,13 +179,32 @@ def test_ctrl_c_leaves_no_process_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert set(states) == {"stopped"}
 
 
+def test_runs_are_told_when_they_begin_and_end_with_how_many_are_done(isthmus: Isthmus) -> None:
+    """patience=1 ends a run of many rounds; what has ended is not done again."""
+    asked = ["--methods", "local,fedavg", "--seeds", "1", *TINY, "--set", "eval_every=1"]
+    asked += ["--rounds", "2000", "--set", "patience=1", "--jobs", "1", "--out", "out"]
+    said = isthmus("compare", *asked)
+    assert said.code == 0, said.err
+    lines = [line for line in said.err.splitlines() if " · " in line]
+    assert lines[::2] in (
+        ["local · seed 1: begins", "fedavg · seed 1: begins"],
+        ["fedavg · seed 1: begins", "local · seed 1: begins"],
+    )
+    figures = r"personal [\d.]+%.* \(test, top-1, mean over clients\)"
+    assert re.search(rf"seed 1: done: {figures}; 2 runs: 1 done, 1 waiting; .* left$", lines[1])
+    assert re.search(rf"seed 1: done: {figures}; 2 runs: 2 done; 0:\d\d:\d\d$", lines[3])
+    again = isthmus("compare", *asked)
+    assert "2 runs, 0 left" in again.err
+    assert "begins" not in again.err
+
+
 def test_what_fails_is_named_and_the_others_go_on(whole: Path, isthmus: Isthmus) -> None:
     """fedprox steps by 1e30 and is out of range at once; fedavg ends as it does without it."""
     asked = ["--methods", "fedavg,fedprox", "--seeds", "2", *TINY, "--set", "fedavg.lr=0.1"]
     rest = ["--jobs", "1", "--reference", "fedprox", "--out", "out"]
     said = isthmus("compare", *asked, "--set", "fedprox.lr=1e30", *rest)
     assert said.code == 1
-    assert "fedprox, seed 1 is missing: client" in said.err
+    assert "fedprox · seed 1 is missing: client" in said.err
     assert "diverged in round 1" in said.err.splitlines()[-1]
     found = digests(Path("out"))
     assert {name: found[name] for name in ("fedavg-1", "fedavg-2")} == {
@@ -193,7 +212,7 @@ def test_what_fails_is_named_and_the_others_go_on(whole: Path, isthmus: Isthmus)
     }
     for seed in (1, 2):
         for text in texts(Path("out"))[:2]:
-            assert f"Missing: fedprox, seed {seed}: client" in text
+            assert f"Missing: fedprox · seed {seed}: client" in text
 
 
 def test_settings_are_chosen_on_validation_data(isthmus: Isthmus) -> None:
@@ -278,8 +297,8 @@ def test_a_method_may_be_told_from_a_part() -> None:
             grid("fedavg", "local", tune={"fedavg": {"lr": ("1", "2")}}),
             "tries 2 of fedavg and 0 of local; expected as many for every method",
         ),
-        (grid("fedavg", tune={"fedavg": {"lr": ("0.1", "0.10")}}), "trial 1 and fedavg, trial 2"),
-        (grid("fedavg", tune={"fedavg": {"epochs": ("1", "2")}}), "epochs=1 for fedavg, trial 1"),
+        (grid("fedavg", tune={"fedavg": {"lr": ("0.1", "0.10")}}), "trial 1 and fedavg · trial 2"),
+        (grid("fedavg", tune={"fedavg": {"epochs": ("1", "2")}}), "epochs=1 for fedavg · trial 1"),
         (grid("fedavg", reference="fedavgg"), "did you mean 'fedavg'?"),
         (
             Grid({"fedavg": Experiment(), "local": Experiment(method="local")}, (1,)),
@@ -376,7 +395,8 @@ def test_a_mistake_gets_one_line_and_nothing_is_written(isthmus: Isthmus, mistak
     assert sorted(Path().rglob("*")) == before
 
 
-def test_a_comparison_is_not_made_longer(isthmus: Isthmus) -> None:
+@pytest.mark.parametrize("option", ["--rounds", "--workers", "--track"])
+def test_what_is_for_single_runs_is_refused(isthmus: Isthmus, option: str) -> None:
     Path("compare.toml").write_text(grid("local").toml())
     assert "expected a single run" in isthmus("resume", ".", "--rounds", "9").mistake
 

@@ -95,8 +95,10 @@ def test_the_python_of_the_page_on_runs_shows_two_methods(
     (block,) = [each for each in blocks(ROOT / "docs" / "runs.md", "python") if "Board" in each]
     exec(block.replace("rounds=20", "rounds=2").replace("methods, 20", "methods, 2"), {})
     said = capsys.readouterr().err
-    assert "local: done; 2 runs: 1 done, 1 waiting; " in said
-    assert "fedavg: done; 2 runs: 2 done; " in said
+    assert "local: begins\nlocal: done: personal " in said
+    assert "; 2 runs: 1 done, 1 waiting; " in said
+    assert "fedavg: done: personal " in said
+    assert "; 2 runs: 2 done; " in said
 
 
 def test_the_python_of_the_readme_runs(

@@ -152,6 +152,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "crew": set(),
     "compare_cli": {
+        "board",
         "compare",
         "crew",
         "data",
@@ -159,6 +160,7 @@ ALLOWED: dict[str, set[str]] = {
         "estimate",
         "options",
         "report",
+        "stopping",
         "terminal",
         "vault",
     },

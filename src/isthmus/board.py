@@ -1,4 +1,4 @@
-"""Runs while they go on: a table that lives on a terminal, a line per evaluation elsewhere."""
+"""Runs while they go on: a table that lives on a terminal, lines elsewhere."""
 
 import math
 import sys
@@ -39,6 +39,7 @@ class Row(NamedTuple):
     """How one run stands."""
 
     rounds: int  # in all
+    seconds: float  # that they were estimated to take, on a scale common to all runs
     state: State = "waiting"
     first: int = 0  # rounds that were done before it was begun here
     round: int = 0
@@ -55,6 +56,11 @@ class Row(NamedTuple):
         return (self.told - self.began) / here if here else None
 
     @property
+    def each(self) -> float:
+        """The estimate for a round."""
+        return self.seconds / self.rounds
+
+    @property
     def left(self) -> float | None:
         """Seconds until the last round, counted from the end of the one that was told last."""
         return None if self.pace is None else self.pace * (self.rounds - self.round)
@@ -67,11 +73,20 @@ class Board:
             with board.running("local", experiment) as show:
                 federate(experiment, watch=show)
 
-    Where runs go on in other processes, `start`, `tell` and `end` do the same step by step.
+    Where runs go on in other processes, `start`, `tell` and `end` do the same step by step. The
+    time left follows from what each run was estimated to take; without that, rounds count alike.
+    Where there is no terminal, one run has a line per evaluation, several have one when each of
+    them begins and ends.
     """
 
-    def __init__(self, rounds: Mapping[str, int], console: "Console | None" = None):
-        self._rows = {name: Row(count) for name, count in rounds.items()}
+    def __init__(
+        self,
+        rounds: Mapping[str, int],
+        console: "Console | None" = None,
+        seconds: Mapping[str, float] | None = None,
+    ):
+        needed = seconds or rounds
+        self._rows = {name: Row(count, needed[name]) for name, count in rounds.items()}
         self._console = console
         self._live: Any = None
         self._began = 0.0
@@ -122,6 +137,14 @@ class Board:
         if best is not None:
             row = row._replace(best=best.loss, best_round=best.round)
         self._rows[name] = row
+        if self._live is None and len(self._rows) > 1:
+            how = f"goes on after round {done}" if done else "begins"
+            print(f"{name}: {how}", file=sys.stderr, flush=True)
+
+    def skip(self, name: str) -> None:
+        """Says that a run was done before."""
+        row = self._rows[name]
+        self._rows[name] = row._replace(state="done", first=row.rounds, round=row.rounds)
 
     def tell(
         self, name: str, round: int, found: Found | None = None, notes: Sequence[str] = ()
@@ -136,24 +159,32 @@ class Board:
         place = f"{name}: round {round}/{row.rounds}"
         for note in notes:
             print(f"{place}: note: {note}", file=sys.stderr, flush=True)
-        if found is not None and self._live is None:
+        if found is not None and self._live is None and len(self._rows) == 1:
             print(f"{place}: {_words(row)}", file=sys.stderr, flush=True)
 
-    def end(self, name: str, state: State = "done") -> None:
-        """Says that a run is done, or failed."""
-        self._rows[name] = self._rows[name]._replace(state=state)
+    def end(self, name: str, state: State = "done", why: str = "") -> None:
+        """Says that a run is done, or failed and why."""
+        row = self._rows[name] = self._rows[name]._replace(state=state)
+        how = figures(row.found) if state == "done" and row.found else why
+        said = f"{name}: {state}: {how}" if how else f"{name}: {state}"
         if self._live is None and len(self._rows) > 1:
-            print(f"{name}: {state}; {self._overall()}", file=sys.stderr, flush=True)
+            print(f"{said}; {self._overall()}", file=sys.stderr, flush=True)
+        elif why:
+            print(said, file=sys.stderr, flush=True)
 
     def _overall(self) -> str:
         rows = list(self._rows.values())
         states = [row.state for row in rows]
         counts = [f"{states.count(state)} {state}" for state in BEFORE if state in states]
-        here = sum(row.round - row.first for row in rows)
-        left = sum(row.rounds - row.round for row in rows if row.state in ("running", "waiting"))
+        here = sum(row.each * (row.round - row.first) for row in rows)
+        left = self._left()
         elapsed = time.monotonic() - self._began
         said = f"{len(rows)} runs: {', '.join(counts)}; {clock(elapsed)}"
         return f"{said}, about {clock(elapsed / here * left)} left" if here and left else said
+
+    def _left(self) -> float:
+        rows = [row for row in self._rows.values() if row.state in ("running", "waiting")]
+        return sum(row.each * (row.rounds - row.round) for row in rows)
 
     def _last(self) -> str:
         """Says in a line what is left of the table when it goes."""
@@ -183,10 +214,9 @@ class Board:
         for name, row in self._shown(height - 8).items():
             style = {"running": "bold", "failed": "red", "waiting": "dim"}.get(row.state, "")
             table.add_row(name, *_cells(row, time.monotonic()), style=style)
-        total = sum(row.rounds for row in rows)
-        done = sum(row.rounds if row.state == "done" else row.round for row in rows)
+        total = sum(row.seconds for row in rows)
         below = Table.grid(expand=True)
-        below.add_row(ProgressBar(total=total, completed=done))
+        below.add_row(ProgressBar(total=total, completed=total - self._left()))
         if len(rows) > 1:
             below.add_row(self._overall())
         oracle = any(row.found is not None and row.found.oracle for row in rows)

@@ -71,15 +71,14 @@ def work(job: Mapping[str, Any], tell: Tell, enough: Event) -> None:
     experiment, setting, store = _opened(job)
     done, total = store.progress.t, experiment.rounds
     notes = [*setting.federation.notes, *store.notes]
-    tell(opened=done, federation=setting.federation.digest(), notes=notes)
+    tell(opened=done, best=store.progress.best, notes=notes)
 
     def watch(done: Done) -> bool:
-        news = board.found(experiment, done)
-        tell(round=done.cost.round, figures="" if news is None else board.figures(news))
+        tell(round=done.cost.round, found=board.found(experiment, done))
         return enough.is_set() and done.cost.round < total
 
     run = train(experiment, setting, store, watch)
-    tell(ended=run.digest if run.progress.t == total else None)
+    tell(ended=run.digest if run.progress.t == total or run.reason else None)
 
 
 def _opened(job: Mapping[str, Any]) -> tuple[Experiment, Setting, Store]:

@@ -52,8 +52,8 @@ class Cell(NamedTuple):
     def name(self) -> str:
         """Names it for people."""
         if self.trial is not None:
-            return f"{self.method}, trial {self.trial}"
-        return f"{self.method}, seed {self.experiment.seed}"
+            return f"{self.method} · trial {self.trial}"
+        return f"{self.method} · seed {self.experiment.seed}"
 
 
 @dataclass(frozen=True)
@@ -323,8 +323,8 @@ def finished(place: Path, experiment: Experiment) -> bool:
         summary = json.loads((place / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    ended = summary.get("status") == "finished"
-    return bool(ended and summary.get("rounds", 0) >= experiment.rounds)
+    ended = summary.get("rounds", 0) >= experiment.rounds or summary.get("reason")
+    return bool(ended and summary.get("status") == "finished")
 
 
 def refuse_another(grid: Grid, out: Path) -> None:

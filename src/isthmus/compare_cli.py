@@ -14,12 +14,12 @@ from isthmus.errors import IsthmusError
 from isthmus.options import Data, DataRoot, File, Settings, described
 
 if TYPE_CHECKING:
+    from isthmus.board import Board
     from isthmus.compare import Cell, Grid
     from isthmus.crew import Crew, News
     from isthmus.estimate import Estimate
     from isthmus.experiment import Experiment
     from isthmus.report.records import Run
-    from isthmus.terminal import Sight
 
 TRIALS = (
     *("method", "trial", "seed", "settings", "validation_loss", "validation_top1"),
@@ -123,6 +123,7 @@ def go_on(out: Path, data_root: Path, rounds: int | None) -> None:
 def conduct(grid: "Grid", out: Path, data_root: Path, jobs: int | None) -> None:
     """Does what is left of a comparison, then writes its tables and its page."""
     from isthmus import compare, terminal
+    from isthmus.board import Board
     from isthmus.crew import Crew
 
     at_a_time = _cores() if jobs is None else jobs
@@ -143,13 +144,20 @@ def conduct(grid: "Grid", out: Path, data_root: Path, jobs: int | None) -> None:
             costs = work.estimated(left)
             _foretell(grid, left, costs, at_a_time)
             _write(out / compare.ASKED, grid.toml())
-            seconds = sum(costs.seconds(cell) for cell in left)
-            with terminal.several(len(cells), len(cells) - len(left), seconds) as show:
+            rounds = {cell.name: cell.experiment.rounds for cell in cells}
+            seconds = {cell.name: costs.seconds(cell) for cell in cells}
+            with Board(rounds, seconds=seconds) as board:
+                for cell in cells:
+                    if cell not in left:
+                        board.skip(cell.name)
                 if grid.tune:
-                    chosen, missing = _chosen(grid, trials, out, work.run(trials, costs, show))
+                    chosen, missing = _chosen(grid, trials, out, work.run(trials, costs, board))
+                for cell in likely:
+                    if cell.method in missing:
+                        board.end(cell.name, "failed", missing[cell.method])
                 reported = grid.runs(chosen)
                 compare.refuse_other_runs(reported, out)
-                failures = work.run(reported, costs, show)
+                failures = work.run(reported, costs, board)
     except KeyboardInterrupt:
         _stopped(out)
     missing |= {name: failure.why for name, failure in failures.items()}
@@ -222,13 +230,8 @@ class Work:
             hint = f", or lower --jobs {together}" if together > 1 else ""
             raise IsthmusError(f"{len(each)} runs, {together} at a time: {error}{hint}") from None
 
-    def run(
-        self, cells: "Sequence[Cell]", costs: Costs, show: "Callable[[Sight], None]"
-    ) -> dict[str, Failure]:
+    def run(self, cells: "Sequence[Cell]", costs: Costs, board: "Board") -> dict[str, Failure]:
         """Runs what is left, the longest first; tells by name which of them failed."""
-        from isthmus.terminal import Sight
-
-        stands: dict[str, Sight] = {}
         failures: dict[str, Failure] = {}
         told: set[str] = set()
         longest_first = sorted(self.left(cells), key=costs.seconds, reverse=True)
@@ -237,19 +240,9 @@ class Work:
                 if note not in told:
                     told.add(note)
                     _note(note)
-            new = Sight(cell.name, 0, cell.experiment.rounds, costs.seconds(cell))
-            sight = stands.get(cell.name, new)
-            done = news.get("opened", news.get("round", sight.done))
-            # Whoever reads the progress of trials shall not choose by test data either.
-            figures = news.get("figures") if cell.trial is None else ""
-            sight = sight._replace(done=done, figures=figures or sight.figures)
             if "failed" in news:
                 failures[cell.name] = Failure(news["failed"], news.get("diverged", False))
-                sight = sight._replace(end=f"FAILED: {news['failed']}", figures="")
-            elif news.get("ended"):
-                sight = sight._replace(end="finished")
-            stands[cell.name] = sight
-            show(sight)
+            _show(board, cell, news)
         return failures
 
     def _news(self, do: str, cells: "Sequence[Cell]") -> "Iterator[tuple[Cell, News]]":
@@ -268,6 +261,23 @@ class Work:
         yield from self._crew.work(jobs, self._wished)
         if self._wished():
             raise KeyboardInterrupt
+
+
+def _show(board: "Board", cell: "Cell", news: "News") -> None:
+    """Shows what is new of a run."""
+    from isthmus.board import Found
+    from isthmus.stopping import Best
+
+    if "opened" in news:
+        board.start(cell.name, news["opened"], Best(*news["best"]))
+    elif "round" in news:
+        # Whoever reads the progress of trials shall not choose by test data either.
+        seen = news["found"] if cell.trial is None else None
+        board.tell(cell.name, news["round"], Found(*seen) if seen else None)
+    elif "failed" in news:
+        board.end(cell.name, "failed", news["failed"])
+    elif news["ended"]:
+        board.end(cell.name)
 
 
 def _placed(experiment: "Experiment", seed: int, data_root: Path) -> "Experiment":

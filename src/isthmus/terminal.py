@@ -4,8 +4,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from isthmus.board import Board, Show
 
@@ -15,17 +14,6 @@ if TYPE_CHECKING:
     from isthmus.experiment import Experiment
     from isthmus.ledger import Cost
     from isthmus.stopping import Best
-
-
-class Sight(NamedTuple):
-    """One run of several, as it stands."""
-
-    name: str
-    done: int
-    rounds: int
-    seconds: float  # that all of it was estimated to take
-    figures: str = ""
-    end: str = ""  # how it ended, if it did
 
 
 @contextmanager
@@ -67,82 +55,6 @@ def arriving() -> Iterator[Callable[[str, int, int], None]]:
             if what not in tasks:
                 tasks[what] = bar.add_task(what, total=total)
             bar.update(tasks[what], completed=done)
-
-        yield show
-
-
-@contextmanager
-def several(runs: int, ended: int, seconds: float) -> Iterator[Callable[[Sight], None]]:
-    """Shows runs that go on at the same time, and all of them together with the time left.
-
-    `seconds` is what all that is left was estimated to take, one after another.
-    On a terminal there is a bar for each that is under way, and one for all of them; elsewhere, and
-    above the bars, a line for each that begins or ends.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
-
-    console, began = Console(stderr=True), monotonic()
-    first: dict[str, float] = {}
-    stands: dict[str, float] = {}
-
-    def worked() -> float:
-        return sum(stands.values()) - sum(first.values())
-
-    def left() -> str:
-        if not worked():
-            return ""
-        pace = (monotonic() - began) / worked()
-        return f", about {lasting(pace * max(seconds - worked(), 0))} left"
-
-    def follow(sight: Sight) -> Iterator[str]:
-        nonlocal ended
-        share = sight.seconds * sight.done / sight.rounds
-        if sight.name not in first:
-            first[sight.name] = share
-            yield f"{sight.name}: {f'goes on after round {sight.done}' if sight.done else 'begins'}"
-        stands[sight.name] = share
-        if sight.end:
-            ended += 1
-            stands[sight.name] = sight.seconds
-            said = f"{sight.end}: {sight.figures}" if sight.figures else sight.end
-            yield f"{sight.name}: {said} ({ended} of {runs}{left() if ended < runs else ''})"
-
-    if not console.is_terminal:
-
-        def tell(sight: Sight) -> None:
-            for line in follow(sight):
-                print(line, file=sys.stderr, flush=True)
-
-        yield tell
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[figures]}"),
-    )
-    with Progress(*columns, console=console) as bar:
-        whole = bar.add_task(f"{ended} of {runs} runs", total=seconds, figures="")
-        tasks: dict[str, TaskID] = {}
-
-        def show(sight: Sight) -> None:
-            for line in follow(sight):
-                bar.console.print(line, highlight=False, markup=False)
-            if sight.name not in tasks:
-                tasks[sight.name] = bar.add_task(sight.name, total=sight.rounds, figures="")
-            bar.update(
-                tasks[sight.name],
-                completed=sight.done,
-                visible=not sight.end,
-                figures=sight.figures,
-            )
-            bar.update(
-                whole,
-                description=f"{ended} of {runs} runs",
-                completed=worked(),
-                figures=left().removeprefix(", "),
-            )
 
         yield show
 
