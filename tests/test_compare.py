@@ -156,9 +156,10 @@ def test_a_killed_comparison_goes_on_to_the_same_tables(whole: Path, tmp_path: P
     assert not at_work(tmp_path)
     assert (out / "compare.toml").is_file()
     assert not (out / "table.md").exists()
-    again = begin(tmp_path, "resume", "killed")
-    assert again.wait(120) == 0, again.communicate()
-    again.communicate()
+    again = begin(tmp_path, "resume", "killed", "--jobs", "1")
+    _, said = again.communicate(timeout=120)
+    assert again.returncode == 0, said
+    assert "with 1 at a time" in said
     assert digests(out) == digests(whole)
     assert texts(out) == texts(whole)
 
@@ -398,7 +399,13 @@ def test_a_mistake_gets_one_line_and_nothing_is_written(isthmus: Isthmus, mistak
 @pytest.mark.parametrize("option", ["--rounds", "--workers", "--track"])
 def test_what_is_for_single_runs_is_refused(isthmus: Isthmus, option: str) -> None:
     Path("compare.toml").write_text(grid("local").toml())
-    assert "expected a single run" in isthmus("resume", ".", "--rounds", "9").mistake
+    line = isthmus("resume", ".", option, "9").mistake
+    assert f"{option}, but . is a comparison; expected a single run" in line
+
+
+def test_jobs_are_for_comparisons(isthmus: Isthmus) -> None:
+    line = isthmus("resume", "first", "--jobs", "2").mistake
+    assert "--jobs 2, but first is no comparison; expected one" in line
 
 
 def test_another_reference_is_no_other_comparison(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from isthmus import compare_cli, data_cli, figure_cli, landscape_cli
 from isthmus.errors import IsthmusError
-from isthmus.options import Data, DataRoot, File, Seed, Settings, Track, Workers, described
+from isthmus.options import Data, DataRoot, File, Jobs, Seed, Settings, Track, Workers, described
 
 if TYPE_CHECKING:
     from isthmus.rounds import Run
@@ -161,6 +161,7 @@ def resume(
     data_root: DataRoot = Path("data"),
     track: Track = None,
     workers: Workers = None,
+    jobs: Jobs = None,
 ) -> None:
     """Goes on with a run, or a comparison, that was stopped or killed: to the same digest.
 
@@ -175,8 +176,17 @@ def resume(
 
     wanted = Experiment(**assign(f"rounds={rounds}")).rounds if rounds else None
     if compare_cli.holds(run):
-        compare_cli.go_on(run, data_root, wanted)
+        for name, given in {"rounds": rounds, "track": track, "workers": workers}.items():
+            if given:
+                raise IsthmusError(
+                    f"--{name}, but {run} is a comparison; expected a single run; leave it out"
+                )
+        compare_cli.go_on(run, data_root, jobs)
         return
+    if jobs is not None:
+        raise IsthmusError(
+            f"--jobs {jobs}, but {run} is no comparison; expected one; a run takes --workers"
+        )
     _ended(running.go_on(run, wanted, data_root, track or (), workers), run)
 
 

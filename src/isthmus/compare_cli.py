@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 import typer
 
 from isthmus.errors import IsthmusError
-from isthmus.options import Data, DataRoot, File, Settings, described
+from isthmus.options import Data, DataRoot, File, Jobs, Settings, described
 
 if TYPE_CHECKING:
     from isthmus.board import Board
@@ -59,10 +59,7 @@ def compare(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where runs, tables and page go.")
     ] = Path("comparison"),
-    jobs: Annotated[
-        int | None,
-        typer.Option(metavar="NUMBER", help="Runs at a time; as many as cores if left out."),
-    ] = None,
+    jobs: Jobs = None,
     data_root: DataRoot = Path("data"),
 ) -> None:
     """Compares methods over seeds on one federation; leaves tables and a page.
@@ -108,16 +105,11 @@ def holds(path: Path) -> bool:
     return (path / ASKED).is_file()
 
 
-def go_on(out: Path, data_root: Path, rounds: int | None) -> None:
+def go_on(out: Path, data_root: Path, jobs: int | None) -> None:
     """Goes on with a comparison that was stopped or killed."""
     from isthmus.compare import checked, read
 
-    if rounds is not None:
-        raise IsthmusError(
-            f"--rounds {rounds}, but {out} is a comparison; expected a single run to make longer; "
-            "compare anew with other --rounds and another --out"
-        )
-    conduct(checked(read(out)), out, data_root, None)
+    conduct(checked(read(out)), out, data_root, jobs)
 
 
 def conduct(grid: "Grid", out: Path, data_root: Path, jobs: int | None) -> None:

@@ -29,7 +29,18 @@ DataRoot = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="Processes that compute; one per core if left out. Changes nothing."),
+    typer.Option(
+        min=1,
+        metavar="NUMBER",
+        help="Processes that compute; one per core if left out. No result depends on it.",
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="Runs of a comparison at a time; one per core if left out. No result depends on it.",
+    ),
 ]
 Track = Annotated[
     list[str] | None,
