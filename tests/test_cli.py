@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from commands import Isthmus, Said
-from isthmus import rounds
+from isthmus import cli, rounds
 from isthmus.methods import METHODS
 from isthmus.parts import about
 
@@ -233,6 +233,19 @@ def test_the_list_for_people_names_everything(isthmus: Isthmus) -> None:
     said = isthmus("list")
     assert said.code == 0
     assert all(method in said.out for method in METHODS)
+
+
+def test_the_demo_measures_models_around_those_it_trains(
+    isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "DEMO", {"superfed-mm": {}, "floco": {"tau": 1}})
+    monkeypatch.setattr(cli, "DEMO_SETTINGS", {"data": "digits", "rounds": 2, "epochs": 1})
+    said = isthmus("demo")
+    assert said.code == 0, said.err
+    assert "superfed-mm: done: personal" in said.err
+    assert Path("demo/superfed-mm/landscape.csv").is_file()
+    assert Path("demo/floco/simplex.csv").is_file()
+    assert Path("demo/report.html").resolve().as_uri() in said.out.replace("\n", "")
 
 
 def test_a_report_of_two_runs_is_one_page(isthmus: Isthmus) -> None:
