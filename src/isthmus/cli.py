@@ -23,7 +23,6 @@ app = typer.Typer(
     "Start with `isthmus demo`. Then `isthmus run --method superfed-mm --data digits --rounds 40`.",
 )
 app.add_typer(data_cli.app, name="data")
-app.command()(landscape_cli.landscape)
 
 UsageError: Any = typer.BadParameter.__base__  # click's own, or the one that typer brings
 
@@ -131,11 +130,11 @@ def run(
 
     Examples, one per line:
 
-    `isthmus run --method superfed-mm --data digits --rounds 40 --seed 11 --out first`
+    `isthmus run --method superfed-mm --data digits --rounds 40 --out first`
 
     `isthmus run --method fedprox --data digits --set mu=0.1 --set partition=iid`
 
-    `isthmus run --method superfed-lm --data mnist --data-root ~/data --set lr_decay=0.999`
+    `isthmus run --method superfed-lm --data mnist --data-root ~/data`
 
     `isthmus run first/experiment.toml` runs the same again, to the same digest.
     """
@@ -172,7 +171,7 @@ def resume(
 
     `isthmus resume first`
 
-    `isthmus resume first --rounds 80` makes a run of 40 rounds longer, if its method allows it.
+    `isthmus resume first --rounds 80` makes a run longer, if its method allows it.
     """
     from isthmus import running
     from isthmus.experiment import Experiment, assign
@@ -287,7 +286,7 @@ def adapt(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Directories of runs.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Directories of runs.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")] = Path(
         "report.html"
     ),
@@ -307,6 +306,7 @@ def report(
 
 
 app.command()(figure_cli.figure)
+app.command()(landscape_cli.landscape)
 
 
 @app.command(name="list")

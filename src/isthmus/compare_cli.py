@@ -69,12 +69,11 @@ def compare(
 
     Examples, one per line:
 
-    `isthmus compare --methods local,fedavg,superfed-mm --seeds 5 --data digits --rounds 100`
+    `isthmus compare --methods local,fedavg,superfed-mm --seeds 5 --rounds 100`
 
-    `isthmus compare --methods floco,ditto --set floco.tau=20 --set lr=0.05 --out floco-ditto`
+    `isthmus compare --methods floco,ditto --set floco.tau=20 --set lr=0.05`
 
-    `isthmus compare --methods fedprox,fedavg --tune fedprox.mu=0.01,0.1,1 --tune
-    fedavg.lr=0.01,0.03,0.1`
+    `isthmus compare --methods fedprox,fedavg --tune lr=0.01,0.03,0.1`
     """
     from isthmus.compare import (
         Grid,

@@ -9,7 +9,7 @@ from isthmus.errors import IsthmusError
 
 
 def figure(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Directories of runs.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Directories of runs.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Which figure; see the names above.")],
     out: Annotated[
         Path | None,
@@ -23,7 +23,10 @@ def figure(
         int | None, typer.Option(help="Only the runs of one seed; all if left out.")
     ] = None,
     columns: Annotated[
-        int, typer.Option(min=1, max=2, help="One column of a page, 3.3 inches, or both, 6.9.")
+        int,
+        typer.Option(
+            min=1, max=2, metavar="NUMBER", help="One column of a page, 3.3 inches, or both, 6.9."
+        ),
     ] = 1,
     width: Annotated[float | None, typer.Option(help="Another width, in inches.")] = None,
     height: Annotated[float | None, typer.Option(help="Another height, in inches.")] = None,
@@ -33,10 +36,15 @@ def figure(
     Runs that differ only in their seed are one line, their mean, with a band from the lowest to the
     highest. What to write under the figure is printed. It needs `pip install 'isthmus[figures]'`.
 
-    Names: `rounds`, `seconds`, `bytes`: a metric against what was spent. `gain`: each client
-    against training alone, sorted. `reliability`: how sure, how right. `path`: from the shared to
-    the own model. `simplex`: where clients are in it. `landscape`: the plane that `isthmus
-    landscape` measured. `similarity`: FedSimSup's clients.
+    Names:
+
+    - `rounds`, `seconds`, `bytes`: a metric against what was spent
+    - `gain`: each client against training alone, sorted
+    - `reliability`: how sure, how right
+    - `path`: from the shared to the own model
+    - `simplex`: where FLOCO's clients are in it
+    - `landscape`: the plane that `isthmus landscape` measured
+    - `similarity`: FedSimSup's clients
 
     Examples, one per line:
 

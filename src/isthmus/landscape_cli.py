@@ -36,7 +36,7 @@ def landscape(
 
     Examples, one per line:
 
-    `isthmus landscape first` takes the shared model and the own ones of two clients.
+    `isthmus landscape first` takes the shared model and two clients' own ones.
 
     `isthmus landscape first --clients 3,7,9 --points 31`
 
