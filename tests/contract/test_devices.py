@@ -165,7 +165,10 @@ def test_what_stacked_might_refuse_is_not_stacked(monkeypatch: pytest.MonkeyPatc
     """A network of one's own, and one whose batches are normalised."""
     monkeypatch.setattr(devices, "check", lambda device: None)
     own = Experiment(method="fedavg", data="digits", device="cuda", rounds=1)
-    assert prepare(own, None, lambda: nn.Linear(64, 10), Path())[0].engine == "loop"
+    assert (
+        prepare(own, None, lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), Path())[0].engine
+        == "loop"
+    )
     mixing = Flat(lambda: nn.Sequential(nn.BatchNorm1d(64, track_running_stats=False)))
     assert choosing.engine(own, [1], [mixing], own=False) == "loop"
 
