@@ -30,14 +30,6 @@ SETTLED = (
     "partition.drawn",
     "data.path",
 )
-    "engine",
-    "block",
-    "step",
-    "clients",
-    "clients_per_round",
-    "partition.drawn",
-    "data.path",
-)
 
 
 class Cell(NamedTuple):
