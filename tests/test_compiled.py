@@ -8,9 +8,11 @@ import torch
 from torch import nn
 
 from isthmus import Experiment, IsthmusError, federate, tree
+from isthmus.client import Batch
 from isthmus.engines import Loop
 from isthmus.engines.compiled import Compiled, captured, compiler, within
 from isthmus.engines.compiled import advance as advance_in_place
+from isthmus.engines.loop import fold
 from isthmus.methods import METHODS
 from isthmus.rounds import prepare
 from small import advance, begin, setting
@@ -50,6 +52,38 @@ def test_a_compiled_step_gives_what_the_plain_loop_gives(method: str) -> None:
     assert compiled.programs == (1 if method == "superfed-lm" else 2)
     assert close(one.server, other.server)
     assert all(close(one.own[i], other.own[i]) for i in one.own)
+
+
+def batches(count: int) -> list[Batch]:
+    """Full batches of eight examples."""
+    x = torch.linspace(-1, 1, count * 8 * 6).view(count, 8, 6).sin()
+    y, nothing = torch.zeros(8, dtype=torch.int64), torch.zeros(0)
+    return [Batch(rows, y, nothing, y) for rows in x]
+
+
+def added(carry: tuple[torch.Tensor], batch: Batch) -> tuple[torch.Tensor]:
+    return ((batch.x.T @ batch.x).add(carry[0], alpha=0.1),)
+
+
+@pytest.mark.skipif(not compiler(), reason="there is no C++ compiler")
+def test_a_factor_beside_a_product_is_not_forgotten() -> None:
+    """torch 2.13 would compute product + carry: 0.9 of the carry too much in every step."""
+    start = (torch.ones(6, 6),)
+    expected, *_ = fold(added, start, iter(batches(3)))
+    compiled = Compiled(batch_size=8, layers=1)
+    found, *_ = compiled.fold(added, start, iter(batches(3)), n=-1)
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert not compiled.notes
+
+
+def test_a_program_that_does_not_agree_with_the_plain_step_is_not_used() -> None:
+    start = (torch.ones(6, 6),)
+    expected, *_ = fold(added, start, iter(batches(3)))
+    compiled = Compiled(batch_size=8, layers=1, make=lambda *_: lambda *inputs: None)
+    for _ in range(2):
+        found, *_ = compiled.fold(added, start, iter(batches(3)), n=-1)
+        assert torch.equal(found, expected)
+    assert compiled.notes == ["a compiled step does not agree with the plain one, which runs"]
 
 
 def test_a_step_may_exchange_what_it_carries() -> None:

@@ -160,8 +160,8 @@ class Client:
         """
         evaluate = self.loss if loss is None else loss
         eta = self.lr if lr is None else torch.as_tensor(lr, dtype=self.lr.dtype)
-        rho = self.task.momentum if momentum is None else momentum
-        decay = self.task.weight_decay
+        rho = torch.as_tensor(self.task.momentum if momentum is None else momentum).to(eta)
+        decay = torch.tensor(self.task.weight_decay).to(eta)
 
         def step(carry: Any, batch: Batch) -> Any:
             w, v = carry
@@ -171,7 +171,7 @@ class Client:
                 return value if penalty is None else value + penalty(w)
 
             g = self.gradient(objective, w)
-            v = tree.map(lambda v, g, w: g.add(w, alpha=decay).add_(v, alpha=rho), v, g, w)
+            v = tree.map(lambda v, g, w: g.addcmul(w, decay).addcmul_(v, rho), v, g, w)
             return tree.map(lambda w, v: w.addcmul(v, eta, value=-1), w, v), v
 
         return self.scan(step, (start, tree.map(torch.zeros_like, start)), epochs, draw)[0]
