@@ -13,6 +13,7 @@ was committed. What a failing disk or a careless copy did to the file is found o
 import errno
 import os
 import sys
+import weakref
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -248,6 +249,19 @@ def _opened(path: Path, sync: Sync, **how: Any) -> lmdb.Environment:
     return environment
 
 
+_held: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """Closes what a forked process inherited, so that a lock ends with the process that took it."""
+    for file in list(_held):
+        file.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
+
+
 def _lock(path: Path) -> IO[bytes]:
     """Takes a lock that ends with the process that holds it, however that ends."""
     name = path.with_suffix(".lock")
@@ -276,6 +290,7 @@ def _lock(path: Path) -> IO[bytes]:
     with suppress(OSError):  # the lock holds also where a full disk has no room for the number
         file.truncate(0)
         file.write(str(os.getpid()).encode())
+    _held.add(file)
     return file
 
 
