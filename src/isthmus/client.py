@@ -171,7 +171,7 @@ class Client:
                 return value if penalty is None else value + penalty(w)
 
             g = self.gradient(objective, w)
-            v = tree.map(lambda v, g, w: g.addcmul(w, decay).addcmul_(v, rho), v, g, w)
+            v = tree.map(lambda v, g, w: g.addcmul(w, decay).addcmul(v, rho), v, g, w)
             return tree.map(lambda w, v: w.addcmul(v, eta, value=-1), w, v), v
 
         return self.scan(step, (start, tree.map(torch.zeros_like, start)), epochs, draw)[0]
