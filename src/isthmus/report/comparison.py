@@ -229,7 +229,6 @@ def _record(comparison: Comparison, block: Block, row: Row) -> dict[str, Any]:
         and dict(zip(ranks.labels, ranks.average, strict=True)).get(row.label),
         "down_bytes": row.over_seeds(lambda run: run.down_bytes),
         "up_bytes": row.over_seeds(lambda run: run.up_bytes),
-        "seconds": row.over_seeds(lambda run: run.seconds),
         **{
             f"settings.{key}": value if isinstance(value, str) else json.dumps(value, default=str)
             for key, value in settings.items()

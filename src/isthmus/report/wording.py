@@ -64,7 +64,6 @@ COLUMNS = (
         lambda row, _: row.runs[0].marked(_harmed(row)),
     ),
     Column("bytes, down and up", ("bytes", "sent"), lambda row, _: tables.nbytes(sent(row))),
-    Column("seconds", ("time", "s"), lambda row, _: tables.seconds(spent(row))),
 )
 
 
@@ -81,11 +80,6 @@ def cells(block: Block) -> list[list[str]]:
 def sent(row: Row) -> float:
     """Returns the bytes down and up of a run, mean over seeds."""
     return row.over_seeds(lambda run: run.down_bytes + run.up_bytes) or 0.0
-
-
-def spent(row: Row) -> float:
-    """Returns the seconds of a run, mean over seeds."""
-    return row.over_seeds(lambda run: run.seconds) or 0.0
 
 
 def points(fraction: float) -> str:
@@ -120,7 +114,7 @@ def caption(comparison: Comparison) -> str:
         f"Bold: the highest mean{_but_oracles(rows)}; {TIED}: the interval of the difference to "
         "it, client by client, holds zero.",
         "Worst 5 %: mean over the lowest twentieth of a seed's clients. ECE, shared model on the "
-        "same test parts, bytes and seconds: means over seeds of a run's figure.",
+        "same test parts, bytes: means over seeds of a run's figure.",
     ]
     if any(row.difference for row in rows):
         sentences += _of_differences(comparison, rows)
