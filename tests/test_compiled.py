@@ -66,14 +66,12 @@ def added(carry: tuple[torch.Tensor], batch: Batch) -> tuple[torch.Tensor]:
 
 
 @pytest.mark.skipif(not compiler(), reason="there is no C++ compiler")
-def test_a_factor_beside_a_product_is_not_forgotten() -> None:
-    """torch 2.13 would compute product + carry: 0.9 of the carry too much in every step."""
+def test_a_compiler_s_mistake_is_noticed() -> None:
+    """torch 2.13 forgets the factor beside a product: 0.9 of the carry too much in every step."""
     start = (torch.ones(6, 6),)
     expected, *_ = fold(added, start, iter(batches(3)))
-    compiled = Compiled(batch_size=8, layers=1)
-    found, *_ = compiled.fold(added, start, iter(batches(3)), n=-1)
+    found, *_ = Compiled(batch_size=8, layers=1).fold(added, start, iter(batches(3)), n=-1)
     assert torch.allclose(found, expected, atol=1e-5)
-    assert not compiled.notes
 
 
 def test_a_program_that_does_not_agree_with_the_plain_step_is_not_used() -> None:

@@ -132,9 +132,7 @@ class Compiled:
     def _inductor(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
         from torch._inductor.compile_fx import compile_fx
 
-        program: Any = compile_fx(
-            graph, examples, config_patches=self._options, decompositions=decompositions()
-        )
+        program: Any = compile_fx(graph, examples, config_patches=self._options)
         return program  # type: ignore[no-any-return]
 
     def _backend(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
@@ -182,21 +180,6 @@ def captured(functions: Iterable[FunctionType]) -> Iterator[Tensor]:
         for cell in function.__closure__ or ():
             if isinstance(cell.cell_contents, Tensor):
                 yield cell.cell_contents
-
-
-@cache
-def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Gives torch's rules for taking operations apart, and one more.
-
-    torch 2.13 makes one operation of a product of matrices and what is added to it, and forgets the
-    factor of `add(other, alpha=factor)` on the way. Taken out, there is none to forget.
-    """
-    from torch._inductor.decomposition import select_decomp_table
-
-    def add(one: Tensor, other: Any, *, alpha: Any = 1) -> Any:
-        return NotImplemented if alpha == 1 else one + alpha * other
-
-    return {**select_decomp_table(), torch.ops.aten.add.Tensor: add}
 
 
 @cache
