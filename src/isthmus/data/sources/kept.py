@@ -53,9 +53,9 @@ def kept(
     if found is not None:
         return found
     examples = read()
-    array: NDArray[Any]
     try:
-        for stem, path, array in zip(stems, paths, examples, strict=True):
+        for field, stem, path in zip(Examples._fields, stems, paths, strict=True):
+            array: NDArray[Any] = getattr(examples, field)
             write(path, array.dtype, array.shape, [array])
             forget_others(path, stem)
     except OSError:
