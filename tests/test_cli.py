@@ -152,7 +152,8 @@ def test_a_mistake_is_one_line_and_code_2(isthmus: Isthmus, name: str) -> None:
     Path("odd.toml").write_text("round = 3\n")
     Path("damaged").mkdir()
     truncated = gzip.compress(bytes([0, 0, 8, 3, *bytes(12)]))[:-4]
-    Path("damaged/train-images-idx3-ubyte.gz").write_bytes(truncated)
+    for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        Path(f"damaged/{part}-ubyte.gz").write_bytes(truncated)
     arguments, message = MISTAKES[name]
     if arguments[0] == "run" and "--out" not in arguments:
         arguments = [*arguments, "--out", "run"]

@@ -160,8 +160,8 @@ class Client:
         """
         evaluate = self.loss if loss is None else loss
         eta = self.lr if lr is None else torch.as_tensor(lr, dtype=self.lr.dtype)
-        rho = torch.as_tensor(self.task.momentum if momentum is None else momentum).to(eta)
-        decay = torch.tensor(self.task.weight_decay).to(eta)
+        rho = torch.full_like(eta, self.task.momentum if momentum is None else momentum)
+        decay = torch.full_like(eta, self.task.weight_decay)
 
         def step(carry: Any, batch: Batch) -> Any:
             w, v = carry
