@@ -272,7 +272,7 @@ def test_the_first_ctrl_c_finishes_the_round(tmp_path: Path) -> None:
     assert process.returncode == 130, err
     assert "finishing this round; Ctrl-C again stops at once" in err
     done = done_rounds(path)
-    assert 3 <= done < 6
+    assert 2 <= done < 6  # the second round itself, if it is being written down
     assert written_rounds(path) == done
     end = f"stopped after round {done} of 6; go on with: isthmus resume {path}"
     assert err.splitlines()[-1] == f"isthmus: {end}"
