@@ -72,6 +72,7 @@ def test_the_command_shows_it(isthmus: Isthmus) -> None:
     for words in ("where the time went, mean of 2 rounds", "evaluation", NETWORK, MESSAGES):
         assert words in said.err
     assert "engine: loop in " in said.err
+    assert "steps are not compiled, as there are too few of them to repay it" in said.err
 
 
 def test_a_profile_of_stacked_clients_is_refused(isthmus: Isthmus) -> None:

@@ -116,6 +116,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "running": {
         "board",
+        "choosing",
         "cohort",
         "engines",
         "errors",

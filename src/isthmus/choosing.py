@@ -75,3 +75,21 @@ def step(e: Experiment, engine: str, steps: Sequence[int], network: Flat) -> str
         return "eager" if e.step == "auto" else e.step
     total = e.rounds * e.clients_per_round * e.epochs * sum(steps) / len(steps)
     return "compiled" if repays(network, total) else "eager"
+
+
+def why(asked: str, chosen: str, network: Flat) -> str:
+    """Says why steps are compiled, or are not, where `step` asked for something.
+
+    >>> from torch import nn
+    >>> why("eager", "eager", Flat(lambda: nn.Linear(2, 2)))
+    'as asked for'
+    """
+    if asked != "auto":
+        return "as asked for"
+    if chosen == "compiled":
+        return "as there are enough of them to repay it"
+    if not compiler():
+        return "as there is no C++ compiler"
+    if network.recurrent:
+        return "as the network is recurrent"
+    return "as there are too few of them to repay it"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from isthmus import stopping, terminal, tracking
+from isthmus import choosing, stopping, terminal, tracking
 from isthmus.board import Board
 from isthmus.cohort import Engine, Setting
 from isthmus.engines import Loop
@@ -32,6 +32,7 @@ def begin(
     if sync not in ("round", "system"):
         raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
     tracking.check(track)
+    asked = experiment.step
     experiment, setting = prepare(experiment, None, None, data_root, (), workers)
     watch = _watched(setting.engine) if profile else None
     needed = estimate(experiment, setting)
@@ -43,7 +44,8 @@ def begin(
     if needed is not None and board is None:
         terminal.foretell(experiment, needed)
     if board is None:
-        terminal.explain(experiment, setting.engine)
+        why = choosing.why(asked, experiment.step, setting.task.model)
+        terminal.explain(experiment, setting.engine, why)
     began = time.perf_counter()
     run = _rest(experiment, setting, store, out, track, board)
     if watch is not None:
@@ -70,6 +72,7 @@ def go_on(
     needed = None if over else estimate(experiment, setting)
     if needed is not None:
         terminal.foretell(experiment, needed, done)
+        terminal.explain(experiment, setting.engine, "as when the run began")
     store.start(experiment.toml())
     return _rest(experiment, setting, store, run, track)
 

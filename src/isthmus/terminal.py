@@ -84,17 +84,14 @@ def foretell(experiment: "Experiment", needed: "Estimate", done: int = 0) -> Non
     )
 
 
-def explain(experiment: "Experiment", engine: "Engine") -> None:
-    """Says how clients are computed, and why."""
+def explain(experiment: "Experiment", engine: "Engine", why: str) -> None:
+    """Says how clients are computed, and why their steps are compiled or not."""
     if experiment.engine == "stacked":
         how = f"stacked, {experiment.block} clients at a time"
     else:
         workers = getattr(engine, "workers", 1)
         how = f"loop in {workers} {'process' if workers == 1 else 'processes'}"
-        if experiment.step == "compiled":
-            how += "; steps are compiled, as there are enough of them (step=eager: never)"
-        else:
-            how += "; steps are not compiled, as there are few of them (step=compiled: always)"
+        how += f"; steps are {'' if experiment.step == 'compiled' else 'not '}compiled, {why}"
     print(f"engine: {how}", file=sys.stderr, flush=True)
 
 
