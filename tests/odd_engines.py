@@ -21,7 +21,10 @@ class Wire:
         self, setting: Setting, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
         sent = call._replace(shared=through_bytes(call.shared))
-        arrived = (Request(i, through_bytes(own), through_bytes(each)) for i, own, each in requests)
+        arrived = (
+            Request(each.i, through_bytes(each.held(setting)), through_bytes(each.each))
+            for each in requests
+        )
         for i, result in Loop().run(setting, sent, arrived):
             yield i, through_bytes(result)
 

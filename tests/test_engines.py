@@ -214,10 +214,25 @@ def test_a_second_call_in_a_round_draws_other_batches() -> None:
     clients = Clients([1, 2], round)
 
     def first_rows(client: Any, own: Any) -> Any:
-        return own, (client._plan.rows[0],)
+        return own, (client._plan().rows[0],)
 
     (one,), (two,) = clients.map(first_rows)[1], clients.map(first_rows)[1]
     assert not torch.equal(one, two)
+
+
+@pytest.mark.parametrize("engine", [Loop(), Stacked(2)], ids=["loop", "stacked"])
+def test_what_the_objective_does_not_look_at_only_decays(engine: Any) -> None:
+    """One step of w <- w - lr wd w, from 1: 1 - 0.1 * 0.5."""
+    changes = {"lr": 0.1, "lr_decay": 1.0, "momentum": 0.0, "weight_decay": 0.5, "epochs": 1}
+    made = setting("fedavg", engine, federation((7, 7)), batch_size=7, **changes)
+
+    def unused(client: Any, own: Any, w: torch.Tensor) -> Any:
+        start = (w, torch.ones(3), torch.ones(0))
+        return own, client.descend(start, at=lambda vectors, u: vectors[0])[1:]
+
+    _, (lonely, nothing) = Clients([0, 1], Round(made, 0, {})).map(unused, made.task.w0)
+    assert torch.allclose(lonely, torch.full((2, 3), 0.95))
+    assert nothing.shape == (2, 0)
 
 
 def test_the_number_of_threads_is_put_back() -> None:

@@ -217,7 +217,7 @@ def test_a_newcomers_start_is_no_other_clients() -> None:
 
     (request,) = Joining(made, begin(made))._requests(None, range(1))
     others = [made.method.own(made.task, i).wl for i in range(6)]
-    assert not any(torch.equal(request.own.wl, other) for other in others)
+    assert not any(torch.equal(request.held(made).wl, other) for other in others)
 
 
 def test_a_newcomer_is_sent_what_is_meant_for_no_other_client() -> None:

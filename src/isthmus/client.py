@@ -5,7 +5,8 @@ a block of clients at once under `torch.func.vmap`; then the client's data are p
 size, and the masks below hide that from the author.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -91,12 +92,10 @@ class Client:
         task: Task,
         t: int,
         *,
-        train: Examples,
-        validation: Examples,
-        test: Examples,
+        part: Callable[[str], Examples],
         n: Tensor,
         steps: Tensor,
-        plan: Steps,
+        plan: Callable[[], Steps],
         own: Any,
         gradient: Callable[[Callable[[Vectors], Tensor], Vectors], Vectors],
         fold: Callable[[Step, Any, Iterator[Batch]], Any],
@@ -114,13 +113,13 @@ class Client:
         self.own = own  # what the client held when the call began
         self.kind = kind
         self.method = method
-        self._train, self._validation, self._test = train, validation, test
-        self._plan = plan
+        self._part = cache(part)  # "train", "validation" or "test", once somebody asks
+        self._plan = cache(plan)
         self.gradient = gradient  # of a function, at a vector or several: gradient(f, w)
         self._fold = fold
         self._choice = choice
         self._taken = 0
-        self._tallied: dict[tuple[Tensor, str], Tally] = {}  # of paths, which are long
+        self._tallied: dict[Tensor, dict[str, Tally]] = {}
         self.walked: Walked | None = None
 
     def scan(
@@ -204,7 +203,8 @@ class Client:
 
     def validation_loss(self, w: Tensor) -> Tensor:
         """Gives the mean cross-entropy on the client's own validation part."""
-        sums = self.tally(w, "validation")
+        self._need("validation")
+        sums = self._sums(w, ["validation"])["validation"]
         return (sums.loss / sums.n).to(w.device, w.dtype)
 
     @property
@@ -213,14 +213,15 @@ class Client:
 
         What is computed for each of them once is found again by the `rows` of other batches.
         """
-        x, y, weight = self._train
+        x, y, weight = self._part("train")
         return Batch(x, y, x.new_zeros(0), torch.arange(len(y)), weight)
 
     def label_counts(self) -> Tensor:
         """Counts the training examples of each class, [C]."""
-        counts = one_hot(self._train.y, self.task.classes)
-        if self._train.weight is not None:
-            counts = counts * self._train.weight[:, None].to(counts.dtype)
+        _, y, weight = self._part("train")
+        counts = one_hot(y, self.task.classes)
+        if weight is not None:
+            counts = counts * weight[:, None].to(counts.dtype)
         return counts.sum(0)
 
     def tally(self, w: Tensor, split: str) -> Tally:
@@ -228,45 +229,60 @@ class Client:
 
         The sums are on the CPU, whatever the device: not every device has double precision.
         """
-        x, y, weight = self._validation if split == "validation" else self._test
-        if not len(y):
+        self._need(split)
+        if w not in self._tallied:  # whoever asks for one part asks for the other
+            held = [part for part in ("validation", "test") if len(self._part(part).y)]
+            self._tallied[w] = self._sums(w, held)
+        return self._tallied[w][split]
+
+    def _need(self, split: str) -> None:
+        if not len(self._part(split).y):
             raise IsthmusError(
                 f"{type(self.method).__name__} needs {split} data, and a client has none; "
                 f"expected {split} > 0; set {split}=0.1"
             )
-        if w.dim() == 1:
-            return self._sums(self.method.logits(self, w, x), y, weight)
-        if (w, split) not in self._tallied:
-            # One by one: the point at lambda 0 then predicts as the shared model does, exactly.
-            logits = torch.stack([self.method.logits(self, row, x) for row in w.unbind(0)])
-            self._tallied[w, split] = self._sums(logits, y, weight)
-        return self._tallied[w, split]
 
-    def _sums(self, logits: Tensor, y: Tensor, weight: Tensor | None) -> Tally:
-        weight = None if weight is None else weight.cpu()
-        return tally(logits.cpu(), y.cpu(), weight, self.task.calibrated)
+    def _sums(self, w: Tensor, splits: Sequence[str]) -> dict[str, Tally]:
+        parts = [self._part(split) for split in splits]
+        networks = (self.task.model, *self.task.others)
+        if len(splits) > 1 and any(network.mixes_examples for network in networks):
+            return {split: self._sums(w, [split])[split] for split in splits}
+        # All parts at once, and models one by one: lambda 0 predicts as the shared model, exactly.
+        x = torch.cat([part.x for part in parts])
+        models = w.unbind(0) if w.dim() == 2 else [w]
+        logits = torch.stack([self.method.logits(self, model, x) for model in models]).cpu()
+        logits = logits if w.dim() == 2 else logits[0]
+        each = torch.split(logits, [len(part.y) for part in parts], dim=-2)
+        labels = [
+            (part.y.cpu(), None if part.weight is None else part.weight.cpu()) for part in parts
+        ]
+        return {
+            split: tally(found, *given, self.task.calibrated)
+            for split, found, given in zip(splits, each, labels, strict=True)
+        }
 
     def _batches(self, passes: int, draw: Callable[[Tensor], Tensor] | None) -> Iterator[Batch]:
-        x, y, _ = self._train
+        x, y, _ = self._part("train")
+        plan = self._plan()
         first = self._taken
-        self._taken += passes * self._plan.per_pass
-        if self._taken > len(self._plan.rows):
-            allowed = len(self._plan.rows) // max(1, self._plan.per_pass)
+        self._taken += passes * plan.per_pass
+        if self._taken > len(plan.rows):
+            allowed = len(plan.rows) // max(1, plan.per_pass)
             raise RuntimeError(
                 f"{type(self.method).__name__} made more than the {allowed} passes over the data "
                 "that its passes() announces; raise what passes() returns"
             )
-        u = self._plan.u[first : self._taken]
+        u = plan.u[first : self._taken]
         u = u if draw is None else draw(u)
         some = max(1, TOGETHER // self.task.batch_size)
         for begin in range(first, self._taken, some):
-            rows = self._plan.rows[begin : min(begin + some, self._taken)]
+            rows = plan.rows[begin : min(begin + some, self._taken)]
             together = torch.cat(rows)
             lengths = [len(batch) for batch in rows]
             parts = zip(*(torch.split(t[together], lengths) for t in (x, y)), rows, strict=True)
             for s, part in enumerate(parts, start=begin):
-                if self._plan.weight is None:
+                if plan.weight is None:
                     yield Batch(part[0], part[1], u[s - first], part[2])
                 else:
-                    weight = self._plan.weight[s]
+                    weight = plan.weight[s]
                     yield Batch(part[0], part[1], u[s - first], part[2], weight, weight.sum() > 0)

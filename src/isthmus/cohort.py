@@ -45,12 +45,24 @@ class Call(NamedTuple):
     choice: int | None = None  # the point that all clients take, where there is one for all
 
 
+class Fresh(NamedTuple):
+    """Stands for what a client holds before it takes part: it is made where it is needed."""
+
+    number: int  # the client's, or beyond all of them that of a newcomer
+
+
 class Request(NamedTuple):
     """What one client brings to a call: who it is, what it holds, what it alone receives."""
 
     i: int
-    own: State
+    own: State | Fresh
     each: tuple[State, ...]  # empty, or one message
+
+    def held(self, setting: "Setting") -> State:
+        """Gives what the client holds."""
+        if isinstance(self.own, Fresh):
+            return setting.method.own(setting.task, self.own.number)
+        return self.own
 
 
 class Engine(Protocol):
@@ -126,12 +138,12 @@ class Round:
     shelf: Shelf = field(default_factory=Shelf)
     notes: list[str] = field(default_factory=list)
 
-    def own(self, i: int) -> State:
+    def own(self, i: int) -> State | Fresh:
         """Finds what client i holds; a client that never took part costs nothing until now."""
         for states in (self.changed, self.stored):
             if i in states:
                 return states[i]
-        return self.setting.method.own(self.setting.task, i)
+        return Fresh(i)
 
 
 class Clients:

@@ -15,6 +15,7 @@ from isthmus.cohort import (
     Clients,
     Each,
     Evaluation,
+    Fresh,
     Request,
     Round,
     Score,
@@ -82,7 +83,7 @@ class Joining(Clients):
         for k in span:
             number = setting.first + self.ids[k]  # those below belong to the run's own clients
             message = self._message(each, k, number)
-            yield Request(self.ids[k], setting.method.own(setting.task, number), message)
+            yield Request(self.ids[k], Fresh(number), message)
 
 
 @dataclass(frozen=True)

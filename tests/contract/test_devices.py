@@ -73,8 +73,6 @@ def test_all_that_a_client_function_sees_is_on_the_device(engine: Any) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 def test_every_method_computes_where_it_is_put(row: Row, engine: Any) -> None:
     """Two rounds, in phase II where there is one, and an evaluation: nothing mixes devices."""
-    if row.name == "fedbn":
-        pytest.skip("looks for the places of its layers, and meta tensors have no numbers to find")
     made = setting(row.method, engine, federation((9, 14)), rounds=2, epochs=1)
     progress, _ = advance(made, begin(made), evaluate=False)
     looks = not row.name.startswith("floco")  # which leaves a point of its lattice out by number

@@ -56,8 +56,8 @@ def test_normalisation_layers_of_all_kinds_are_found() -> None:
     kinds = [nn.GroupNorm(1, 3), nn.LayerNorm(3), nn.BatchNorm1d(3, track_running_stats=False)]
     for kind in kinds:
         network = nn.Sequential(nn.Linear(2, 3), kind, nn.Linear(3, 2))
-        found = Flat(lambda network=network: network).normalises
-        assert found.nonzero()[:, 0].tolist() == list(range(9, 15))
+        found = Flat(lambda network=network: network).stretches
+        assert found == [(False, 9), (True, 6), (False, 8)]
 
 
 def test_without_normalisation_layers_the_user_is_told() -> None:

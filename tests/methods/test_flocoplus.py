@@ -28,7 +28,8 @@ def trained(
     """One participation of a client that draws the centre of the simplex in every step."""
     u = [[0.5] * simplex.noise(method.vertices, "uniform")] * (2 * settings.epochs)
     here = client(method, settings, 0, u=u)
-    here._plan = here._plan._replace(rows=here._plan.rows * 2)  # passes() is twice the epochs
+    plan = here._plan()
+    here._plan = lambda: plan._replace(rows=plan.rows * 2)  # passes() is twice the epochs
     return method.local(here, Own(p, NO), theta, region)
 
 

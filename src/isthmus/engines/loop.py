@@ -72,7 +72,7 @@ class Loop:
             make = watched.timed(spent.PREPARING, make)
             function = watched.timed(spent.FUNCTION, function)
         with one_thread(), naming(call, f"client {request.i}"), torch.no_grad():
-            request = request._replace(own=self.place.there(request.own))
+            request = request._replace(own=self.place.there(request.held(setting)))
             client = make(setting, call, request, self._compiled, self.place, watched)
             received = self.place.there((*call.shared, *request.each))
             with self.place.computing():
@@ -143,32 +143,31 @@ def handle(
 ) -> Client:
     """Makes the handle of one client, with nothing padded."""
     method, task, federation = setting.method, place.task(setting.task), setting.federation
-    i = request.i
-    train, validation, test = (
-        place.there(Examples(*federation.part(i, name))) for name in ("train", "validation", "test")
-    )
-    n, size = len(train.y), task.batch_size
-    drawn = draw(setting, call, i, n)
-    dtype = task.w0.dtype
-    orders, u, length, steps = place.there(
-        (
-            torch.as_tensor(drawn.orders),
-            torch.as_tensor(drawn.u, dtype=dtype),
-            torch.tensor(n, dtype=dtype),
-            torch.tensor(task.epochs * steps_per_pass(n, size), dtype=dtype),
+    i, size, dtype = request.i, task.batch_size, task.w0.dtype
+    n = federation.sizes(i)[0]
+    per_pass = steps_per_pass(n, size)
+
+    def part(name: str) -> Examples:
+        return place.there(Examples(*federation.part(i, name)))
+
+    def plan() -> Steps:
+        drawn = draw(setting, call, i, n)
+        orders, u = place.there(
+            (torch.as_tensor(drawn.orders), torch.as_tensor(drawn.u, dtype=dtype))
         )
+        return Steps([batch for order in orders for batch in order.split(size)], u, per_pass)
+
+    length, steps = place.there(
+        (torch.tensor(n, dtype=dtype), torch.tensor(task.epochs * per_pass, dtype=dtype))
     )
-    batches = [batch for order in orders for batch in order.split(size)]
     return Client(
         method,
         task,
         call.t,
-        train=train,
-        validation=validation,
-        test=test,
+        part=part,
         n=length,
         steps=steps,
-        plan=Steps(batches, u, steps_per_pass(n, size)),
+        plan=plan,
         own=request.own,
         gradient=gradient
         if profile is None or compiled is not None
@@ -207,7 +206,8 @@ def gradient(objective: Callable[[Any], Tensor], w: Any) -> Any:
     with torch.enable_grad():
         leaf = tree.map(lambda vector: vector.detach().requires_grad_(), w)
         leaves = list(tree.leaves(leaf))
-        parts = iter(torch.autograd.grad(objective(leaf), leaves))
+        # What the objective does not look at has gradient 0, as with torch.func.
+        parts = iter(torch.autograd.grad(objective(leaf), leaves, materialize_grads=True))
     return tree.map(lambda _: next(parts), leaf)
 
 

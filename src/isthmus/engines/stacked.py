@@ -72,12 +72,10 @@ class Stacked:
                 method,
                 task,
                 call.t,
-                train=block.train,
-                validation=block.validation,
-                test=block.test,
+                part=partial(getattr, block),
                 n=block.n,
                 steps=block.steps,
-                plan=Steps(list(block.rows.unbind(0)), block.u, per_pass, block.weight),
+                plan=lambda: Steps(list(block.rows.unbind(0)), block.u, per_pass, block.weight),
                 own=own,
                 gradient=lambda objective, w: grad(objective)(w),
                 fold=fold,
@@ -91,7 +89,7 @@ class Stacked:
             given = place.there(
                 (
                     stack(setting, call, ids, per_pass),
-                    tree.stack([member.own for member in members]),
+                    tree.stack([member.held(setting) for member in members]),
                     tree.stack([member.each for member in members]),
                 )
             )

@@ -28,6 +28,7 @@ from torch import Tensor
 from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.method import Method
+from isthmus.models.flat import Flat
 from isthmus.task import Task
 from isthmus.vector import mean
 
@@ -50,31 +51,44 @@ class FedBn(Method):
     """Shares all parameters but those of normalisation layers."""
 
     def init(self, task: Task) -> Server:
-        return Server(task.w0[~task.model.normalises])
+        return Server(apart(task.model, task.w0)[0])
 
     def own(self, task: Task, i: int) -> Tensor:
-        return task.w0[task.model.normalises]
+        return apart(task.model, task.w0)[1]
 
     def round(self, server: Server, clients: Clients) -> Server:
-        if clients.t == 0 and not clients.task.model.normalises.any():
+        if clients.t == 0 and not any(kept for kept, _ in clients.task.model.stretches):
             clients.note("the model has no normalisation layers: fedbn is fedavg here")
         _, reply = clients.map(self.local, server)
         return Server(mean(reply.w, reply.n))
 
     def local(self, client: Client, gk: Tensor, server: Server) -> tuple[Tensor, Reply]:
-        wk, gk = client.descend((server.w, gk), at=lambda w, u: joined(client, *w))
+        wk, gk = client.descend((server.w, gk), at=lambda w, u: joined(client.model, *w))
         return gk, Reply(wk, client.n)
 
     def personal(self, client: Client, gk: Tensor, server: Server) -> Tensor:
-        return joined(client, server.w, gk)
+        return joined(client.model, server.w, gk)
 
     def join(self, client: Client, server: Server) -> Tensor:
-        gk: Tensor = client.descend(client.own, at=lambda g, u: joined(client, server.w, g))
+        gk: Tensor = client.descend(client.own, at=lambda g, u: joined(client.model, server.w, g))
         return gk
 
 
-def joined(client: Client, w: Tensor, gk: Tensor) -> Tensor:
+def apart(network: Flat, w: Tensor) -> tuple[Tensor, Tensor]:
+    """Takes all parameters apart: into the shared ones, and those of normalisation layers."""
+    parts = torch.split(w, [size for _, size in network.stretches])
+    kinds = [kept for kept, _ in network.stretches]
+    shared, own = (
+        [part for part, kept in zip(parts, kinds, strict=True) if kept is wanted]
+        for wanted in (False, True)
+    )
+    return torch.cat([w[:0], *shared]), torch.cat([w[:0], *own])
+
+
+def joined(network: Flat, w: Tensor, gk: Tensor) -> Tensor:
     """Puts shared parameters and those of normalisation layers back into their places."""
-    normalises = client.model.normalises
-    apart = torch.cat([torch.nonzero(~normalises)[:, 0], torch.nonzero(normalises)[:, 0]])
-    return torch.cat([w, gk])[apart.argsort()]
+    shared, own = (
+        iter(torch.split(vector, [size for kept, size in network.stretches if kept is wanted]))
+        for wanted, vector in ((False, w), (True, gk))
+    )
+    return torch.cat([next(own if kept else shared) for kept, _ in network.stretches])

@@ -7,6 +7,8 @@ two vectors, whatever the network.
 """
 
 from collections.abc import Callable
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal
 
 import torch
@@ -76,7 +78,7 @@ class Flat:
                 "define the head's module last"
             )
         self.body, self.head = slice(0, cut), slice(cut, self.size)
-        self.normalises = self._normalising(owners).to(device)  # [P]: a normalisation layer's
+        self.stretches = self._stretches(owners)  # what normalises and what does not, in turns
         self.weight = self._weight(owners)  # of the last weight-owning module, without its bias
 
     def __reduce__(self) -> tuple[type["Flat"], tuple[Callable[[], nn.Module], Head]]:
@@ -86,10 +88,11 @@ class Flat:
         """Builds the same network for vectors on another device."""
         return Flat(self._build, self._cut, device)
 
-    def _normalising(self, owners: list[str]) -> Tensor:
+    def _stretches(self, owners: list[str]) -> list[tuple[bool, int]]:
         kinds = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, Frozen)
         flags = [isinstance(self._module.get_submodule(owner), kinds) for owner in owners]
-        return torch.repeat_interleave(torch.tensor(flags), torch.tensor(self._sizes))
+        runs = groupby(zip(flags, self._sizes, strict=True), key=itemgetter(0))
+        return [(normalises, sum(size for _, size in run)) for normalises, run in runs]
 
     def _weight(self, owners: list[str]) -> slice:
         first = owners.index(owners[-1])
