@@ -133,6 +133,28 @@ class Peculiar(nn.Module):
         return z if x.detach().sum().item() > -1e9 else -z
 
 
+@pytest.mark.skipif(not compiler(), reason="there is no C++ compiler")
+@pytest.mark.parametrize(("epochs", "rounds", "since"), [(66, 2, 1), (67, 2, 0), (10, 1, 0)])
+def test_a_short_first_round_is_over_before_anything_is_compiled(
+    epochs: int, rounds: int, since: int
+) -> None:
+    """1,000 steps for each of two layers; 5 clients of 6 batches take 30 an epoch."""
+    settings = {"epochs": epochs, "rounds": rounds, "step": "compiled"}
+    _, made = prepare(Experiment(method="fedavg", data="digits", **settings), None, None, Path())
+    assert isinstance(made.engine, Loop)
+    assert made.engine.compiled is not None
+    assert made.engine.compiled.since == since
+
+
+def test_programs_are_made_from_their_first_round_on() -> None:
+    compiled = Compiled(batch_size=8, layers=2, since=1, make=lambda graph, _: graph.forward)
+    made = setting("fedavg", Loop(compiled=compiled))
+    progress, _ = advance(made, begin(made), evaluate=False)
+    assert compiled.programs == 0
+    advance(made, progress, evaluate=False)
+    assert compiled.programs == 1
+
+
 def test_a_step_that_cannot_be_compiled_runs_as_it_is_and_says_so() -> None:
     compiled = Compiled(batch_size=8, layers=1)
     ours = setting("fedavg", build=Peculiar)

@@ -24,6 +24,8 @@ CACHE = 12 << 20  # bytes, of the last level
 MEMORY = 1 << 30  # bytes, of a device that is not the CPU
 MOST = 256  # clients in a block
 
+SOON = 1_000  # steps of a round, for each layer of the network, that take less than compiling does
+
 
 def chosen(
     experiment: Experiment, federation: Federation, networks: Sequence[Flat], own: bool
@@ -75,6 +77,17 @@ def step(e: Experiment, engine: str, steps: Sequence[int], network: Flat) -> str
         return "eager" if e.step == "auto" else e.step
     total = e.rounds * e.clients_per_round * e.epochs * sum(steps) / len(steps)
     return "compiled" if repays(network, total) else "eager"
+
+
+def compiled_from(e: Experiment, federation: Federation, network: Flat) -> int:
+    """Finds the first round, from 0, whose steps are compiled where steps are.
+
+    A first round that is short is done before its steps would have been compiled: it shows soon
+    that all is well.
+    """
+    passes = [steps_per_pass(federation.sizes(i)[0], e.batch_size) for i in range(len(federation))]
+    steps = e.clients_per_round * e.epochs * sum(passes) / len(passes)
+    return int(e.rounds > 1 and steps <= SOON * network.layers)
 
 
 def why(asked: str, chosen: str, network: Flat) -> str:

@@ -332,7 +332,10 @@ def assemble(
     if e.engine == "stacked":
         size = sum(each.size for each in (network, *seconds))
         return Setting(method, task, federation, Stacked(choosing.block(e, size), e.device))
-    compiled = Compiled(e.batch_size, network.layers) if e.step == "compiled" else None
+    compiled = None
+    if e.step == "compiled":
+        since = choosing.compiled_from(e, federation, network)
+        compiled = Compiled(e.batch_size, network.layers, since)
     return Setting(method, task, federation, Loop(workers, compiled, device=e.device))
 
 

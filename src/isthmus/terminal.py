@@ -89,9 +89,13 @@ def explain(experiment: "Experiment", engine: "Engine", why: str) -> None:
     if experiment.engine == "stacked":
         how = f"stacked, {experiment.block} clients at a time"
     else:
-        workers = getattr(engine, "workers", 1)
+        workers, compiled = getattr(engine, "workers", 1), getattr(engine, "compiled", None)
         how = f"loop in {workers} {'process' if workers == 1 else 'processes'}"
-        how += f"; steps are {'' if experiment.step == 'compiled' else 'not '}compiled, {why}"
+        if compiled is None:
+            how += f"; steps are not compiled, {why}"
+        else:
+            since = f" from round {compiled.since + 1} on" if compiled.since else ""
+            how += f"; steps are compiled{since}, {why}"
     print(f"engine: {how}", file=sys.stderr, flush=True)
 
 

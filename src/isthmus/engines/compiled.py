@@ -36,10 +36,11 @@ Make = Callable[[torch.fx.GraphModule, list[Tensor]], Program]
 class Compiled:
     """Makes programs of steps, once for all clients of a run, and runs them."""
 
-    def __init__(self, batch_size: int, layers: int, make: Make | None = None):
+    def __init__(self, batch_size: int, layers: int, since: int = 0, make: Make | None = None):
         self._make = self._inductor if make is None else make
         self.batch_size = batch_size
         self.layers = layers
+        self.since = since  # the first round, from 0, whose steps are compiled
         self.programs = 0  # made so far
         self._options: dict[str, Any] = {
             "cpp_wrapper": True,
@@ -53,7 +54,11 @@ class Compiled:
         self.seconds = 0.0  # spent on looking at steps and compiling them
 
     def __reduce__(self) -> Any:
-        return Compiled, (self.batch_size, self.layers)  # programs are every process's own
+        return Compiled, (
+            self.batch_size,
+            self.layers,
+            self.since,
+        )  # programs are every process's own
 
     @cached_property
     def _begin(self) -> Callable[[Step, Any, Batch], None]:

@@ -40,7 +40,7 @@ class Loop:
         self.place = Place(device)
         self.workers = workers if self.place.here else 1  # what drives a device survives no fork
         self.notes: list[str] = []  # what happened since somebody looked
-        self._compiled = compiled
+        self.compiled = compiled
         self._start = start
         self.profile: Profile | None = None  # to be set before the first call
         self._pool: Pool | None = None
@@ -73,13 +73,13 @@ class Loop:
             function = watched.timed(spent.FUNCTION, function)
         with one_thread(), naming(call, f"client {request.i}"), torch.no_grad():
             request = request._replace(own=self.place.there(request.held(setting)))
-            client = make(setting, call, request, self._compiled, self.place, watched)
+            client = make(setting, call, request, self.compiled, self.place, watched)
             received = self.place.there((*call.shared, *request.each))
             with self.place.computing():
                 result = function(client, request.own, *received)
             result = self.place.back(result)
-        if self._compiled is not None:
-            self._tell(self._compiled.notes)
+        if self.compiled is not None:
+            self._tell(self.compiled.notes)
         return result
 
     def answer(self, setting: Setting, call: Call, request: Request) -> Answer:
@@ -127,7 +127,7 @@ class Loop:
         if self._pool is None:
             if self._start != "fork":
                 self._check(setting)
-            alone = Loop(compiled=self._compiled)
+            alone = Loop(compiled=self.compiled)
             alone.profile = None if self.profile is None else Profile()
             self._pool = Pool(setting, self.workers, alone.answer, self._start, self.profile)
         return self._pool
@@ -143,6 +143,8 @@ def handle(
 ) -> Client:
     """Makes the handle of one client, with nothing padded."""
     method, task, federation = setting.method, place.task(setting.task), setting.federation
+    if compiled is not None and call.t < compiled.since:
+        compiled = None
     i, size, dtype = request.i, task.batch_size, task.w0.dtype
     n = federation.sizes(i)[0]
     per_pass = steps_per_pass(n, size)

@@ -19,6 +19,7 @@ Departures: networks here keep no running statistics, so scales and shifts are a
 apart.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,9 +29,10 @@ from torch import Tensor
 from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.method import Method
-from isthmus.models.flat import Flat
 from isthmus.task import Task
 from isthmus.vector import mean
+
+Stretches = Sequence[tuple[bool, int]]  # parameters that normalise, or do not, in turns
 
 
 class Server(NamedTuple):
@@ -51,10 +53,10 @@ class FedBn(Method):
     """Shares all parameters but those of normalisation layers."""
 
     def init(self, task: Task) -> Server:
-        return Server(apart(task.model, task.w0)[0])
+        return Server(apart(task.model.stretches, task.w0)[0])
 
     def own(self, task: Task, i: int) -> Tensor:
-        return apart(task.model, task.w0)[1]
+        return apart(task.model.stretches, task.w0)[1]
 
     def round(self, server: Server, clients: Clients) -> Server:
         if clients.t == 0 and not any(kept for kept, _ in clients.task.model.stretches):
@@ -63,21 +65,23 @@ class FedBn(Method):
         return Server(mean(reply.w, reply.n))
 
     def local(self, client: Client, gk: Tensor, server: Server) -> tuple[Tensor, Reply]:
-        wk, gk = client.descend((server.w, gk), at=lambda w, u: joined(client.model, *w))
+        wk, gk = client.descend((server.w, gk), at=lambda w, u: joined(client.model.stretches, *w))
         return gk, Reply(wk, client.n)
 
     def personal(self, client: Client, gk: Tensor, server: Server) -> Tensor:
-        return joined(client.model, server.w, gk)
+        return joined(client.model.stretches, server.w, gk)
 
     def join(self, client: Client, server: Server) -> Tensor:
-        gk: Tensor = client.descend(client.own, at=lambda g, u: joined(client.model, server.w, g))
+        gk: Tensor = client.descend(
+            client.own, at=lambda g, u: joined(client.model.stretches, server.w, g)
+        )
         return gk
 
 
-def apart(network: Flat, w: Tensor) -> tuple[Tensor, Tensor]:
+def apart(stretches: Stretches, w: Tensor) -> tuple[Tensor, Tensor]:
     """Takes all parameters apart: into the shared ones, and those of normalisation layers."""
-    parts = torch.split(w, [size for _, size in network.stretches])
-    kinds = [kept for kept, _ in network.stretches]
+    parts = torch.split(w, [size for _, size in stretches])
+    kinds = [kept for kept, _ in stretches]
     shared, own = (
         [part for part, kept in zip(parts, kinds, strict=True) if kept is wanted]
         for wanted in (False, True)
@@ -85,10 +89,10 @@ def apart(network: Flat, w: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([w[:0], *shared]), torch.cat([w[:0], *own])
 
 
-def joined(network: Flat, w: Tensor, gk: Tensor) -> Tensor:
+def joined(stretches: Stretches, w: Tensor, gk: Tensor) -> Tensor:
     """Puts shared parameters and those of normalisation layers back into their places."""
     shared, own = (
-        iter(torch.split(vector, [size for kept, size in network.stretches if kept is wanted]))
+        iter(torch.split(vector, [size for kept, size in stretches if kept is wanted]))
         for wanted, vector in ((False, w), (True, gk))
     )
-    return torch.cat([next(own if kept else shared) for kept, _ in network.stretches])
+    return torch.cat([next(own if kept else shared) for kept, _ in stretches])
