@@ -42,11 +42,15 @@ def prepared(experiment: Experiment, data: Federation, workers: int) -> Setting:
 
 
 class Ours:
-    """Our engine, with its state in memory if no store is given."""
+    """Our engine, with its state in memory if no store is given.
+
+    A first round is played at once: its steps may be taken before any are compiled.
+    """
 
     def __init__(self, setting: Setting, store: Store | None = None):
         self._setting = setting
         self._store = store or Memory(setting)
+        self.round()
 
     def round(self) -> None:
         """Plays one round."""

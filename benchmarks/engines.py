@@ -39,11 +39,11 @@ def main(arguments: Sequence[str]) -> None:
     settings = {key: setting(WORKS[key[0]], key[1]) for key in keys}
     stores = {key: Memory(settings[key]) for key in keys}
     seconds: dict[tuple[str, str], list[float]] = {key: [] for key in keys}
-    for number in range(rounds + 1):
+    for number in range(rounds + 2):
         for key in keys:
             step = advance(settings[key], stores[key].progress, evaluate=False)
             stores[key].commit(step)
-            if number:  # the first round warms up
+            if number > 1:  # two rounds warm up: in the second, steps are compiled
                 seconds[key].append(step.cost.train_seconds)
     reference = median(seconds["fedavg", "loop"])
     table = Table("work", "engine", "seconds a round", "ratio", box=None)

@@ -4,9 +4,10 @@
 
 All contenders of a work are alive at once and take turns round by round; the first round of each
 warms up and is not counted. Medians and their ratios are printed. The works are in
-`benchmarks.works`; besides, `cohort` compares 5 with 100 clients a round of W1, and `memory` adds
-up what W2s takes. The frameworks get virtual environments of their own in benchmarks/.envs when
-they are first asked for.
+`benchmarks.works`; besides, `cohort` compares 5 with 100 clients a round of W1, `memory` adds up
+what W2s takes, `evaluation` compares evaluating all clients with training some of them, `startup`
+waits for the first thing to see. The frameworks get virtual environments of their own in
+benchmarks/.envs when they are first asked for.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from statistics import median
 
 from rich.console import Console
 
-from benchmarks import memory
+from benchmarks import evaluation, memory, startup
 from benchmarks.contenders import CORES, Contender, Ours, Peer, prepared
 from benchmarks.environments import PeerError
 from benchmarks.networks import NETWORKS
@@ -40,6 +41,8 @@ from benchmarks.results import (
 from benchmarks.works import WORKS, Work, federation, is_real
 
 progress = Console(stderr=True)
+
+OTHERS = {"memory": memory.measured, "evaluation": evaluation.measured, "startup": startup.measured}
 
 
 def contenders(
@@ -126,7 +129,7 @@ def main(arguments: Sequence[str]) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    known = [*WORKS, "cohort", "memory"]
+    known = [*WORKS, "cohort", *OTHERS]
     parser.add_argument("works", nargs="*", metavar="work", help=f"of {', '.join(known)}; or all")
     parser.add_argument("--rounds", type=int, default=5, help="that are counted")
     parser.add_argument("--data-root", type=Path, default=Path("data"))
@@ -143,8 +146,9 @@ def main(arguments: Sequence[str]) -> None:
     for name in wanted.works or known:
         if name == "cohort":
             results[name] = cohorts(wanted.data_root, wanted.rounds)
-        elif name == "memory":
-            results[name] = memory.measured(wanted.data_root, wanted.rounds)
+        elif name in OTHERS:
+            with progress.status(name):
+                results[name] = OTHERS[name](wanted.data_root, wanted.rounds)
         else:
             results[name] = compared(name, wanted.data_root, wanted.rounds, wanted.peers)
         if wanted.json:  # what is done is kept, whatever happens to the rest

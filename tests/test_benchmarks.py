@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks import memory, results, speed
+from benchmarks import evaluation, memory, results, speed, startup
 from benchmarks.contenders import CORES, write
 from benchmarks.environments import PeerError
 from benchmarks.networks import NETWORKS, load
@@ -24,6 +24,7 @@ from benchmarks.works import federation as data_of
 
 from isthmus.engines.base import one_thread
 from isthmus.models.plain import twocnn, twonn
+from isthmus.rounds import advance
 from small import federation, network, played, setting
 
 ROUNDS = 2
@@ -186,3 +187,27 @@ def test_memory_counts_what_a_process_holds() -> None:
         process.stdout.readline()
         held = memory.size(process.pid)
     assert 50e6 < held < 150e6
+
+
+def test_all_clients_have_mixed_before_evaluations_are_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two rounds of four clients count or warm up; the six clients have all mixed before."""
+    given, seen = setting(MIXING), []
+
+    def watched(setting: Any, progress: Any, evaluate: bool) -> Any:
+        step = advance(setting, progress, evaluate)
+        seen.append((len(step.changed), evaluate))
+        return step
+
+    monkeypatch.setattr(evaluation, "advance", watched)
+    training, evaluating = evaluation.timed(given, rounds=1)
+    assert training > 0
+    assert evaluating > 0
+    assert seen == [(6, False), (4, True), (4, True)]
+
+
+def test_start_up_is_timed_until_a_round_is_written_down(tmp_path: Path) -> None:
+    took = startup.first_round(tmp_path, tmp_path / "run")
+    assert took > 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "stopped"

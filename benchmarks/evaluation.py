@@ -1,0 +1,49 @@
+"""Asks what an evaluation costs beside training: `python -m benchmarks speed evaluation`.
+
+W1s with a tenth of every client's training examples kept for validation, as a run has it: after
+each round all 100 clients are evaluated on their validation and test parts, at 11 points of their
+paths. All of them have mixed before, so that no path is a single point.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from benchmarks.contenders import CORES, prepared
+from benchmarks.results import Result
+from benchmarks.works import WORKS, federation
+from isthmus.cohort import Setting
+from isthmus.engines import Loop
+from isthmus.rounds import advance
+from isthmus.store import Memory
+
+WORK = "W1s"
+
+
+def measured(root: Path, rounds: int) -> Result:
+    """Compares an evaluation with ten rounds."""
+    experiment = WORKS[WORK].experiment(validation=0.1)
+    setting = prepared(experiment, federation(experiment, root), workers=CORES)
+    training, evaluating = timed(setting, rounds)
+    return Result(
+        f"{WORK} with validation, all clients evaluated at all points",
+        {"ours": training, "evaluation of all clients": evaluating},
+        {"evaluation of all clients / ten rounds": evaluating / (10 * training)},
+    )
+
+
+def timed(setting: Setting, rounds: int) -> tuple[float, float]:
+    """Gives the median seconds of a round and of an evaluation, after one of both to warm up."""
+    store = Memory(setting)
+    everybody = replace(setting.task, clients_per_round=setting.task.clients, epochs=1)
+    engine = Loop(CORES)
+    store.commit(advance(setting._replace(task=everybody, engine=engine), store.progress, False))
+    engine.close()
+    costs = []
+    for _ in range(rounds + 1):
+        step = advance(setting, store.progress, evaluate=True)
+        store.commit(step)
+        costs.append(step.cost)
+    setting.engine.close()
+    training = median(cost.train_seconds for cost in costs[1:])
+    return training, median(cost.evaluate_seconds for cost in costs[1:])
