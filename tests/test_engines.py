@@ -235,6 +235,17 @@ def test_what_the_objective_does_not_look_at_only_decays(engine: Any) -> None:
     assert nothing.shape == (2, 0)
 
 
+@pytest.mark.parametrize("engine", [Loop(), Stacked(2)], ids=["loop", "stacked"])
+def test_an_objective_that_looks_at_nothing_moves_nothing(engine: Any) -> None:
+    made = setting("fedavg", engine, federation((7, 7)), weight_decay=0.0)
+
+    def constant(client: Any, own: Any, w: torch.Tensor) -> Any:
+        return own, client.descend(torch.ones(3), at=lambda vector, u: w)
+
+    _, found = Clients([0, 1], Round(made, 0, {})).map(constant, made.task.w0)
+    assert torch.equal(found, torch.ones(2, 3))
+
+
 def test_the_number_of_threads_is_put_back() -> None:
     before = torch.get_num_threads()
     played(setting("fedavg"), 1, begin(setting("fedavg")))

@@ -93,7 +93,7 @@ def test_calibration_and_brier_are_those_of_torchmetrics(seed: int) -> None:
 def test_the_least_and_the_largest_brier_score() -> None:
     """Sure and right: 0. Sure and wrong: (1 - 0)^2 + (0 - 1)^2 = 2. Without an opinion on four
     classes: 3 * .25^2 + .75^2 = .75."""
-    sure = torch.tensor([[200.0, 0.0]])
+    sure = torch.tensor([[2000.0, 0.0]])
     assert figures(tally(sure, torch.tensor([0]))).brier == 0
     assert figures(tally(sure, torch.tensor([1]))).brier == 2
     assert figures(tally(torch.zeros(1, 4), torch.tensor([2]))).brier == pytest.approx(0.75)

@@ -208,8 +208,11 @@ def gradient(objective: Callable[[Any], Tensor], w: Any) -> Any:
     with torch.enable_grad():
         leaf = tree.map(lambda vector: vector.detach().requires_grad_(), w)
         leaves = list(tree.leaves(leaf))
+        value = objective(leaf)
         # What the objective does not look at has gradient 0, as with torch.func.
-        parts = iter(torch.autograd.grad(objective(leaf), leaves, materialize_grads=True))
+        if not value.requires_grad:
+            return tree.map(torch.zeros_like, w)
+        parts = iter(torch.autograd.grad(value, leaves, materialize_grads=True))
     return tree.map(lambda _: next(parts), leaf)
 
 

@@ -72,31 +72,36 @@ def tally(
     if logits.dim() == 2:  # as one of several, so that it sums up to the same bits
         return Tally(*(_first(sums) for sums in tally(logits[None], y, weight, batch)))
     real = torch.ones_like(y, dtype=torch.float64) if weight is None else weight.double()
-    label = y[:, None].expand(*logits.shape[:2], 1)
-    true = logits.gather(2, label)
-    classes = torch.arange(logits.shape[2], device=logits.device)
-    after = classes >= y[:, None]
+    # Examples along the last axis, [L, C, n], which is faster by far, as there are many of them;
+    # in double precision, so that it does not matter at which place of a vector one comes.
+    logits = logits.transpose(1, 2).to(torch.float64, memory_format=torch.contiguous_format)
+    label = y.expand(len(logits), 1, len(y))
+    true = logits.gather(1, label)
+    classes = torch.arange(logits.shape[1], device=logits.device)[:, None]
+    after = classes >= y
     # The classes not behind the true one: put like this, a logit that is no number is never right.
-    rank = (~((logits < true) | ((logits == true) & after))).sum(2)
-    log_p = log_softmax(logits, dim=2)
-    squares = (log_p.exp() - (classes == y[:, None]).to(log_p.dtype)).square().sum(2)
-    confidence = log_p.max(2).values.exp()
+    rank = (~((logits < true) | ((logits == true) & after))).sum(1)
+    log_p = log_softmax(logits, dim=1)
+    squares = (log_p.exp() - (classes == y).double()).square().sum(1)
+    confidence = log_p.amax(1).exp()
     # (lower, upper]; the first bin also takes 0, which softmax gives only by underflow
-    upper = torch.linspace(0, 1, BINS + 1, dtype=log_p.dtype, device=log_p.device)[1:]
-    above = (confidence[..., None] > upper[:-1]).sum(2)
-    bins = torch.arange(BINS, device=logits.device)
-    member = (above[..., None] == bins) * real[:, None]  # [L, n, BINS]
-    hit, sure = (rank < 1).double(), confidence.double()
+    upper = torch.linspace(0, 1, BINS + 1, dtype=torch.float64, device=logits.device)[1:]
+    above = (confidence[:, None] > upper[:-1, None]).sum(1)
+    bins = torch.arange(BINS, device=logits.device)[:, None]
+    member = (above[:, None] == bins) * real  # [L, BINS, n]
+    hit, loss = (rank < 1).double(), -log_p.gather(1, label)[:, 0]
+    sums = torch.stack([hit, (rank < 5).double(), loss, squares], 1) @ real
+    binned = member @ torch.stack([torch.ones_like(hit), hit, confidence], 2)
     return Tally(
         n=real.sum().expand(len(logits)),
-        top1=(hit * real).sum(1),
-        top5=((rank < 5) * real).sum(1),
-        loss=-(log_p.gather(2, label)[..., 0].double() * real).sum(1),
-        brier=(squares.double() * real).sum(1),
-        bin_n=member.sum(1),
-        bin_top1=(hit[..., None] * member).sum(1),
-        bin_confidence=(sure[..., None] * member).sum(1),
-        batches=() if batch is None else _one_by_one(member, hit, sure, batch),
+        top1=sums[:, 0],
+        top5=sums[:, 1],
+        loss=sums[:, 2],
+        brier=sums[:, 3],
+        bin_n=binned[..., 0],
+        bin_top1=binned[..., 1],
+        bin_confidence=binned[..., 2],
+        batches=() if batch is None else _one_by_one(member, hit, confidence, batch),
     )
 
 
@@ -107,17 +112,17 @@ def _first(sums: Tensor | Batches | tuple[()]) -> Any:
 
 
 def _one_by_one(member: Tensor, hit: Tensor, confidence: Tensor, size: int) -> Batches:
-    def sums(values: Tensor) -> Tensor:  # [L, n, BINS] to [L, batches, BINS]
-        filled = pad(values, (0, 0, 0, -values.shape[1] % size))
-        return filled.view(len(values), -1, size, BINS).sum(2)
+    def sums(values: Tensor) -> Tensor:  # [L, BINS, n] to [L, BINS, batches]
+        filled = pad(values, (0, -values.shape[2] % size))
+        return filled.view(len(values), BINS, -1, size).sum(3)
 
     n = sums(member)
-    gap = sums(member * (hit - confidence)[..., None]).abs()  # times n
-    total = n.sum(2)
+    gap = sums(member * (hit - confidence)[:, None]).abs()  # times n
+    total = n.sum(1)
     return Batches(
         n=(total > 0).sum(1).double(),
-        ece=(gap.sum(2) / total.clamp(min=1)).sum(1),
-        mce=(gap / n.clamp(min=1)).amax(2).sum(1),
+        ece=(gap.sum(1) / total.clamp(min=1)).sum(1),
+        mce=(gap / n.clamp(min=1)).amax(1).sum(1),
     )
 
 
