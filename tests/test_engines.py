@@ -3,13 +3,16 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from isthmus.cohort import Clients, Round
+from isthmus import tree
+from isthmus.cohort import Call, Clients, Request, Round
 from isthmus.engines import ClientError, Loop, Stacked
+from isthmus.engines.loop import handle
 from isthmus.method import Method
 from isthmus.methods.superfed import SuPerFed
-from small import SIZES, begin, federation, played, setting
+from isthmus.metrics.score import tally
+from small import SIZES, begin, federation, network, played, setting
 
 
 class Trace(NamedTuple):
@@ -151,6 +154,27 @@ def test_blocks_of_one_and_of_all_agree() -> None:
     assert (ends[0] - ends[2]).abs().max() < 1e-5
 
 
+def normalised() -> nn.Module:
+    norm = nn.BatchNorm1d(8, track_running_stats=False)
+    return nn.Sequential(nn.Linear(6, 8), norm, nn.ReLU(), nn.Linear(8, 3))
+
+
+@pytest.mark.parametrize("build", [network, normalised])
+def test_a_part_is_scored_as_if_it_were_alone(build: Any) -> None:
+    """Parts go through the network together, but where it would normalise them together."""
+    made = setting("fedavg", build=build)
+    client = handle(made, Call(len, (), 0, "evaluate", 0), Request(0, (), ()))
+    path = torch.stack([made.task.w0, made.task.model.fresh(seed=3)])
+    for w in (made.task.w0, path):
+        together = client.tallies(w, "validation", "test")
+        for split, sums in zip(("validation", "test"), together, strict=True):
+            x, y = made.federation.part(0, split)
+            rows = w if w.dim() == 2 else w[None]
+            logits = torch.stack([made.task.model.logits(row, x) for row in rows])
+            alone = tally(logits if w.dim() == 2 else logits[0], y)
+            assert all(map(torch.allclose, tree.leaves(sums), tree.leaves(alone)))
+
+
 def test_label_counts_leave_out_padding() -> None:
     """Each engine counts the training labels that the federation has."""
     data = federation()
@@ -244,6 +268,24 @@ def test_an_objective_that_looks_at_nothing_moves_nothing(engine: Any) -> None:
 
     _, found = Clients([0, 1], Round(made, 0, {})).map(constant, made.task.w0)
     assert torch.equal(found, torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("engine", [Loop(), Loop(workers=2), Stacked(2)])
+def test_what_is_too_small_for_its_precision_is_zero(engine: Any) -> None:
+    """Half of the least normal number, in whatever process a client is computed."""
+    if not torch.set_flush_denormal(True):
+        pytest.skip("the processor cannot do so")
+    torch.set_flush_denormal(False)
+    made = setting("fedavg", engine)
+    small = torch.tensor(torch.finfo(torch.float32).tiny)
+    _, found = Clients([0, 1], Round(made, 0, {})).map(halved, small)
+    engine.close()
+    assert found.tolist() == [0, 0]
+    assert (small / 2).item() > 0  # as before
+
+
+def halved(client: Any, own: Any, small: Tensor) -> Any:
+    return own, small / 2
 
 
 def test_the_number_of_threads_is_put_back() -> None:

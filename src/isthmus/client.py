@@ -119,7 +119,7 @@ class Client:
         self._fold = fold
         self._choice = choice
         self._taken = 0
-        self._tallied: dict[Tensor, dict[str, Tally]] = {}
+        self._tallied: dict[Tensor, dict[str, Tally]] = {}  # of paths, which are long
         self.walked: Walked | None = None
 
     def scan(
@@ -203,8 +203,7 @@ class Client:
 
     def validation_loss(self, w: Tensor) -> Tensor:
         """Gives the mean cross-entropy on the client's own validation part."""
-        self._need("validation")
-        sums = self._sums(w, ["validation"])["validation"]
+        sums = self.tally(w, "validation")
         return (sums.loss / sums.n).to(w.device, w.dtype)
 
     @property
@@ -229,18 +228,21 @@ class Client:
 
         The sums are on the CPU, whatever the device: not every device has double precision.
         """
-        self._need(split)
-        if w not in self._tallied:  # whoever asks for one part asks for the other
+        return self.tallies(w, split)[0]
+
+    def tallies(self, w: Tensor, *splits: str) -> tuple[Tally, ...]:
+        """Does so on several parts, which go through the network together."""
+        for split in splits:
+            if not len(self._part(split).y):
+                raise IsthmusError(
+                    f"{type(self.method).__name__} needs {split} data, and a client has none; "
+                    f"expected {split} > 0; set {split}=0.1"
+                )
+        if w.dim() == 2 and w not in self._tallied:  # who chooses on one part draws both
             held = [part for part in ("validation", "test") if len(self._part(part).y)]
             self._tallied[w] = self._sums(w, held)
-        return self._tallied[w][split]
-
-    def _need(self, split: str) -> None:
-        if not len(self._part(split).y):
-            raise IsthmusError(
-                f"{type(self.method).__name__} needs {split} data, and a client has none; "
-                f"expected {split} > 0; set {split}=0.1"
-            )
+        sums = self._tallied[w] if w.dim() == 2 else self._sums(w, splits)
+        return tuple(sums[split] for split in splits)
 
     def _sums(self, w: Tensor, splits: Sequence[str]) -> dict[str, Tally]:
         parts = [self._part(split) for split in splits]
@@ -253,13 +255,11 @@ class Client:
         logits = torch.stack([self.method.logits(self, model, x) for model in models]).cpu()
         logits = logits if w.dim() == 2 else logits[0]
         each = torch.split(logits, [len(part.y) for part in parts], dim=-2)
-        labels = [
-            (part.y.cpu(), None if part.weight is None else part.weight.cpu()) for part in parts
-        ]
-        return {
-            split: tally(found, *given, self.task.calibrated)
-            for split, found, given in zip(splits, each, labels, strict=True)
-        }
+        found = {}
+        for split, part, given in zip(splits, parts, each, strict=True):
+            weight = None if part.weight is None else part.weight.cpu()
+            found[split] = tally(given, part.y.cpu(), weight, self.task.calibrated)
+        return found
 
     def _batches(self, passes: int, draw: Callable[[Tensor], Tensor] | None) -> Iterator[Batch]:
         x, y, _ = self._part("train")

@@ -289,7 +289,7 @@ def measure(client: Client, model: Tensor | Point | None, splits: tuple[str, ...
     """Gives a model's place, and its sums on each split; of a path, those of every point."""
     assert model is not None
     at, w = model if isinstance(model, Point) else (model.new_zeros(0), model)
-    return at, tuple(client.tally(w, split) for split in splits)
+    return at, client.tallies(w, *splits)
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,15 @@
 """The page in Chromium: what is drawn, what is asked of the network, who can reach the controls."""
 
-import json
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import runs as fixture
+from browser import chromium, requested
 from isthmus.report import figures, page, seeds
 from isthmus.report.groups import grouped
 from isthmus.report.records import Run, read
-
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-CHROMEDRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and CHROMEDRIVER), reason="there is no chromium, or no chromedriver"
-)
 
 NARROW, WIDE = 400, 1400
 
@@ -81,17 +73,8 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    profile = tmp_path_factory.mktemp("profile")
-    for flag in ("headless", "no-sandbox", "disable-gpu", "disable-background-networking"):
-        options.add_argument(f"--{flag}")
-    options.add_argument(f"--user-data-dir={profile}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = webdriver.ChromeService(CHROMEDRIVER)
-    driver = webdriver.Chrome(options=options, service=service)
-    yield driver
-    driver.quit()
+    with chromium(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")
@@ -122,15 +105,7 @@ def test_the_page_draws_all_and_complains_of_nothing(opened: Page) -> None:
 
 
 def test_the_page_asks_the_network_for_nothing(opened: Page) -> None:
-    events = [
-        json.loads(entry["message"])["message"] for entry in opened.driver.get_log("performance")
-    ]
-    asked = [
-        event["params"]["request"]["url"]
-        for event in events
-        if event["method"] == "Network.requestWillBeSent"
-    ]
-    assert all(url.startswith(("file:", "data:", "blob:", "chrome")) for url in asked)
+    assert requested(opened.driver) == set()
     assert opened.ask("performance.getEntriesByType('resource').map((one) => one.name)") == []
 
 

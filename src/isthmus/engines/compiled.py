@@ -54,11 +54,8 @@ class Compiled:
         self.seconds = 0.0  # spent on looking at steps and compiling them
 
     def __reduce__(self) -> Any:
-        return Compiled, (
-            self.batch_size,
-            self.layers,
-            self.since,
-        )  # programs are every process's own
+        # Programs are every process's own.
+        return Compiled, (self.batch_size, self.layers, self.since)
 
     @cached_property
     def _begin(self) -> Callable[[Step, Any, Batch], None]:
