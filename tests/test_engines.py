@@ -163,12 +163,12 @@ def normalised() -> nn.Module:
 def test_a_part_is_scored_as_if_it_were_alone(build: Any) -> None:
     """Parts go through the network together, but where it would normalise them together."""
     made = setting("fedavg", build=build)
-    client = handle(made, Call(len, (), 0, "evaluate", 0), Request(0, (), ()))
+    client = handle(made, Call(len, (), 0, "evaluate", 0), Request(1, (), ()))
     path = torch.stack([made.task.w0, made.task.model.fresh(seed=3)])
     for w in (made.task.w0, path):
         together = client.tallies(w, "validation", "test")
         for split, sums in zip(("validation", "test"), together, strict=True):
-            x, y = made.federation.part(0, split)
+            x, y = made.federation.part(1, split)
             rows = w if w.dim() == 2 else w[None]
             logits = torch.stack([made.task.model.logits(row, x) for row in rows])
             alone = tally(logits if w.dim() == 2 else logits[0], y)
