@@ -462,6 +462,8 @@ def test_list_says_what_is_here(isthmus: Isthmus) -> None:
     assert entries["femnist"]["sources"] == ["hub"]
     shown = isthmus("data", "list").out
     assert all(name in shown for name in REMOTES)
+    assert "here: data/shakespeare/roles.json.gz" in shown
+    assert "not here: data/cifar-10-batches-py/*_batch*" in shown
 
 
 def test_three_of_four_files_are_not_the_set(tmp_path: Path) -> None:

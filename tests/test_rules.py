@@ -71,7 +71,7 @@ ALLOWED: dict[str, set[str]] = {
     "listing": set(),
     "picture": set(),
     "options": {"data", "experiment", "parts"},
-    "data_cli": {"data", "dividing", "errors", "options", "picture", "terminal"},
+    "data_cli": {"data", "dividing", "errors", "listing", "options", "picture", "terminal"},
     "parts": {"data", "errors", "method", "methods", "models"},
     "experiment": {"data", "errors", "models", "parts", "ranges", "task"},
     "dividing": {"data", "errors", "experiment", "parts", "streams"},

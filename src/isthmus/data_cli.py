@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.errors import IsthmusError, nearest
+from isthmus.listing import wrapped
 from isthmus.options import Data, DataRoot, File, Seed, Settings, described
 
 if TYPE_CHECKING:
@@ -94,18 +95,15 @@ def list_(
         ]
         print(json.dumps(entries, indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    heads = ("name", "what it is", "licence", "MB", "from", f"below {data_root}")
-    table = Table(*heads, box=None, header_style="bold", pad_edge=False)
+    width = max(map(len, known)) + 2
     for name, remote in known.items():
         here = found[name]
-        where = f"here: {here.relative_to(data_root)}" if here else f"no {remote.places[0][0]}"
-        size = f"{remote.nbytes / 1e6:,.0f}" if remote.nbytes else ""
-        how = ", ".join(ways[name] or ["by hand"])
-        table.add_row(name, remote.what, remote.licence, size, how, where)
-    Console().print(table)
+        size = [f"{remote.nbytes / 1e6:,.0f} MB"] if remote.nbytes else []
+        source = f"from: {' or '.join(ways[name]) or 'its makers, by hand'}"
+        facts = "; ".join([*size, f"licence: {remote.licence}", source])
+        where = f"here: {here}" if here else f"not here: {data_root / remote.places[0][0]}"
+        for first, text in ((name, remote.what), ("", facts), ("", where)):
+            print("\n".join(wrapped(text, f"{first:<{width}}")))
 
 
 @app.command()

@@ -35,13 +35,13 @@ def _methods(entries: Sequence[Entry]) -> Iterator[str]:
             facts += [f"needs everybody {entry['everybody']}"] if entry["everybody"] else []
             name = entry["name"]
             for text in (entry["summary"], "; ".join(facts), _options(entry)):
-                yield from _wrapped(text, f"  {name:<{width}}")
+                yield from wrapped(text, f"  {name:<{width}}")
                 name = ""
         yield ""
 
 
-def _wrapped(text: str, first: str) -> list[str]:
-    # Text that goes elsewhere than to a terminal is not broken.
+def wrapped(text: str, first: str) -> list[str]:
+    """Breaks text where the terminal ends, under a first column; a file's lines are not broken."""
     columns = get_terminal_size().columns if sys.stdout.isatty() else 1000
     room = max(columns, len(first) + 30)
     return wrap(text, room, initial_indent=first, subsequent_indent=" " * len(first))
