@@ -134,7 +134,10 @@ class Compiled:
     def _inductor(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
         from torch._inductor.compile_fx import compile_fx
 
-        program: Any = compile_fx(graph, examples, config_patches=self._options)
+        from isthmus.engines.products import Products
+
+        options = self._options | {"post_grad_custom_post_pass": Products()}
+        program: Any = compile_fx(graph, examples, config_patches=options)
         return program  # type: ignore[no-any-return]
 
     def _backend(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
