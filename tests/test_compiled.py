@@ -1,5 +1,6 @@
 """Compiled steps: every method's can be captured whole, and gives what the plain loop gives."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from isthmus.engines.compiled import advance as advance_in_place
 from isthmus.engines.loop import fold
 from isthmus.methods import METHODS
 from isthmus.rounds import prepare
-from small import advance, begin, setting
+from small import FEATURES, advance, begin, network, setting
 
 
 def close(ours: object, theirs: object) -> bool:
@@ -27,7 +28,7 @@ def close(ours: object, theirs: object) -> bool:
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_s_step_is_captured_once_for_all_clients_and_rounds(method: str) -> None:
     """The graphs run as they are: compiling them proper takes seconds for each."""
-    compiled = Compiled(batch_size=8, layers=2, make=lambda graph, _: graph.forward)
+    compiled = Compiled(batch_size=8, layers=2, fills=True, make=lambda graph, _: graph.forward)
     ours, theirs = setting(method, Loop()), setting(method, Loop(compiled=compiled))
     one, other = begin(ours), begin(theirs)
     made = []
@@ -44,7 +45,7 @@ def test_every_method_s_step_is_captured_once_for_all_clients_and_rounds(method:
 @pytest.mark.parametrize("method", ["superfed-lm", "fedsimsup"])
 def test_a_compiled_step_gives_what_the_plain_loop_gives(method: str) -> None:
     """Of the two methods, one mixes by layer and the other looks up a table of its examples."""
-    compiled = Compiled(batch_size=8, layers=2)
+    compiled = Compiled(batch_size=8, layers=2, fills=True)
     changes = {"name": method, "start": 0.0} if method == "superfed-lm" else method
     ours, theirs = setting(changes), setting(changes, Loop(compiled=compiled))
     one, _ = advance(ours, begin(ours), evaluate=False)
@@ -52,6 +53,52 @@ def test_a_compiled_step_gives_what_the_plain_loop_gives(method: str) -> None:
     assert compiled.programs == (1 if method == "superfed-lm" else 2)
     assert close(one.server, other.server)
     assert all(close(one.own[i], other.own[i]) for i in one.own)
+
+
+def test_a_batch_is_filled_up_with_examples_that_count_nothing() -> None:
+    """But not for a client whose examples would fill less than a quarter of it."""
+    compiled = Compiled(batch_size=4, layers=1, fills=True)
+    rows, weights = compiled.filled([torch.arange(4), torch.tensor([7])], 5, torch.float64)
+    assert [each.tolist() for each in rows] == [[0, 1, 2, 3], [7, 7, 7, 7]]
+    assert weights is not None
+    assert [each.tolist() for each in weights] == [[1, 1, 1, 1], [1, 0, 0, 0]]
+    compiled = Compiled(batch_size=5, layers=1, fills=True)
+    rows, weights = compiled.filled([torch.tensor([7])], 1, torch.float64)
+    assert [each.tolist() for each in rows] == [[7]]
+    assert weights is not None
+    assert [each.tolist() for each in weights] == [[1]]
+
+
+def test_a_filled_batch_gives_what_the_short_one_gives() -> None:
+    """And the program takes all steps, not only those of full batches."""
+    took: list[int] = []
+
+    def make(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> Any:
+        return lambda *inputs: (took.append(1), graph(*inputs))[1]
+
+    ends = []
+    for fills in (False, True):
+        took.clear()
+        made = setting("superfed-mm", Loop(compiled=Compiled(8, 2, fills=fills, make=make)))
+        end, _ = advance(made, begin(made), evaluate=False)
+        ends.append((end.server, len(took)))
+    (one, short), (other, all_of_them) = ends
+    assert close(one, other)
+    assert short < all_of_them
+
+
+def normalised() -> nn.Module:
+    return nn.Sequential(nn.BatchNorm1d(FEATURES, track_running_stats=False), network())
+
+
+@pytest.mark.parametrize(("build", "fills"), [(network, True), (normalised, False)])
+def test_a_network_that_mixes_examples_is_shown_none_that_do_not_count(
+    build: Callable[[], nn.Module], fills: bool
+) -> None:
+    made = setting("fedavg", build=build, step="compiled").engine
+    assert isinstance(made, Loop)
+    assert made.compiled is not None
+    assert made.compiled.fills is fills
 
 
 def batches(count: int) -> list[Batch]:

@@ -59,7 +59,6 @@ class Batch(NamedTuple):
     u: Tensor  # [method.noise(task)], uniform on [0, 1)
     rows: Tensor  # [B]: which of the training examples they are
     weight: Tensor | None = None  # as in Examples
-    real: Tensor | None = None  # False where a block's other clients go on and this one has ended
 
     def mean(self, values: Tensor) -> Tensor:
         """Averages values [B, ...] over the real examples."""
@@ -80,7 +79,7 @@ class Steps(NamedTuple):
     rows: list[Tensor]  # per step, [B]; the last of a pass may be shorter
     u: Tensor  # [steps, D]
     per_pass: int
-    weight: Tensor | None = None  # [steps, B]; None if nothing is padded
+    weight: Tensor | list[Tensor] | None = None  # per step, [B]; None if nothing is padded
 
 
 class Client:
@@ -281,8 +280,5 @@ class Client:
             lengths = [len(batch) for batch in rows]
             parts = zip(*(torch.split(t[together], lengths) for t in (x, y)), rows, strict=True)
             for s, part in enumerate(parts, start=begin):
-                if plan.weight is None:
-                    yield Batch(part[0], part[1], u[s - first], part[2])
-                else:
-                    weight = plan.weight[s]
-                    yield Batch(part[0], part[1], u[s - first], part[2], weight, weight.sum() > 0)
+                weight = None if plan.weight is None else plan.weight[s]
+                yield Batch(part[0], part[1], u[s - first], part[2], weight)

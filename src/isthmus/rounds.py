@@ -324,7 +324,8 @@ def assemble(
     )
     for second in seconds:
         _features(second, second.fresh(0), federation)
-    if e.engine == "stacked" and any(each.mixes_examples for each in (network, *seconds)):
+    mixes_examples = any(each.mixes_examples for each in (network, *seconds))
+    if e.engine == "stacked" and mixes_examples:
         raise IsthmusError(
             "engine=stacked pads batches, and the model's batch normalisation would count the "
             "padding; expected a model that treats examples apart; set engine=loop"
@@ -335,7 +336,7 @@ def assemble(
     compiled = None
     if e.step == "compiled":
         since = choosing.compiled_from(e, federation, network)
-        compiled = Compiled(e.batch_size, network.layers, since)
+        compiled = Compiled(e.batch_size, network.layers, since, not mixes_examples)
     return Setting(method, task, federation, Loop(workers, compiled, device=e.device))
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from isthmus import tree
 from isthmus.client import Batch, Step
@@ -28,6 +29,7 @@ from isthmus.models.flat import Flat
 REPAID = 10_000  # steps, for each layer of the network, after which compiling has paid
 TOLERANCE = 1e-4  # of the largest entry, by which a program's first step may differ
 SHALLOW = 8  # layers up to which convolutions are faster with channels last
+EMPTIEST = 4  # how many times a client's examples may fit into a batch that is filled up
 
 Program = Callable[..., Any]
 Make = Callable[[torch.fx.GraphModule, list[Tensor]], Program]
@@ -36,11 +38,19 @@ Make = Callable[[torch.fx.GraphModule, list[Tensor]], Program]
 class Compiled:
     """Makes programs of steps, once for all clients of a run, and runs them."""
 
-    def __init__(self, batch_size: int, layers: int, since: int = 0, make: Make | None = None):
+    def __init__(
+        self,
+        batch_size: int,
+        layers: int,
+        since: int = 0,
+        fills: bool = False,
+        make: Make | None = None,
+    ):
         self._make = self._inductor if make is None else make
         self.batch_size = batch_size
         self.layers = layers
         self.since = since  # the first round, from 0, whose steps are compiled
+        self.fills = fills  # whether the network treats examples apart, so that some may not count
         self.programs = 0  # made so far
         self._options: dict[str, Any] = {
             "cpp_wrapper": True,
@@ -55,11 +65,30 @@ class Compiled:
 
     def __reduce__(self) -> Any:
         # Programs are every process's own.
-        return Compiled, (self.batch_size, self.layers, self.since)
+        return Compiled, (self.batch_size, self.layers, self.since, self.fills)
 
     @cached_property
     def _begin(self) -> Callable[[Step, Any, Batch], None]:
         return torch.compile(advance, backend=self._backend, fullgraph=True, dynamic=False)
+
+    def filled(
+        self, batches: list[Tensor], n: int, dtype: torch.dtype
+    ) -> tuple[list[Tensor], list[Tensor] | None]:
+        """Fills the batches of a client of n examples up with their first one, counting nothing.
+
+        Gives rows and weights. A client of very few examples would have little but such.
+        """
+        if not self.fills:
+            return batches, None
+        full = torch.ones(self.batch_size, dtype=dtype)
+        if EMPTIEST * n < self.batch_size:
+            return batches, [full[: len(batch)] for batch in batches]
+        rows, weights = [], []
+        for batch in batches:
+            missing = self.batch_size - len(batch)
+            rows.append(torch.cat([batch, batch[:1].expand(missing)]) if missing else batch)
+            weights.append(pad(full[: len(batch)], (0, missing)) if missing else full)
+        return rows, weights
 
     def fold(self, step: Step, carry: Any, batches: Iterator[Batch], n: int) -> Any:
         """Takes one step after another; a batch that is not full is taken without the program."""
@@ -119,7 +148,7 @@ class Compiled:
         places = [
             (place, name)
             for place, value in enumerate(inputs)
-            for name in ("x", "y", "u", "rows")
+            for name in ("x", "y", "u", "rows", "weight")
             if value is getattr(batch, name)
         ]
         given = list(inputs)

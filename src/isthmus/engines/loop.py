@@ -157,7 +157,11 @@ def handle(
         orders, u = place.there(
             (torch.as_tensor(drawn.orders), torch.as_tensor(drawn.u, dtype=dtype))
         )
-        return Steps([batch for order in orders for batch in order.split(size)], u, per_pass)
+        batches = [batch for order in orders for batch in order.split(size)]
+        if compiled is None:
+            return Steps(batches, u, per_pass)
+        rows, weight = compiled.filled(batches, n, dtype)
+        return Steps(rows, u, per_pass, weight)
 
     length, steps = place.there(
         (torch.tensor(n, dtype=dtype), torch.tensor(task.epochs * per_pass, dtype=dtype))

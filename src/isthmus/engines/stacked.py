@@ -103,8 +103,9 @@ class Stacked:
 def fold(step: Step, carry: Any, batches: Iterator[Batch]) -> Any:
     """Takes one step after another; a client that has ended keeps what it has."""
     for batch in batches:
-        assert batch.real is not None
-        carry = tree.map(partial(torch.where, batch.real), step(carry, batch), carry)
+        assert batch.weight is not None
+        going = batch.weight.sum() > 0  # else it waits until others have ended their pass
+        carry = tree.map(partial(torch.where, going), step(carry, batch), carry)
     return carry
 
 

@@ -83,7 +83,7 @@ class FedAs(Method):
         def with_head(v: Tensor, u: Tensor | None = None) -> Tensor:
             return torch.cat([v, head])
 
-        x, y, *_, weight, _ = client.examples
+        x, y, *_, weight = client.examples
         before = model.features(self.personal(client, own, server), x)
         m, _ = class_means(before, y, classes, weight)
 

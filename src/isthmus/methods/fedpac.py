@@ -91,7 +91,7 @@ class FedPac(Method):
         return Server(Shared(mean(v, n), p, m), mean(reply.u, n))
 
     def local(self, client: Client, own: State, shared: Shared, u: Tensor) -> tuple[State, Reply]:
-        model, (x, y, *_, weight, _) = client.model, client.examples
+        model, (x, y, *_, weight) = client.model, client.examples
         z = model.features(torch.cat([shared.v, u]), x)
         before, m = class_means(z, y, client.task.classes, weight)
         h = before * (m / client.n)[:, None]

@@ -78,7 +78,7 @@ class FedProto(Method):
             return batch.cross_entropy(logits) + self.lam * batch.mean(apart)
 
         w = client.descend(own.w, loss=loss)
-        x, y, *_, weight, _ = client.examples
+        x, y, *_, weight = client.examples
         q, m = class_means(client.model.features(w, x), y, client.task.classes, weight)
         return Own(w), Prototypes(q, m)
 

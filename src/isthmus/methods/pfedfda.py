@@ -95,7 +95,7 @@ class PFedFda(Method):
 
     def fit(self, client: Client, server: Server) -> Server:
         v, mu, cov = server.v, server.mu.double(), server.cov.double()
-        x, y, *_, weight, _ = client.examples
+        x, y, *_, weight = client.examples
         no_head = v.new_zeros(client.model.size - len(v))
         z = client.model.features(torch.cat([v, no_head]), x).double()
         weight = torch.ones_like(z[:, 0]) if weight is None else weight.double()
