@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -301,22 +302,29 @@ class Scoring:
     path: bool
 
     def __call__(self, client: Client, own: State, *received: State) -> Any:
-        """Measures the models in this order, those there are; a path is walked only once."""
+        """Measures the models in this order, those there are; none is measured twice."""
         method = client.method
         model = method.personal(client, own, *received)
-        shared: tuple[Any, ...] = ()
-        if self.common is not None:
-            common = self.common.to(client.task.w0.device)
-            shared = (measure(client, common, self.splits),)
         walked = client.walked
-        if not self.path or walked is None or walked.point is not model:
+        if walked is not None and walked.point is not model:
+            walked = None
+        path: tuple[Any, ...] = ()
+        if self.path:
+            way = method.path(client, own, *received) if walked is None else walked.path
+            path = (measure(client, way, self.splits),)
+        if path and walked is not None:
+            index = walked.chosen[None].cpu()
+            sums = tree.map(lambda rows: rows.index_select(0, index)[0], path[0][1])
+            personal = walked.point.at, sums
+        else:
             personal = measure(client, model, self.splits)
-            path = (method.path(client, own, *received),) if self.path else ()
-            return personal, *shared, *(measure(client, way, self.splits) for way in path)
-        at, sums = measure(client, walked.path, self.splits)
-        index = walked.chosen[None].cpu()
-        chosen = tree.map(lambda rows: rows.index_select(0, index)[0], sums)
-        return (model.at, chosen), *shared, (at, sums)
+        if self.common is None:
+            return personal, *path
+        if path and method.departs:
+            shared = self.common.new_zeros(0), tree.map(itemgetter(0), path[0][1])
+        else:
+            shared = measure(client, self.common.to(client.task.w0.device), self.splits)
+        return personal, shared, *path
 
 
 @dataclass(frozen=True)

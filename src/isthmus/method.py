@@ -23,6 +23,7 @@ class Method:
 
     selects: ClassVar[bool] = True  # where there is a path, `personal` is chosen along it
     points: ClassVar[str] = "path"  # what the records call the points of its path
+    departs: ClassVar[bool] = False  # whether its path begins at the shared model, `common`
 
     def init(self, task: Task) -> State:
         """Gives the server's state before the first round."""

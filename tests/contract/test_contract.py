@@ -259,6 +259,18 @@ def test_a_newcomer_has_a_personal_model(row: Row) -> None:
     assert digest_of(end) == before
 
 
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.departs])
+def test_a_path_that_departs_begins_at_the_shared_model(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shared model's scores are those of the first point, as if it had been measured."""
+    made = setting(name)
+    middle = played(made, 3)
+    taken = advance(made, middle, evaluate=True)[1].evaluation
+    monkeypatch.setattr(type(made.method), "departs", False)
+    assert repr(taken) == repr(advance(made, middle, evaluate=True)[1].evaluation)
+
+
 @every_method
 def test_it_learns_a_separable_toy(row: Row) -> None:
     """Clouds of deviation 0.4 around centres some three apart: a fitted model errs on few."""

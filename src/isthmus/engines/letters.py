@@ -99,4 +99,5 @@ class _Reader(pickle.Unpickler):
 
 def tensor(array: NDArray[Any], shape: tuple[int, ...]) -> Tensor:
     """Makes a tensor of an array, without copying."""
-    return torch.from_numpy(array).view(shape)  # ascontiguousarray gave numbers an axis
+    made = torch.from_numpy(array)
+    return made if array.shape == shape else made.view(shape)  # a number was given an axis

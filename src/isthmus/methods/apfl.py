@@ -63,6 +63,7 @@ class Apfl(Method):
     adaptive: bool = False
     selects: ClassVar[bool] = False  # the share is the client's own
     points: ClassVar[str] = "line"
+    departs: ClassVar[bool] = True
 
     def init(self, task: Task) -> Server:
         return Server(task.w0)

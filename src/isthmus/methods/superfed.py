@@ -72,6 +72,7 @@ class SuPerFed(Method):
     local_init: Literal["fresh_per_client", "fresh_shared", "copy"] = "fresh_per_client"
     proximity: Literal["squared", "sum_of_norms"] = "squared"
     dot_offset: NonNegative = 0.0  # added to each product in <wf, wl>; the released code has 1e-6
+    departs = True
 
     def init(self, task: Task) -> Server:
         return Server(task.w0)
