@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from isthmus import Client, Clients, Method, Task, tree
+from isthmus.cohort import Call, Request
 from isthmus.engines import ClientError, Loop
+from isthmus.engines.workers import Pool
 from isthmus.methods import METHODS
 from small import advance, begin, network, setting
 
@@ -93,6 +95,29 @@ def test_workers_change_no_bit(method: str, engine: Loop) -> None:
         assert mine.figures.loss.tolist() == its.figures.loss.tolist()
     sent = [(step.cost.down_bytes, step.cost.up_bytes) for step in (here, there)]
     assert sent[0] == sent[1]
+
+
+def echoed(client: Client, own: Tensor) -> Tensor:
+    return own
+
+
+def test_an_answer_is_not_overwritten_by_the_next(
+    engine: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that has sent one is at its next client before the answer is read."""
+    read = Pool._read
+
+    def late(*arguments: Any) -> Any:
+        time.sleep(0.02)
+        return read(*arguments)
+
+    monkeypatch.setattr(Pool, "_read", late)
+    made = setting("fedavg", engine)
+    requests = [Request(k % 6, torch.full((1000,), k), ()) for k in range(12)]
+    answers = [
+        each for _, each in engine.run(made, Call(echoed, (), 0, "train", 0), iter(requests))
+    ]
+    assert sorted(each.unique().item() for each in answers) == list(range(12))
 
 
 def test_workers_stay_from_round_to_round_and_go_with_the_run(tmp_path: Path, engine: Loop) -> None:

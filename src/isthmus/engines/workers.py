@@ -57,11 +57,12 @@ class Worker:
         context: Any = multiprocessing.get_context(start)
         forks = start == "fork"
         setting = setting._replace(engine=None)  # type: ignore[arg-type]  # that is this process's
-        self.inbox, self.outbox = (letters.arena() if forks else None for _ in range(2))
+        # Answers come in two rooms by turns: one is read while the next is being computed.
+        self.inbox, *self.outboxes = (letters.arena() if forks else None for _ in range(3))
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
             target=serve,
-            args=(setting, compute, theirs, call_room, self.inbox, self.outbox),
+            args=(setting, compute, theirs, call_room, self.inbox, list(self.outboxes)),
             name="isthmus-worker",
             daemon=True,
         )
@@ -80,7 +81,7 @@ class Worker:
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
-        for room in (self.inbox, self.outbox):
+        for room in (self.inbox, *self.outboxes):
             if room is not None:
                 room.close()
 
@@ -112,29 +113,23 @@ class Pool:
         """Yields (client, what the function returned), in the order in which they come."""
         letter = self._timed(letters.write)(call, self._names, self._room)
         again: set[int] = set()
-        left = True
         try:
-            while True:
-                idle = [worker for worker in self._workers if worker.request is None]
-                for worker in idle if left else ():
-                    request = next(requests, None)
-                    left = request is not None
-                    if request is None:
-                        break
-                    self._send(worker, letter, request)
-                busy = [worker for worker in self._workers if worker.request is not None]
-                if not busy:
-                    return
+            for worker, first in zip(self._workers, requests, strict=False):
+                self._send(worker, letter, first)
+            while busy := [worker for worker in self._workers if worker.request is not None]:
                 ready = wait([worker.connection for worker in busy])
                 for worker in [worker for worker in busy if worker.connection in ready]:
                     request = worker.request
                     assert request is not None
                     try:
-                        found = self._receive(worker)
+                        answer = worker.connection.recv()
                     except (EOFError, ConnectionError):
                         self._replace(worker, call, letter, request, again)
                         continue
                     worker.request = None
+                    if (following := next(requests, None)) is not None:
+                        self._send(worker, letter, following)
+                    found = self._read(worker, answer)
                     if isinstance(found, BaseException):
                         raise found
                     self.notes += found.notes
@@ -163,9 +158,10 @@ class Pool:
             letter = self._timed(letters.write)(request, self._names, worker.inbox)
             worker.connection.send((news, letter))
 
-    def _receive(self, worker: Worker) -> Any:
-        letter = worker.connection.recv()
-        return self._timed(letters.read)(letter, self._known, worker.outbox, keep=True)
+    def _read(self, worker: Worker, answer: letters.Letter) -> Any:
+        found = self._timed(letters.read)(answer, self._known, worker.outboxes[0], keep=True)
+        worker.outboxes.reverse()
+        return found
 
     def _timed(self, function: Callable[..., T]) -> Callable[..., T]:
         return function if self._profile is None else self._profile.timed(MESSAGES, function)
@@ -211,7 +207,7 @@ def serve(
     connection: Connection,
     call_room: Any,
     inbox: Any,
-    outbox: Any,
+    outboxes: list[Any],
 ) -> None:
     """Answers requests until nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run decides when to stop
@@ -233,7 +229,8 @@ def serve(
             found = error
             if not isinstance(error, IsthmusError):
                 error.add_note("".join(traceback.format_exception(error)))
-        connection.send(letters.write(found, {}, outbox))
+        connection.send(letters.write(found, {}, outboxes[0]))
+        outboxes.reverse()
 
 
 def _end_with_the_run() -> None:
