@@ -336,7 +336,8 @@ def assemble(
     compiled = None
     if e.step == "compiled":
         since = choosing.compiled_from(e, federation, network)
-        compiled = Compiled(e.batch_size, network.layers, since, not mixes_examples)
+        own = e.model["name"] == OWN or bool(others)  # which may mix examples unnoticed
+        compiled = Compiled(e.batch_size, network.layers, since, not (own or mixes_examples))
     return Setting(method, task, federation, Loop(workers, compiled, device=e.device))
 
 
