@@ -25,9 +25,9 @@ from rich.table import Table
 from benchmarks.scale import federation, timed
 from isthmus import Experiment, tree
 from isthmus.cohort import Clients, Round
-from isthmus.rounds import advance, prepare
 from isthmus.shelf import Shelf
-from isthmus.store import Store
+from isthmus.storage.store import Store
+from isthmus.training.federate import advance, prepare
 
 METHOD = {"name": "fedsimsup", "supervisors": ["mlp hidden=42"]}
 LOOKED_AT = 200  # absentees

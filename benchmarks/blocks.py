@@ -18,8 +18,8 @@ from rich.table import Table
 from isthmus import Experiment
 from isthmus.cohort import Setting
 from isthmus.engines.base import one_thread
-from isthmus.rounds import advance, prepare
-from isthmus.store import Memory
+from isthmus.storage.store import Memory
+from isthmus.training.federate import advance, prepare
 
 BLOCKS = (4, 16, 32, 64)
 

@@ -17,8 +17,8 @@ from benchmarks.environments import VARIABLES, PeerError, environment
 from benchmarks.networks import Settings
 from isthmus import Experiment, Federation
 from isthmus.cohort import Setting
-from isthmus.rounds import advance, prepare
-from isthmus.store import Memory, Store
+from isthmus.storage.store import Memory, Store
+from isthmus.training.federate import advance, prepare
 
 CORES = 2  # processes that compute, for everybody
 ROOT = Path(__file__).parent.parent

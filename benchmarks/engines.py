@@ -17,8 +17,8 @@ from rich.table import Table
 
 from isthmus import Experiment
 from isthmus.cohort import Setting
-from isthmus.rounds import advance, prepare
-from isthmus.store import Memory
+from isthmus.storage.store import Memory
+from isthmus.training.federate import advance, prepare
 
 WORKS = {"fedavg": "fedavg", "superfed-mm, mixing": {"name": "superfed-mm", "start": 0.0}}
 

@@ -14,8 +14,8 @@ from benchmarks.results import Result
 from benchmarks.works import WORKS, federation
 from isthmus.cohort import Setting
 from isthmus.engines import Loop
-from isthmus.rounds import advance
-from isthmus.store import Memory
+from isthmus.storage.store import Memory
+from isthmus.training.federate import advance
 
 WORK = "W1s"
 

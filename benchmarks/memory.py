@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.contenders import CORES, ROOT, Ours, prepared
 from benchmarks.results import Result
 from benchmarks.works import WORKS, federation
-from isthmus.store import Store
+from isthmus.storage.store import Store
 
 WORK = "W2s"
 EVERY = 0.2  # seconds

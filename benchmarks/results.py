@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from rich.table import Table
 
-from isthmus.memory import free_memory
+from isthmus.system.machine import free_memory
 
 OURS, ALONE, FEDAVG = "ours", "ours, 1 worker", "our FedAvg"
 PLAIN = {1: "plain loop, 1 process", 2: "plain loop, 2 processes"}

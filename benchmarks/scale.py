@@ -32,9 +32,9 @@ from isthmus import Experiment, Federation, streams
 from isthmus.cohort import Clients, Round
 from isthmus.data.federation import Parts
 from isthmus.data.sources.arrays import Arrays
-from isthmus.rounds import advance, prepare
-from isthmus.store import STATE, Store
-from isthmus.vault import Vault
+from isthmus.storage.database import Vault
+from isthmus.storage.store import STATE, Store
+from isthmus.training.federate import advance, prepare
 
 POOL, FEATURES, CLASSES = 60_000, 784, 10
 TRAIN, VALIDATION, TEST = 44, 4, 12  # of 60

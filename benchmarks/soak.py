@@ -36,7 +36,7 @@ PLACES = ("start-up", "rounds", "commits")
 def started(*arguments: str) -> subprocess.Popen[str]:
     """Starts the program in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-c", "from isthmus.cli import main; main()", *arguments],
+        [sys.executable, "-c", "from isthmus.cli.app import main; main()", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isthmus import Experiment, Federation, parts, streams
+from isthmus import Experiment, Federation, streams
+from isthmus.config import registry
+from isthmus.data.build import federation_of
 from isthmus.data.federation import divide
 from isthmus.data.sources.arrays import Arrays
-from isthmus.dividing import federation_of
 
 SHAPES = {"mnist": (60_000, 1, 28, 28), "cifar10": (50_000, 3, 32, 32)}
 FILES = {
@@ -96,7 +97,7 @@ def federation(experiment: Experiment, root: Path) -> Federation:
     x = rng.integers(256, size=shape, dtype=np.uint8)
     y = rng.permutation(np.arange(len(x)) % 10)
     arrays = Arrays(x, y, x[:0], y[:0], classes=10, scale=255.0)
-    rule = parts.build("partition", experiment.partition)
+    rule = registry.build("partition", experiment.partition)
     shares, _ = rule.cut(y, experiment.clients, streams.stream(seed, "partition"))
     test, validation = experiment.test, experiment.validation
     parted = divide(shares, test, validation, seed)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from isthmus import Client, Clients, Experiment, Method, Task, federate
+from isthmus.formulas.vector import mean
 from isthmus.methods import METHODS
-from isthmus.vector import mean
 
 
 class Server(NamedTuple):

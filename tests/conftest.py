@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from commands import Isthmus, Said
-from isthmus import cli
+from isthmus.cli import app
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def isthmus(
         capsys.readouterr()
         code = 0
         try:
-            cli.main()
+            app.main()
         except SystemExit as end:
             code = int(end.code or 0)
         return Said(code, *capsys.readouterr())

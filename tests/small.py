@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from isthmus import Experiment, Federation, rounds
+from isthmus import Experiment, Federation
 from isthmus.cohort import Engine, Setting
-from isthmus.rounds import assemble
-from isthmus.store import Memory, Progress, Step, following
+from isthmus.storage.store import Memory, Progress, Step, following
+from isthmus.training import federate
+from isthmus.training.federate import assemble
 
 FEATURES, CLASSES = 6, 3
 WIDTH = 8  # features that enter the head
@@ -72,7 +73,7 @@ def begin(setting: Setting) -> Progress:
 
 def advance(setting: Setting, progress: Progress, evaluate: bool) -> tuple[Progress, Step]:
     """Plays one round and gives the state after it."""
-    step = rounds.advance(setting, progress, evaluate)
+    step = federate.advance(setting, progress, evaluate)
     return following(progress, step), step
 
 

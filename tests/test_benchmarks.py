@@ -24,7 +24,7 @@ from benchmarks.works import federation as data_of
 
 from isthmus.engines.base import one_thread
 from isthmus.models.plain import twocnn, twonn
-from isthmus.rounds import advance
+from isthmus.training.federate import advance
 from small import federation, network, played, setting
 
 ROUNDS = 2

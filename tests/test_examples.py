@@ -10,8 +10,8 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 def test_every_example_runs(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from isthmus.config.registry import options
     from isthmus.methods import METHODS
-    from isthmus.parts import options
 
     monkeypatch.setattr("isthmus.methods.METHODS", METHODS)
     before = dict(METHODS)

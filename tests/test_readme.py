@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.cli import main
+from isthmus.cli.app import main
 
 ROOT = Path(__file__).parents[1]
 METHODS = sorted(path for path in (ROOT / "docs" / "methods").glob("*.md") if path.stem != "index")

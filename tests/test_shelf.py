@@ -11,10 +11,10 @@ from torch import Tensor
 from isthmus import Client, Clients, Federation, Method, Task, tree
 from isthmus.cohort import Setting
 from isthmus.engines import Loop
-from isthmus.ledger import NOTES
-from isthmus.rounds import advance
+from isthmus.records.writer import NOTES
 from isthmus.shelf import Shelf, after
-from isthmus.store import Memory, Store, digest_of, following
+from isthmus.storage.store import Memory, Store, digest_of, following
+from isthmus.training.federate import advance
 from odd_engines import Flaky
 from small import setting
 

@@ -15,11 +15,11 @@ from isthmus import tree
 from isthmus.client import Client, Point
 from isthmus.data.federation import Federation
 from isthmus.errors import IsthmusError
+from isthmus.formulas.vector import total_variance
 from isthmus.method import Method, State
 from isthmus.metrics.score import Figures, Pooled, Tally, figures, pooled, tally
 from isthmus.shelf import Shelf
 from isthmus.task import Task
-from isthmus.vector import total_variance
 
 BLOCK = 256  # clients whose scores are summed up at a time
 

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from isthmus import Experiment, federate
-from isthmus.cli import DEMO, DEMO_SETTINGS
+from isthmus.cli.app import DEMO, DEMO_SETTINGS
 from isthmus.cohort import Evaluation
 from isthmus.engines import Stacked
-from isthmus.store import digest_of
+from isthmus.storage.store import digest_of
 from small import advance, played, setting
 from table import ROWS
 

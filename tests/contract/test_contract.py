@@ -11,13 +11,13 @@ import torch
 from isthmus import Experiment, tree
 from isthmus.cohort import Clients, Round, Setting
 from isthmus.engines import Stacked
-from isthmus.joining import adapt
 from isthmus.method import Method
 from isthmus.methods import METHODS
-from isthmus.opened import Takeout
+from isthmus.runs.opened import Takeout
 from isthmus.shelf import Shelf
 from isthmus.shelf import after as following_shelf
-from isthmus.store import Progress, digest_of
+from isthmus.storage.store import Progress, digest_of
+from isthmus.training.newcomers import adapt
 from odd_engines import Flaky, Wire, through_bytes
 from small import CLASSES, SIZES, advance, begin, federation, played, setting
 from table import ROWS, Row

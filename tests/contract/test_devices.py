@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from isthmus import Experiment, IsthmusError, choosing, federate, opened, tree
+from isthmus import Experiment, IsthmusError, federate, tree
 from isthmus.cohort import Clients, Round
-from isthmus.engines import Loop, Stacked, devices
+from isthmus.engines import Loop, Stacked, choice, devices
 from isthmus.engines.devices import Place
 from isthmus.models.flat import Flat
-from isthmus.rounds import prepare, resume
+from isthmus.runs import opened
+from isthmus.training.federate import prepare, resume
 from small import advance, begin, federation, setting
 from table import ROWS, Row
 
@@ -168,7 +169,7 @@ def test_what_stacked_might_refuse_is_not_stacked(monkeypatch: pytest.MonkeyPatc
         == "loop"
     )
     mixing = Flat(lambda: nn.Sequential(nn.BatchNorm1d(64, track_running_stats=False)))
-    assert choosing.engine(own, [1], [mixing], own=False) == "loop"
+    assert choice.engine(own, [1], [mixing], own=False) == "loop"
 
 
 def test_a_device_is_for_blocks_and_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,9 @@ import torch
 from by_hand import client, task, vector
 from isthmus.cohort import Call
 from isthmus.engines.base import draw
+from isthmus.formulas.vector import mean
 from isthmus.methods.fedavg import FedAvg, Reply, Server
 from isthmus.models.flat import Flat
-from isthmus.vector import mean
 from small import federation, network, played, setting
 
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from by_hand import Cohort, chain, client, task, vector
-from isthmus.joining import Joining
 from isthmus.methods import fedpac
 from isthmus.methods.fedpac import FedPac, Server, Shared, combine
+from isthmus.training.newcomers import Joining
 from small import advance, begin, played, setting
 
 START = vector(1.0, 0.0, 0.0)  # b, h0, h1: the feature of x is z = b x

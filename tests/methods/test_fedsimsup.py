@@ -14,18 +14,18 @@ from torch import Tensor, nn
 
 import isthmus
 from by_hand import client, task, vector
-from isthmus import Experiment, Federation, IsthmusError, absentees, federate, tree
-from isthmus.absentees import NEVER, Absentees, Server
+from isthmus import Experiment, Federation, IsthmusError, federate, tree
 from isthmus.cohort import Call, Clients, Request, Round, Setting
 from isthmus.engines import Loop, Stacked
-from isthmus.joining import adapt
-from isthmus.methods.fedsimsup import FedSimSup, Own
+from isthmus.methods.fedsimsup.fedsimsup import FedSimSup, Own, replay
+from isthmus.methods.fedsimsup.replay import NEVER, Absentees, Server
 from isthmus.models import card
 from isthmus.models.flat import Flat
 from isthmus.models.together import Together
-from isthmus.opened import export
+from isthmus.runs.opened import export
 from isthmus.shelf import Shelf
-from isthmus.store import Progress, Store, digest_of
+from isthmus.storage.store import Progress, Store, digest_of
+from isthmus.training.newcomers import adapt
 from odd_engines import Flaky
 from small import CLASSES, FEATURES, SIZES, advance, begin, federation, fitting, played, setting
 
@@ -134,7 +134,7 @@ class TestReplay:
         self, similarity: str, block: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Client 1 answers nothing in the first two rounds, client 4 never."""
-        monkeypatch.setattr(absentees, "BLOCK", block)
+        monkeypatch.setattr(replay, "BLOCK", block)
         method = {"name": "fedsimsup", "similarity": similarity, "c_beta": 2.0, "gamma": 0.25}
         made = setting(
             method,
@@ -193,14 +193,14 @@ class TestReplay:
         whole = played(made, 7)
         store = Store.create(tmp_path / "run", made, "seed = 0\n")
         for _ in range(3):
-            store.commit(isthmus.rounds.advance(made, store.progress, evaluate=False))
+            store.commit(isthmus.training.federate.advance(made, store.progress, evaluate=False))
         store.leave()
-        from isthmus.vault import Vault
+        from isthmus.storage.database import Vault
 
         store = Store(tmp_path / "run", made, Vault(tmp_path / "run" / "state.lmdb"))
         store.start("seed = 0\n")
         for _ in range(4):
-            step = isthmus.rounds.advance(made, store.progress, evaluate=True)
+            step = isthmus.training.federate.advance(made, store.progress, evaluate=True)
             store.commit(step)
         assert digest_of(store.progress) == digest_of(whole)
         before = played(made, 6)
@@ -319,7 +319,7 @@ class TestDeployment:
         run = federate(wanted, out=tmp_path / "run")
         assert not run.evaluation.chosen
         assert "path point" not in repr(run)
-        from isthmus.board import found
+        from isthmus.cli.progress import found
         from isthmus.report import read
 
         shown = found(wanted, run.rounds[-1])

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from by_hand import client, task, vector
-from isthmus import Experiment, federate, simplex, tree
+from isthmus import Experiment, federate, tree
 from isthmus.cohort import Clients, Round
 from isthmus.engines import Stacked
-from isthmus.joining import adapt
-from isthmus.methods.floco import Floco, Server
+from isthmus.methods.floco.floco import Floco, Server, simplex
+from isthmus.methods.floco.simplex import Places, Region, Reply, Simplex
 from isthmus.models.flat import Flat
 from isthmus.shelf import Shelf
-from isthmus.simplex import Places, Region, Reply, Simplex
-from isthmus.store import Progress
+from isthmus.storage.store import Progress
+from isthmus.training.newcomers import adapt
 from odd_engines import Flaky
 from small import advance, begin, federation, network, played, setting
 

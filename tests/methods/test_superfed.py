@@ -10,7 +10,7 @@ from isthmus import Experiment, Federation, tree
 from isthmus.cohort import Clients, Evaluation, Round
 from isthmus.methods.superfed import Own, Server, SuPerFed
 from isthmus.models.flat import Flat
-from isthmus.rounds import federate
+from isthmus.training.federate import federate
 from small import advance, begin, federation, network, played, setting
 
 YES, NO = torch.tensor(True), torch.tensor(False)
@@ -204,7 +204,7 @@ def test_the_sum_of_norms_pulls_with_constant_length() -> None:
     _, reply = method.local(here, Own(wg, NO, NO), Server(wg))
     assert torch.equal(reply.wf, wg)
     here = client(method, task(), 0, x=[[0.0]], u=[[0.5]])
-    from isthmus.vector import sum_of_norms
+    from isthmus.formulas.vector import sum_of_norms
 
     moved = here.descend(
         wg + vector(3e-3, 4e-3),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import runs as fixture
-from isthmus.report.records import Run, read
+from isthmus.records.reader import Run, read
 
 
 @pytest.fixture(scope="session")

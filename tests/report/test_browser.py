@@ -7,9 +7,9 @@ import pytest
 
 import runs as fixture
 from browser import chromium, requested
+from isthmus.records.reader import Run, read
 from isthmus.report import figures, page, seeds
 from isthmus.report.groups import grouped
-from isthmus.report.records import Run, read
 
 NARROW, WIDE = 400, 1400
 

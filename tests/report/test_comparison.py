@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from isthmus.errors import IsthmusError
+from isthmus.records.reader import Run, read
 from isthmus.report import comparison, page
 from isthmus.report.contrasts import Row, compare, seeded
-from isthmus.report.records import Run, read
 from isthmus.report.statistics import Tally
 from isthmus.report.wording import caption, notes
 

@@ -9,9 +9,9 @@ import pytest
 import isthmus
 from browser import chromium, complaints, requested
 from isthmus import Experiment, federate
-from isthmus import landscape as measuring
+from isthmus.records.reader import Run
 from isthmus.report import geometry, page, read
-from isthmus.report.records import Run
+from isthmus.runs import landscape as measuring
 
 METHODS: dict[str, dict[str, Any]] = {
     "superfed-mm": {"start": 0.2},

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from isthmus import Experiment, federate
+from isthmus.formulas.vector import cosines
+from isthmus.records.reader import Run
 from isthmus.report import geometry, page, read
-from isthmus.report.records import Run
-from isthmus.vector import cosines
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from isthmus.errors import IsthmusError
+from isthmus.records.reader import read
 from isthmus.report.groups import grouped
-from isthmus.report.records import read
 
 Write = Callable[..., Path]
 

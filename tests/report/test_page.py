@@ -13,8 +13,8 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from isthmus.errors import IsthmusError
+from isthmus.records.reader import Run, read
 from isthmus.report import figures, markup, page, paths
-from isthmus.report.records import Run, read
 
 Write = Callable[..., Path]
 

@@ -13,10 +13,10 @@ import isthmus as package
 from commands import Isthmus
 from isthmus import Experiment, federate, report
 from isthmus.errors import IsthmusError
-from isthmus.landscape import survey
+from isthmus.records.reader import Run, read
 from isthmus.report import figures, seeds
 from isthmus.report.groups import grouped
-from isthmus.report.records import Run, read
+from isthmus.runs.landscape import survey
 
 paper = pytest.importorskip("isthmus.report.paper", reason="matplotlib is not installed")
 Figure = pytest.importorskip("matplotlib.figure").Figure

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from isthmus.errors import IsthmusError
+from isthmus.records.reader import Run, read
 from isthmus.report import page, reach, standing
-from isthmus.report.records import Run, read
 
 Write = Callable[..., Path]
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import runs as fixture
+from isthmus.records.reader import Run, read
 from isthmus.report import client_sections, curves, figures, page, seeds, tables
 from isthmus.report.groups import Group, grouped
-from isthmus.report.records import Run, read
 
 Write = Callable[..., Path]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from isthmus import Experiment, federate
+from isthmus.records.reader import Run
 from isthmus.report import geometry, page, read, simplex
-from isthmus.report.records import Run
 
 
 def record(place: Path, vertices: int, tau: int) -> Run:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from isthmus.records.reader import Run, read
 from isthmus.report import curves, tables
 from isthmus.report.groups import grouped
-from isthmus.report.records import Run, read
 
 Write = Callable[..., Path]
 

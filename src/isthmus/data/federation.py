@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from isthmus.data.sources.array_files import part_numbers, usable
 from isthmus.data.sources.arrays import TEST, TRAIN, VALIDATION, Arrays
-from isthmus.data.sources.stored import part_numbers, usable
 from isthmus.errors import IsthmusError
 from isthmus.streams import stream
 

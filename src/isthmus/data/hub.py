@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.data.fetch import Show, line
-from isthmus.data.remotes import Remote
+from isthmus.data.download import Show, line
+from isthmus.data.origins import Remote
 from isthmus.errors import IsthmusError
 
 Write = Callable[[Any, Path, Show], None]

@@ -163,7 +163,7 @@ class Compiled:
     def _inductor(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
         from torch._inductor.compile_fx import compile_fx
 
-        from isthmus.engines.products import Products
+        from isthmus.engines.graph_passes import Products
 
         options = self._options | {"post_grad_custom_post_pass": Products()}
         program: Any = compile_fx(graph, examples, config_patches=options)

@@ -12,7 +12,7 @@ from torch.func import grad
 from isthmus import tree
 from isthmus.client import Batch, Client, Examples, Step, Steps
 from isthmus.cohort import Call, Request, Setting
-from isthmus.engines import letters
+from isthmus.engines import messages
 from isthmus.engines import profile as spent
 from isthmus.engines.base import draw, naming, one_thread, steps_per_pass
 from isthmus.engines.compiled import Compiled
@@ -56,7 +56,7 @@ class Loop:
             try:
                 yield from self._hired(setting).run(call, requests)
                 return
-            except letters.CannotSend:  # a function without a name is run here
+            except messages.CannotSend:  # a function without a name is run here
                 pass
             finally:
                 if self._pool is not None:
@@ -115,8 +115,8 @@ class Loop:
     def _check(self, setting: Setting) -> None:
         """Gives up on workers where a fresh process could not be told what to compute."""
         try:
-            letters.write((setting.method, setting.task), {}, None)
-        except letters.CannotSend as error:
+            messages.write((setting.method, setting.task), {}, None)
+        except messages.CannotSend as error:
             self.workers = 1
             self._tell(
                 [f"one process computes, since others cannot be sent the method or model: {error}"]

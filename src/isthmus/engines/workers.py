@@ -21,7 +21,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, TypeVar
 
 from isthmus.cohort import Call, Request, Setting
-from isthmus.engines import letters
+from isthmus.engines import messages
 from isthmus.engines.base import ClientError
 from isthmus.engines.profile import MESSAGES, Profile
 from isthmus.errors import IsthmusError
@@ -58,7 +58,7 @@ class Worker:
         forks = start == "fork"
         setting = setting._replace(engine=None)  # type: ignore[arg-type]  # that is this process's
         # Answers come in two rooms by turns: one is read while the next is being computed.
-        self.inbox, *self.outboxes = (letters.arena() if forks else None for _ in range(3))
+        self.inbox, *self.outboxes = (messages.arena() if forks else None for _ in range(3))
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
             target=serve,
@@ -71,7 +71,7 @@ class Worker:
             self.process.start()
         theirs.close()
         self.request: Request | None = None  # what it is at
-        self.told: letters.Letter | None = None  # the call that it knows of
+        self.told: messages.Letter | None = None  # the call that it knows of
 
     def stop(self) -> None:
         """Ends the process, whatever it is at."""
@@ -102,7 +102,7 @@ class Pool:
         self.notes: list[str] = []
         self._compute = compute
         self._start = start
-        self._room = letters.arena() if start == "fork" else None
+        self._room = messages.arena() if start == "fork" else None
         things = {"method": setting.method, "task": setting.task}
         self._names = {id(thing): name for name, thing in things.items()}
         self._known = things
@@ -111,7 +111,7 @@ class Pool:
 
     def run(self, call: Call, requests: Iterator[Request]) -> Iterator[tuple[int, Any]]:
         """Yields (client, what the function returned), in the order in which they come."""
-        letter = self._timed(letters.write)(call, self._names, self._room)
+        letter = self._timed(messages.write)(call, self._names, self._room)
         again: set[int] = set()
         try:
             for worker, first in zip(self._workers, requests, strict=False):
@@ -150,16 +150,16 @@ class Pool:
     def _hire(self) -> Worker:
         return Worker(self.setting, self._compute, self._room, self._start)
 
-    def _send(self, worker: Worker, call: letters.Letter, request: Request) -> None:
+    def _send(self, worker: Worker, call: messages.Letter, request: Request) -> None:
         worker.request = request
         news = call if worker.told is not call else None
         worker.told = call
         with suppress(ConnectionError):  # it is dead, which is seen when its answer is read
-            letter = self._timed(letters.write)(request, self._names, worker.inbox)
+            letter = self._timed(messages.write)(request, self._names, worker.inbox)
             worker.connection.send((news, letter))
 
-    def _read(self, worker: Worker, answer: letters.Letter) -> Any:
-        found = self._timed(letters.read)(answer, self._known, worker.outboxes[0], keep=True)
+    def _read(self, worker: Worker, answer: messages.Letter) -> Any:
+        found = self._timed(messages.read)(answer, self._known, worker.outboxes[0], keep=True)
         worker.outboxes.reverse()
         return found
 
@@ -167,7 +167,7 @@ class Pool:
         return function if self._profile is None else self._profile.timed(MESSAGES, function)
 
     def _replace(
-        self, worker: Worker, call: Call, letter: letters.Letter, request: Request, again: set[int]
+        self, worker: Worker, call: Call, letter: messages.Letter, request: Request, again: set[int]
     ) -> None:
         """Puts a new worker in the place of one that died; it tries the same client once more."""
         worker.process.join(PATIENCE)
@@ -221,15 +221,15 @@ def serve(
         except (EOFError, ConnectionError):
             return
         if news is not None:
-            call = letters.read(news, known, call_room, keep=False)
+            call = messages.read(news, known, call_room, keep=False)
         assert call is not None
         try:
-            found: Any = compute(setting, call, letters.read(letter, known, inbox, keep=False))
+            found: Any = compute(setting, call, messages.read(letter, known, inbox, keep=False))
         except BaseException as error:  # whatever it is, the run must hear of it
             found = error
             if not isinstance(error, IsthmusError):
                 error.add_note("".join(traceback.format_exception(error)))
-        connection.send(letters.write(found, {}, outboxes[0]))
+        connection.send(messages.write(found, {}, outboxes[0]))
         outboxes.reverse()
 
 

@@ -15,9 +15,9 @@ from isthmus.methods.fedproto import FedProto
 from isthmus.methods.fedprox import FedProx
 from isthmus.methods.fedrep import FedRep
 from isthmus.methods.fedrod import FedRod
-from isthmus.methods.fedsimsup import FedSimSup
-from isthmus.methods.floco import Floco
-from isthmus.methods.flocoplus import FlocoPlus
+from isthmus.methods.fedsimsup.fedsimsup import FedSimSup
+from isthmus.methods.floco.floco import Floco
+from isthmus.methods.floco.floco_plus import FlocoPlus
 from isthmus.methods.lgfedavg import LgFedAvg
 from isthmus.methods.local import Local
 from isthmus.methods.perfedavg import PerFedAvg

@@ -28,10 +28,10 @@ from torch import Tensor
 
 from isthmus.client import Batch, Client, Point
 from isthmus.cohort import Clients
+from isthmus.formulas.vector import mean
 from isthmus.method import Method, State
 from isthmus.ranges import Share
 from isthmus.task import Task
-from isthmus.vector import mean
 
 
 class Server(NamedTuple):

@@ -32,10 +32,10 @@ from torch import Tensor
 
 from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
+from isthmus.formulas.vector import class_means, mean
 from isthmus.method import Method
 from isthmus.ranges import NonNegativeInt, Positive
 from isthmus.task import Task
-from isthmus.vector import class_means, mean
 
 
 class Server(NamedTuple):

@@ -25,10 +25,10 @@ from torch import Tensor
 
 from isthmus.client import Client
 from isthmus.cohort import Clients
+from isthmus.formulas.vector import mean
 from isthmus.method import Method
 from isthmus.ranges import NonNegativeInt
 from isthmus.task import Task
-from isthmus.vector import mean
 
 
 class Server(NamedTuple):

@@ -27,10 +27,10 @@ from torch import Tensor
 
 from isthmus.client import Client
 from isthmus.cohort import Clients
+from isthmus.formulas.vector import squared_distance
 from isthmus.method import Method, State
 from isthmus.ranges import Positive
 from isthmus.task import Task
-from isthmus.vector import squared_distance
 
 
 class Server(NamedTuple):

@@ -34,11 +34,11 @@ from torch import Tensor
 
 from isthmus.client import Batch, Client
 from isthmus.cohort import Clients, Evaluation
+from isthmus.formulas.quadratic import least_on_simplex
+from isthmus.formulas.vector import class_means, mean
 from isthmus.method import Method, State
-from isthmus.quadratic import least_on_simplex
 from isthmus.ranges import NonNegative, Positive
 from isthmus.task import Task
-from isthmus.vector import class_means, mean
 
 
 class Shared(NamedTuple):

@@ -32,10 +32,10 @@ from torch import Tensor, nn
 from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
 from isthmus.errors import IsthmusError
+from isthmus.formulas.vector import class_means
 from isthmus.method import Method
 from isthmus.ranges import NonNegative
 from isthmus.task import Task
-from isthmus.vector import class_means
 
 
 class Prototypes(NamedTuple):

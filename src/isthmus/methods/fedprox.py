@@ -23,10 +23,10 @@ from torch import Tensor
 
 from isthmus.client import Client
 from isthmus.cohort import Clients
+from isthmus.formulas.vector import mean, squared_distance
 from isthmus.method import Method, State
 from isthmus.ranges import NonNegative, NonNegativeInt, Positive
 from isthmus.task import Task
-from isthmus.vector import mean, squared_distance
 
 
 class Server(NamedTuple):

@@ -30,9 +30,9 @@ from torch import Tensor
 from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
 from isthmus.errors import IsthmusError
+from isthmus.formulas.vector import mean
 from isthmus.method import Method, State
 from isthmus.task import Task
-from isthmus.vector import mean
 
 
 class Server(NamedTuple):

@@ -39,10 +39,10 @@ from torch.nn.functional import cross_entropy
 from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.errors import IsthmusError
-from isthmus.gaussian import EPSILON, discriminant, halves, least_on_square, moments
+from isthmus.formulas.gaussian import EPSILON, discriminant, halves, least_on_square, moments
+from isthmus.formulas.vector import mean
 from isthmus.method import Method
 from isthmus.task import Task
-from isthmus.vector import mean
 
 
 class Server(NamedTuple):

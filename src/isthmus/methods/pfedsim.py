@@ -33,10 +33,10 @@ from torch.nn.functional import normalize
 
 from isthmus.client import Client
 from isthmus.cohort import Clients, Evaluation
+from isthmus.formulas.vector import mean
 from isthmus.method import Method, State
 from isthmus.ranges import Share
 from isthmus.task import Task
-from isthmus.vector import mean
 
 SELF = 0.9999  # a client's similarity to itself
 

@@ -34,10 +34,10 @@ from torch import Tensor
 
 from isthmus.client import Client, Point
 from isthmus.cohort import Clients
+from isthmus.formulas.vector import mean, squared_cosine, squared_distance, sum_of_norms
 from isthmus.method import Method, State
 from isthmus.ranges import NonNegative, Share
 from isthmus.task import Task
-from isthmus.vector import mean, squared_cosine, squared_distance, sum_of_norms
 
 
 class Server(NamedTuple):

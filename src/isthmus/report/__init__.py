@@ -1,5 +1,5 @@
 """What a run recorded, as tables, figures and one page: reads files only, needs no torch."""
 
-from isthmus.report.records import Run, read
+from isthmus.records.reader import Run, read
 
 __all__ = ["Run", "read"]

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from isthmus.records.reader import Run, counterpart, labels
 from isthmus.report import figures, markup, tables
 from isthmus.report.groups import Group
 from isthmus.report.markup import dagger, escaped, folded, footnote, listed, plot, signed, swatch
-from isthmus.report.records import Run, counterpart, labels
 from isthmus.report.tables import MISSING
 
 LOWEST = 5  # clients in the table of the worst

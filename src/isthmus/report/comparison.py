@@ -12,10 +12,10 @@ from rich.console import Group as Stack
 from rich.table import Table
 from rich.text import Text
 
+from isthmus.records.reader import Run
 from isthmus.report import tables
 from isthmus.report.contrasts import Block, Comparison, Row, compare
 from isthmus.report.groups import SEEDED
-from isthmus.report.records import Run
 from isthmus.report.statistics import LEVEL, RESAMPLES
 from isthmus.report.wording import COLUMNS, cells, notes, ranked
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
+from isthmus.records.reader import Run
 from isthmus.report.contrasts import Block, Comparison, compare
 from isthmus.report.figures import ALONE, SERIES, colours, layout, numbers, plain
 from isthmus.report.markup import escaped, plot, swatch
-from isthmus.report.records import Run
 from isthmus.report.tables import MISSING
 from isthmus.report.wording import COLUMNS, cells, notes, ranked
 

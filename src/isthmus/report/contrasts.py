@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from isthmus.errors import IsthmusError
+from isthmus.records.columns import Floats
+from isthmus.records.reader import Run
 from isthmus.report import reach, statistics, tables
-from isthmus.report.columns import Floats
 from isthmus.report.groups import SEEDED, Group, grouped, told_apart
-from isthmus.report.records import Run
 from isthmus.report.statistics import Interval, Tally
 
 # Settings that decide who holds which examples: runs that differ in one are on other data.

@@ -12,11 +12,11 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
+from isthmus.records.columns import Floats
+from isthmus.records.reader import Federation, Run, trained_alone
 from isthmus.report import groups as grouping
 from isthmus.report import seeds
-from isthmus.report.columns import Floats
 from isthmus.report.groups import Group
-from isthmus.report.records import Federation, Run, trained_alone
 from isthmus.report.tables import DAGGER, nbytes
 
 # Light and dark tones of one hue each, the first six told apart by every common kind of colour

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.errors import IsthmusError
-from isthmus.report.columns import Floats, Integers, columns, floats, integers
-from isthmus.report.records import Along, Run
+from isthmus.records.columns import Floats, Integers, columns, floats, integers
+from isthmus.records.reader import Along, Run
 
 METRICS = ("top1", "loss", "ece")  # measured along a path
 MEASURED = ("top1", "loss")  # over a simplex, and in a plane

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from isthmus.errors import IsthmusError
-from isthmus.report.records import Run
+from isthmus.records.reader import Run
 
 SEEDED = frozenset({"seed", "data.digest"})  # settings that may differ within a group
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from isthmus.records.reader import Run
 from isthmus.report import controls, markup, tables
 from isthmus.report.controls import bar_below
 from isthmus.report.figures import (
@@ -25,7 +26,6 @@ from isthmus.report.figures import (
 )
 from isthmus.report.geometry import SERVER, Landscape, Marked, landscape
 from isthmus.report.markup import escaped, folded, listed, plot, swatch, views
-from isthmus.report.records import Run
 
 VIEWS = (LOSS, ACCURACY)
 SYMBOLS = {"shared": "star", "own": "circle", "personal": "diamond"}

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from isthmus.errors import IsthmusError
+from isthmus.records.reader import Run
 from isthmus.report import geometry
 from isthmus.report.figures import LOSS, SHOWN_AT_MOST, View
 from isthmus.report.groups import Group
-from isthmus.report.records import Run
 
 SHADES = "cividis"  # told apart in grey, and by every common kind of colour vision
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)  # of a loss

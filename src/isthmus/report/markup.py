@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
+from isthmus.records.reader import Run
 from isthmus.report import figures, tables
 from isthmus.report.groups import Group
-from isthmus.report.records import Run
 from isthmus.report.tables import MISSING
 
 # The markers of figures, 10 wide and high around (17, 6).

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from isthmus.errors import IsthmusError
+from isthmus.records.reader import Run
 from isthmus.report import (
     client_sections,
     comparison_section,
@@ -27,7 +28,6 @@ from isthmus.report import (
     trials,
 )
 from isthmus.report.groups import Group, grouped
-from isthmus.report.records import Run
 
 # No request may leave the page, whatever a record smuggles into it.
 POLICY = (

@@ -16,11 +16,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from isthmus.errors import IsthmusError, nearest
+from isthmus.records.columns import Floats
+from isthmus.records.reader import Run
 from isthmus.report import curves, figures, maps, paths, seeds
-from isthmus.report.columns import Floats
 from isthmus.report.figures import ACCURACY, CALIBRATION, LOSS, Style, View
 from isthmus.report.groups import Group, grouped
-from isthmus.report.records import Run
 from isthmus.report.tables import DAGGER, FOOTNOTE
 
 WIDTHS = {1: 3.3, 2: 6.9}  # inches: one column of a page, and both

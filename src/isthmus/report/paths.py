@@ -7,6 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
+from isthmus.records.reader import Along, Run
 from isthmus.report import controls, markup, tables
 from isthmus.report.figures import (
     ACCURACY,
@@ -22,7 +23,6 @@ from isthmus.report.figures import (
 )
 from isthmus.report.geometry import Path, walked
 from isthmus.report.markup import escaped, folded, footnote, listed, plot, swatch, views
-from isthmus.report.records import Along, Run
 from isthmus.report.tables import DAGGER, MISSING
 
 VIEWS = (ACCURACY, LOSS, CALIBRATION)

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from isthmus.errors import IsthmusError
 from isthmus.metrics.cost import Spent, improvement
+from isthmus.records.reader import Run, counterpart
 from isthmus.report import tables
 from isthmus.report.groups import grouped
-from isthmus.report.records import Run, counterpart
 from isthmus.report.tables import MISSING
 
 BASELINE = "fedavg"

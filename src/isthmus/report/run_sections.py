@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from isthmus.records.reader import Run, labels
 from isthmus.report import figures, markup, reach, seeds, tables
 from isthmus.report.groups import SEEDED, Group
 from isthmus.report.markup import (
@@ -15,7 +16,6 @@ from isthmus.report.markup import (
     signed,
     swatch,
 )
-from isthmus.report.records import Run, labels
 from isthmus.report.tables import MISSING
 
 

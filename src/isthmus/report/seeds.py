@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isthmus.report.columns import Floats, Integers
+from isthmus.records.columns import Floats, Integers
+from isthmus.records.reader import Curve, Run
 from isthmus.report.groups import Group
-from isthmus.report.records import Curve, Run
 from isthmus.report.tables import Row
 
 POINTS_AT_MOST = 200  # of a curve that is known after every round

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from isthmus.records.reader import Run
 from isthmus.report import markup, paths, tables
 from isthmus.report.figures import (
     ACCURACY,
@@ -21,7 +22,6 @@ from isthmus.report.figures import (
 )
 from isthmus.report.geometry import Similarity, side_by_side, similarity
 from isthmus.report.markup import escaped, folded, plot, swatch, views
-from isthmus.report.records import Run
 
 
 def section(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from isthmus.records.columns import Floats
+from isthmus.records.reader import Run
 from isthmus.report import controls, markup, tables
-from isthmus.report.columns import Floats
 from isthmus.report.figures import (
     ACCURACY,
     GRID,
@@ -36,7 +37,6 @@ from isthmus.report.geometry import (
     surface,
 )
 from isthmus.report.markup import escaped, folded, plot, swatch, views
-from isthmus.report.records import Run
 
 OUTLINED_AT_MOST = 60  # clients whose regions are drawn
 VIEWS = (ACCURACY, LOSS)

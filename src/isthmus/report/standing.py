@@ -5,7 +5,8 @@ from typing import Any
 
 from isthmus.errors import IsthmusError
 from isthmus.metrics import spread
-from isthmus.report import records, tables
+from isthmus.records import reader
+from isthmus.report import tables
 
 POOLED = ("top1", "loss", "brier", "ece", "mce")
 
@@ -19,7 +20,7 @@ def read(path: Path, target: float | None = None) -> dict[str, Any]:
         )
     sizes = {file.name: file.stat().st_size for file in sorted(path.glob("*")) if file.is_file()}
     try:
-        run = records.read(path)
+        run = reader.read(path)
     except IsthmusError as error:
         if "experiment.toml" not in sizes:
             raise
@@ -40,7 +41,7 @@ def read(path: Path, target: float | None = None) -> dict[str, Any]:
             "round": run.last,
             "personal_top1_test": float(top1.mean()),
             "personal_top1_test_worst_5_percent": spread.worst(top1),
-            "shared_top1_test": records.mean_or_none(run.over_clients("top1", "shared")),
+            "shared_top1_test": reader.mean_or_none(run.over_clients("top1", "shared")),
             "personal_pooled_over_test_examples": {metric: run.pooled(metric) for metric in POOLED},
         },
         **({} if target is None else {"to_target": _to_target(run, target)}),
@@ -55,7 +56,7 @@ def read(path: Path, target: float | None = None) -> dict[str, Any]:
     }
 
 
-def _to_target(run: records.Run, target: float) -> dict[str, Any]:
+def _to_target(run: reader.Run, target: float) -> dict[str, Any]:
     spent = run.to_reach(target)
     return {"personal_top1_test": target} | (
         {"reached": False} if spent is None else {"reached": True, **spent._asdict()}

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from isthmus.report.columns import Floats
+from isthmus.records.columns import Floats
 
 LEVEL = 0.95  # of intervals; tests are at 1 - LEVEL
 RESAMPLES = 5000

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from isthmus.metrics import spread
-from isthmus.report.columns import Floats
-from isthmus.report.records import Run, labels, mean_or_none, trained_alone
+from isthmus.records.columns import Floats
+from isthmus.records.reader import Run, labels, mean_or_none, trained_alone
 
 MISSING = "–"
 DAGGER = "†"

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from isthmus.records.columns import columns
+from isthmus.records.reader import Run
 from isthmus.report import markup
-from isthmus.report.columns import columns
-from isthmus.report.records import Run
 
 SHOWN = ("method", "trial", "settings", "validation_loss", "validation_top1", "chosen")
 HEAD = ("method", "trial", "settings", "validation loss", "validation top-1", "chosen")

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.data.sources.kept import Examples, kept
+from isthmus.data.sources.cache import Examples, kept
 from isthmus.data.sources.missing import broken, missing
 from isthmus.data.sources.progress import shown
 from isthmus.data.sources.unpickle import table

@@ -17,7 +17,7 @@ import numpy as np
 
 from isthmus.data.sources import cifar
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.kept import Examples
+from isthmus.data.sources.cache import Examples
 
 TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
 FILES = cifar.Collection(

@@ -17,7 +17,7 @@ import numpy as np
 
 from isthmus.data.sources import cifar
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.kept import Examples
+from isthmus.data.sources.cache import Examples
 
 FILES = cifar.Collection(
     "cifar100", "cifar-100-python", "cifar-100-python.tar.gz", ("train", "test", "meta")

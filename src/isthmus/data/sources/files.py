@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from isthmus.data.places import ARRAYS, found, visible
+from isthmus.data.own_files import ARRAYS, found, visible
+from isthmus.data.sources.array_files import joined, of_many, pieces
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.stored import joined, of_many, pieces
 from isthmus.errors import IsthmusError
 from isthmus.ranges import Positive
 

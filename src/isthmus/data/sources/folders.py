@@ -18,12 +18,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.data.places import ARRAYS, found, visible
+from isthmus.data.own_files import ARRAYS, found, visible
+from isthmus.data.sources.array_files import PARTS, Piece, joined, pieces
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.stored import PARTS, Piece, joined, pieces
 from isthmus.errors import IsthmusError
-from isthmus.memory import free_memory
 from isthmus.ranges import NonNegativeInt, Positive
+from isthmus.system.machine import free_memory
 
 IMAGES = (".png", ".jpg", ".jpeg")
 

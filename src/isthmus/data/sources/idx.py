@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.kept import Examples, kept
+from isthmus.data.sources.cache import Examples, kept
 from isthmus.data.sources.missing import broken, missing
 from isthmus.data.sources.progress import shown
 from isthmus.errors import IsthmusError

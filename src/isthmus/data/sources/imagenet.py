@@ -17,8 +17,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.decoded import MEAN, STD, decoded, labels, photographs
 from isthmus.data.sources.missing import broken
+from isthmus.data.sources.photographs import MEAN, STD, decoded, labels, photographs
 from isthmus.errors import IsthmusError, nearest
 
 

@@ -12,13 +12,13 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.data.places import found
-from isthmus.data.sheet import Cells, Sheet, floats, is_number, numbers, opened, words
+from isthmus.data.own_files import found
+from isthmus.data.sources.array_files import natural, numbered, part_numbers
 from isthmus.data.sources.arrays import TEST, Arrays, Column
-from isthmus.data.sources.stored import natural, numbered, part_numbers
+from isthmus.data.table_reader import Cells, Sheet, floats, is_number, numbers, opened, words
 from isthmus.errors import IsthmusError
-from isthmus.memory import free_memory
 from isthmus.ranges import PositiveInt
+from isthmus.system.machine import free_memory
 
 MANY = 20  # classes, if they are numbers with a fraction
 

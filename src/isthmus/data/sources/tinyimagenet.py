@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.decoded import (
+from isthmus.data.sources.missing import broken, missing
+from isthmus.data.sources.photographs import (
     MEAN,
     STD,
     Photograph,
@@ -23,7 +24,6 @@ from isthmus.data.sources.decoded import (
     photograph,
     photographs,
 )
-from isthmus.data.sources.missing import broken, missing
 from isthmus.errors import IsthmusError
 
 FOLDER = "tiny-imagenet-200"

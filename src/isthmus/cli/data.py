@@ -1,0 +1,196 @@
+"""The commands below `isthmus data`. Nothing heavy is imported before a command needs it."""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isthmus.cli.catalogue import wrapped
+from isthmus.cli.options import Data, DataRoot, File, Seed, Settings, described
+from isthmus.errors import IsthmusError, nearest
+
+if TYPE_CHECKING:
+    from isthmus.config.experiment import Experiment
+    from isthmus.data.federation import Federation
+    from isthmus.data.heterogeneity import Heterogeneity
+
+app = typer.Typer(
+    rich_markup_mode="markdown",
+    help="Gets data, looks at them, and at how they are divided among clients.",
+)
+
+
+@app.command()
+def show(
+    file: File = None,
+    data: Data = None,
+    seed: Seed = None,
+    settings: Settings = None,
+    data_root: DataRoot = Path("data"),
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Shows how an experiment divides its data: figures, what was relaxed, a picture.
+
+    Examples, one per line:
+
+    `isthmus data show --data digits --set partition=dirichlet-clientwise --set beta=0.3`
+
+    `isthmus data show first/experiment.toml --json`
+
+    A row of the picture is a client, a column is a class. The digest names data and division.
+    """
+    import numpy as np
+
+    from isthmus.cli.picture import picture
+    from isthmus.data.build import federation_of
+    from isthmus.data.heterogeneity import heterogeneity
+
+    experiment = described(file, {"data": data, "seed": seed}, settings)
+    federation = federation_of(experiment, data_root)
+    counts = np.stack([federation.label_counts(i) for i in range(len(federation))])
+    found = heterogeneity(counts)
+    if as_json:
+        print(json.dumps(_record(experiment, federation, found) | {"counts": counts.tolist()}))
+        return
+    print(_text(experiment, federation, found))
+    encoding = sys.stdout.encoding or "ascii"
+    print(picture(counts, get_terminal_size().columns, encoding, federation.names))
+
+
+@app.command(name="list")
+def list_(
+    data_root: DataRoot = Path("data"),
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Lists the data sets that come from elsewhere: what, licence, size, and whether they are here.
+
+    Example: `isthmus data list --data-root ~/data`
+
+    Data that come with isthmus (`isthmus list data`) need no files.
+    """
+    from isthmus.data import origins
+
+    known = origins.REMOTES
+    found = {name: remote.found(data_root) for name, remote in known.items()}
+    ways = {
+        name: ["official"] * bool(remote.files) + ["hub"] * bool(remote.hub)
+        for name, remote in known.items()
+    }
+    if as_json:
+        entries = [
+            {
+                "name": name,
+                "what": remote.what,
+                "licence": remote.licence,
+                "nbytes": remote.nbytes or None,
+                "sources": ways[name],
+                "found": str(found[name]) if found[name] else None,
+                "expected": [str(data_root / pattern) for pattern in remote.places[0]],
+            }
+            for name, remote in known.items()
+        ]
+        print(json.dumps(entries, indent=2))
+        return
+    width = max(map(len, known)) + 2
+    for name, remote in known.items():
+        here = found[name]
+        size = [f"{remote.nbytes / 1e6:,.0f} MB"] if remote.nbytes else []
+        source = f"from: {' or '.join(ways[name]) or 'its makers, by hand'}"
+        facts = "; ".join([*size, f"licence: {remote.licence}", source])
+        where = f"here: {here}" if here else f"not here: {data_root / remote.places[0][0]}"
+        for first, text in ((name, remote.what), ("", facts), ("", where)):
+            print("\n".join(wrapped(text, f"{first:<{width}}")))
+
+
+@app.command()
+def get(
+    name: Annotated[str, typer.Argument(help="See `isthmus data list`.")],
+    data_root: DataRoot = Path("data"),
+    source: Annotated[
+        str,
+        typer.Option(
+            metavar="WHERE", help="official: the publisher or a mirror; hub: Hugging Face."
+        ),
+    ] = "official",
+    force: Annotated[bool, typer.Option("--force", help="Get it even if it is here.")] = False,
+) -> None:
+    """Gets a data set: goes on with what has begun to arrive, checks it, puts it in its place.
+
+    Examples, one per line:
+
+    `isthmus data get mnist --data-root ~/data`
+
+    `isthmus data get femnist --source hub` needs `pip install 'isthmus[hub]'`.
+    """
+    from isthmus.cli import messages
+    from isthmus.data import origins
+
+    known = origins.REMOTES
+    if name not in known:
+        raise IsthmusError(f"no data to get are called {name!r}; {nearest(name, list(known))}")
+    if source not in ("official", "hub"):
+        raise IsthmusError(
+            f"--source {source!r}; expected official or hub; for example --source official"
+        )
+    here = known[name].found(data_root)
+    if here is not None and not force:
+        print(f"{name} is here: {here}; --force gets it again")
+        return
+    with messages.arriving() as show:
+        if source == "hub":
+            from isthmus.data import hub
+
+            hub.get(name, known[name], data_root, show)
+        else:
+            from isthmus.data import download
+
+            download.official(name, known[name], data_root, force=force, show=show)
+    here = known[name].found(data_root)
+    print(f"{name} is here: {here}")
+
+
+def _record(
+    experiment: "Experiment", federation: "Federation", found: "Heterogeneity"
+) -> dict[str, object]:
+    return {
+        "data": dict(experiment.data),
+        "partition": dict(experiment.partition),
+        "noise": dict(experiment.noise),
+        "seed": experiment.dividing_seed,
+        **found._asdict(),
+        "sizes": found.sizes._asdict(),
+        "classes_per_client": found.classes_per_client._asdict(),
+        "names": list(federation.names),
+        "notes": list(federation.notes),
+        "digest": federation.digest(),
+    }
+
+
+def _text(experiment: "Experiment", federation: "Federation", found: "Heterogeneity") -> str:
+    sizes, classes = found.sizes, found.classes_per_client
+    lines = {
+        "data": f"{experiment.data['name']}, seed {experiment.dividing_seed}",
+        "partition": _part(experiment.partition),
+        "noise": _part(experiment.noise),
+        "clients": f"{found.clients:,}",
+        "examples": f"{found.examples:,}; per client {sizes.least:,} to {sizes.most:,}, "
+        f"median {sizes.median:,g}; Gini {found.gini:.3f}",
+        "classes": f"{found.classes}; per client {classes.least} to {classes.most}, "
+        f"median {classes.median:g}",
+        "label entropy": f"{found.entropy:.3f} nats, mean over clients; all labels together "
+        f"{found.pooled_entropy:.3f}",
+        "label distance": f"{found.distance:.3f}, mean total variation between two clients",
+        "digest": federation.digest(),
+    }
+    width = max(len(key) for key in lines) + 2
+    text = [f"{key:<{width}}{value}" for key, value in lines.items()]
+    return "\n".join(text + [f"note: {note}" for note in federation.notes])
+
+
+def _part(table: Mapping[str, Any]) -> str:
+    options = ", ".join(f"{key}={value}" for key, value in table.items() if key != "name")
+    return str(table["name"]) + (f" ({options})" if options else "")

@@ -1,0 +1,127 @@
+"""Runs begun, and gone on with, from the command line: what is said before and meanwhile."""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from isthmus.cli import messages
+from isthmus.cli.progress import Board
+from isthmus.cohort import Engine, Setting
+from isthmus.config.experiment import Experiment
+from isthmus.engines import Loop, choice
+from isthmus.engines.profile import Profile
+from isthmus.errors import IsthmusError
+from isthmus.storage.store import Store
+from isthmus.tracking import callback
+from isthmus.training import early_stopping
+from isthmus.training.estimate import estimate, refuse_what_cannot_fit
+from isthmus.training.federate import Done, Run, prepare, reopen, train
+
+
+def begin(
+    experiment: Experiment,
+    out: Path,
+    data_root: Path,
+    sync: str = "round",
+    track: Sequence[str] = (),
+    workers: int | None = None,
+    board: Board | None = None,
+    profile: bool = False,
+) -> Run:
+    """Begins a run, on a board if there is one that has a row of its method's name."""
+    if sync not in ("round", "system"):
+        raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
+    callback.check(track)
+    asked = experiment.step
+    experiment, setting = prepare(experiment, None, None, data_root, (), workers)
+    watch = _watched(setting.engine) if profile else None
+    needed = estimate(experiment, setting)
+    if needed is not None:
+        refuse_what_cannot_fit(needed, out)
+    store = Store.create(out, setting, experiment.toml(), sync)  # type: ignore[arg-type]
+    for note in setting.federation.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if needed is not None and board is None:
+        messages.foretell(experiment, needed)
+    if board is None:
+        why = choice.why(asked, experiment.step, setting.task.model)
+        messages.explain(experiment, setting.engine, why)
+    began = time.perf_counter()
+    run = _rest(experiment, setting, store, out, track, board)
+    if watch is not None:
+        costs = [done.cost for done in run.rounds]
+        messages.profile(watch.spent(), costs, time.perf_counter() - began)
+    return run
+
+
+def go_on(
+    run: Path,
+    rounds: int | None,
+    data_root: Path,
+    track: Sequence[str] = (),
+    workers: int | None = None,
+) -> Run:
+    """Goes on with a run, to more rounds if that is wanted."""
+    callback.check(track)
+    experiment, setting, store = reopen(run, rounds, None, None, data_root, (), workers)
+    done, best = store.progress.t, store.progress.best
+    for note in store.notes:
+        print(f"note: {note}", file=sys.stderr)
+    print(f"{run}: {done} of {experiment.rounds} rounds are done", file=sys.stderr)
+    over = done == experiment.rounds or early_stopping.reason(experiment, done, best)
+    needed = None if over else estimate(experiment, setting)
+    if needed is not None:
+        messages.foretell(experiment, needed, done)
+        messages.explain(experiment, setting.engine, "as when the run began")
+    store.start(experiment.toml())
+    return _rest(experiment, setting, store, run, track)
+
+
+def _watched(engine: Engine) -> Profile:
+    if not isinstance(engine, Loop):
+        raise IsthmusError(
+            "--profile with engine=stacked, whose clients cannot be told apart; expected "
+            "engine=loop; set it, or leave --profile out"
+        )
+    engine.profile = Profile()
+    return engine.profile
+
+
+def _rest(
+    experiment: Experiment,
+    setting: Setting,
+    store: Store,
+    out: Path,
+    track: Sequence[str],
+    board: Board | None = None,
+) -> Run:
+    """Runs the rounds that are left; begins when nothing can be wrong any more."""
+    here = (experiment, store.progress.t, store.progress.best)
+    shown = board.running(experiment.method["name"], *here) if board else messages.progress(*here)
+    try:
+        with (
+            messages.patience() as wished,
+            callback.writing(track, out, experiment) as write,
+            shown as show,
+        ):
+
+            def watch(done: Done) -> bool:
+                show(done)
+                write(done)
+                return wished() and done.cost.round < experiment.rounds
+
+            run = train(experiment, setting, store, watch)
+    except KeyboardInterrupt:
+        _stopped("stopped in the middle of a round, which is lost", out)
+    finally:
+        store.leave()
+    if run.progress.t < experiment.rounds and not run.reason:
+        _stopped(f"stopped after round {run.progress.t} of {experiment.rounds}", out)
+    return run
+
+
+def _stopped(how: str, out: Path) -> NoReturn:
+    print(f"isthmus: {how}; go on with: isthmus resume {out}", file=sys.stderr)
+    sys.exit(130)

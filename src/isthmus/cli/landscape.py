@@ -1,0 +1,96 @@
+"""The command that measures the landscape around a run's models."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.cli.options import DataRoot
+from isthmus.errors import IsthmusError
+
+
+def landscape(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
+    clients: Annotated[
+        str | None,
+        typer.Option(metavar="3,7", help="Two clients, or three: then without the shared model."),
+    ] = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option("--with", metavar="RUN", help="Another run, whose shared model is the third."),
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="server,3",
+            help="Whose data to measure on; if left out, the server's and the plane's clients'.",
+        ),
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="Of clients' data: train, validation or test.")
+    ] = "test",
+    points: Annotated[int, typer.Option(help="Points of the grid, along each side.")] = 21,
+    data_root: DataRoot = Path("data"),
+) -> None:
+    """Measures models that were never trained: a plane through three, and FLOCO's simplex.
+
+    Examples, one per line:
+
+    `isthmus landscape first` takes the shared model and two clients' own ones.
+
+    `isthmus landscape first --clients 3,7,9 --points 31`
+
+    `isthmus landscape demo/superfed-mm --with demo/fedavg --clients 3 --on server`
+
+    It leaves landscape.csv and, for FLOCO, simplex.csv in the run; `isthmus report` draws them.
+    """
+    from isthmus.cli import messages
+    from isthmus.runs import landscape as measuring
+    from isthmus.runs import opened
+
+    if split not in measuring.SPLITS:
+        raise IsthmusError(f"--split {split!r}; expected train, validation or test; say which")
+    if points < 2:
+        raise IsthmusError(f"--points {points}; expected at least 2; for example --points 21")
+    third = None
+    if beside is not None:
+        with opened.open(beside, data_root=data_root) as there:
+            third = measuring.shared_model(there, beside.resolve().name)
+    with opened.open(run, data_root=data_root) as here, messages.arriving() as tell:
+        written = measuring.survey(
+            run,
+            here,
+            clients=_numbers(clients, len(here)) if clients else (),
+            third=third,
+            on=_known(on, measuring.with_data(here, split), split) if on else (),
+            split=split,
+            points=points,
+            tell=tell,
+        )
+    for path, what in written.items():
+        print(f"{what}: {path}")
+
+
+def _numbers(text: str, total: int) -> list[int]:
+    ids = [int(word) if word.isdecimal() else -1 for word in _words(text)]
+    if not ids or len(set(ids)) < len(ids) or not all(0 <= i < total for i in ids):
+        raise IsthmusError(
+            f"--clients {text!r}; expected different numbers from 0 to {total - 1}; "
+            "for example --clients 0,1"
+        )
+    return ids
+
+
+def _known(text: str, known: list[str], split: str) -> list[str]:
+    names = list(dict.fromkeys(_words(text)))
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise IsthmusError(
+            f"--on {text!r}: no {split} data of {(unknown or [text])[0]!r}; expected 'server', if "
+            f"it has a test set, and numbers of clients; for example --on {known[0]}"
+        )
+    return names
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]

@@ -1,0 +1,148 @@
+"""What a person sees while a run goes on, and how they stop it."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from isthmus.cli.progress import Board, Show
+
+if TYPE_CHECKING:
+    from isthmus.cohort import Engine
+    from isthmus.config.experiment import Experiment
+    from isthmus.records.writer import Cost
+    from isthmus.training.early_stopping import Best
+    from isthmus.training.estimate import Estimate
+
+
+@contextmanager
+def progress(experiment: "Experiment", done: int = 0, best: "Best | None" = None) -> Iterator[Show]:
+    """Shows one run, from a round on; `best` is its least validation loss so far, and its round."""
+    name = experiment.method["name"]
+    with (
+        Board({name: experiment.rounds}) as board,
+        board.running(name, experiment, done, best) as show,
+    ):
+        yield show
+
+
+@contextmanager
+def arriving() -> Iterator[Callable[[str, int, int], None]]:
+    """Shows how much of each thing has arrived: a bar on a terminal, a line per quarter elsewhere.
+
+    Gives a function of what arrives, how much of it has, and how much there is.
+    """
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    console = Console(stderr=True)
+    quarters: dict[str, int] = {}
+    if not console.is_terminal:
+
+        def tell(what: str, done: int, total: int) -> None:
+            quarter = 4 * done // total
+            if quarter > quarters.get(what, 0):
+                quarters[what] = quarter
+                print(f"{what}: {quarter * 25} % of {total:,}", file=sys.stderr, flush=True)
+
+        yield tell
+        return
+    tasks: dict[str, TaskID] = {}
+    with Progress(console=console) as bar:
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done)
+
+        yield show
+
+
+def lasting(seconds: float) -> str:
+    """Says how long something takes.
+
+    >>> lasting(75), lasting(7500)
+    ('1 min 15 s', '2 h 5 min')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def foretell(experiment: "Experiment", needed: "Estimate", done: int = 0) -> None:
+    """Says what a run, or what is left of it, will need."""
+    left = experiment.rounds - done
+    share = left / experiment.rounds
+    print(
+        f"{experiment.method['name']}: {left} rounds{' more' if done else ''}; estimate: "
+        f"{lasting(needed.seconds * share)}, "
+        f"{needed.ram_bytes / 1e6:,.0f} MB of memory, {needed.disk_bytes / 1e6:,.0f} MB on disk, "
+        f"{needed.wire_bytes * share / 1e6:,.0f} MB between clients and server",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def explain(experiment: "Experiment", engine: "Engine", why: str) -> None:
+    """Says how clients are computed, and why their steps are compiled or not."""
+    if experiment.engine == "stacked":
+        how = f"stacked, {experiment.block} clients at a time"
+    else:
+        workers, compiled = getattr(engine, "workers", 1), getattr(engine, "compiled", None)
+        how = f"loop in {workers} {'process' if workers == 1 else 'processes'}"
+        if compiled is None:
+            how += f"; steps are not compiled, {why}"
+        else:
+            since = f" from round {compiled.since + 1} on" if compiled.since else ""
+            how += f"; steps are compiled{since}, {why}"
+    print(f"engine: {how}", file=sys.stderr, flush=True)
+
+
+def profile(spent: Mapping[str, float], costs: "Sequence[Cost]", seconds: float) -> None:
+    """Prints where the time of the rounds went."""
+    from rich.console import Console
+    from rich.table import Table
+
+    rounds = max(1, len(costs))
+    trained = sum(cost.train_seconds for cost in costs)
+    evaluated = sum(cost.evaluate_seconds for cost in costs)
+    whole = {
+        "training": trained,
+        "evaluation": evaluated,
+        "store, records, display": max(0.0, seconds - trained - evaluated),
+    }
+    table = Table(title=f"where the time went, mean of {rounds} rounds", box=None, title_style="")
+    table.add_column("")
+    for title in ("ms a round", "%"):
+        table.add_column(title, justify="right")
+    for name, value in whole.items():
+        table.add_row(name, f"{1e3 * value / rounds:,.1f}", f"{100 * value / seconds:.0f}")
+    table.add_section()
+    worked = sum(spent.values())
+    table.add_row("training, summed over processes", f"{1e3 * worked / rounds:,.1f}", "100")
+    for name, value in sorted(spent.items(), key=lambda item: -item[1]):
+        table.add_row(f"  {name}", f"{1e3 * value / rounds:,.1f}", f"{100 * value / worked:.0f}")
+    Console(stderr=True).print(table)
+
+
+@contextmanager
+def patience() -> Iterator[Callable[[], bool]]:
+    """Makes the first Ctrl-C a wish to stop after the round; a second one stops at once.
+
+    Gives a function that tells whether the wish was uttered.
+    """
+    wished = False
+
+    def ask(*_: Any) -> None:
+        nonlocal wished
+        if wished:
+            raise KeyboardInterrupt
+        wished = True
+        print("\nisthmus: finishing this round; Ctrl-C again stops at once", file=sys.stderr)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: wished
+    finally:
+        signal.signal(signal.SIGINT, before)

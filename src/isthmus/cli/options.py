@@ -1,0 +1,72 @@
+"""Options that several commands have, and the experiment that they describe."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from isthmus.config.experiment import Experiment
+
+File = Annotated[Path | None, typer.Argument(metavar="EXPERIMENT.toml", help="An experiment file.")]
+Data = Annotated[
+    str | None, typer.Option(help="See `isthmus list data`; or a file or directory of your own.")
+]
+Seed = Annotated[str | None, typer.Option(metavar="NUMBER", help="Decides every random draw.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; may be repeated."),
+]
+DataRoot = Annotated[
+    Path,
+    typer.Option(
+        "--data-root",
+        envvar="ISTHMUS_DATA_ROOT",
+        metavar="DIR",
+        help="Where data sets lie that do not come with isthmus.",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="NUMBER",
+        help="Processes that compute; one per core if left out. No result depends on it.",
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="Runs of a comparison at a time; one per core if left out. No result depends on it.",
+    ),
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="TRACKER",
+        help="tensorboard or mlflow: write the figures there too; may be repeated.",
+    ),
+]
+
+
+def described(
+    file: Path | None, named: Mapping[str, str | None], settings: Sequence[str] | None
+) -> "Experiment":
+    """Makes the experiment of a file, of options by name, and of what came with --set."""
+    from isthmus.config.experiment import Experiment, assignments, read
+    from isthmus.config.registry import merged
+    from isthmus.data.own_files import ARRAYS, TABLES, found, kind_of
+    from isthmus.data.sources import SOURCES
+
+    given, data = read(file) if file else {}, named.get("data")
+    own: dict[str, Any] = {}
+    named_alike = data is not None and data.endswith((*TABLES, *ARRAYS, "/"))
+    if data and data not in SOURCES and (named_alike or Path(data).exists()):
+        place = found(data, Path())
+        own = {"data": {"name": kind_of(place), "path": str(place)}}
+    texts = [f"{key}={value}" for key, value in named.items() if value and key not in own]
+    changes = merged(own, assignments([*texts, *(settings or [])], merged(given, own)))
+    return Experiment.load(file, changes) if file else Experiment(**changes)

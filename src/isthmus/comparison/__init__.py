@@ -1,0 +1,1 @@
+"""Several methods by several seeds on one federation."""

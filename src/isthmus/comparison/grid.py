@@ -1,0 +1,383 @@
+"""Several methods by several seeds on one federation: the runs that it means, as a value.
+
+For one seed, all methods see the same clients, the same cohorts and the same budget: they differ in
+nothing but OWN_SETTINGS. Cohorts come from streams that are keyed by the seed alone.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count, islice, pairwise, product
+from math import isnan
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from isthmus.config.experiment import Experiment, assignments
+from isthmus.config.registry import PARTS, merged, options
+from isthmus.errors import IsthmusError, nearest
+
+ASKED = "compare.toml"
+OWN_SETTINGS = ("method", "lr", "lr_decay", "momentum", "weight_decay", "head", "selection")
+# What a run may make of its settings when it begins: engine chosen, clients counted, files found.
+SETTLED = (
+    "engine",
+    "block",
+    "step",
+    "clients",
+    "clients_per_round",
+    "partition.drawn",
+    "data.path",
+)
+
+
+class Cell(NamedTuple):
+    """One run of a comparison."""
+
+    method: str
+    experiment: Experiment
+    place: Path  # within the comparison's directory
+    trial: int | None = None  # counted from 1; None: it is reported
+
+    @property
+    def name(self) -> str:
+        """Names it for people."""
+        if self.trial is not None:
+            return f"{self.method} · trial {self.trial}"
+        return f"{self.method} · seed {self.experiment.seed}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Methods by seeds, and what is tried for each method beforehand."""
+
+    experiments: Mapping[str, Experiment]  # by method; the seeds take the place of theirs
+    seeds: tuple[int, ...]
+    tune: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)  # by method
+    reference: str | None = None  # what the tables compare with; no run depends on it
+
+    @property
+    def tuning_seed(self) -> int:
+        """The least seed that is not reported: no figure profits from the luck of a trial."""
+        return next(seed for seed in count() if seed not in self.seeds)
+
+    def tried(self, method: str) -> list[tuple[str, ...]]:
+        """Lists the trials of a method, each as the `key=value` that it sets."""
+        asked = self.tune.get(method, {})
+        keyed = [[f"{key}={value}" for value in values] for key, values in asked.items()]
+        return list(product(*keyed)) if keyed else []
+
+    def trials(self) -> list[Cell]:
+        """Lists the runs from which settings are chosen; only their last evaluation is needed."""
+        return [
+            Cell(
+                method,
+                changed(experiment, texts, seed=self.tuning_seed, eval_every=0),
+                Path("trials", method, str(number)),
+                number,
+            )
+            for method, experiment in self.experiments.items()
+            for number, texts in enumerate(self.tried(method), start=1)
+        ]
+
+    def runs(self, chosen: Mapping[str, int] | None = None) -> list[Cell]:
+        """Lists the runs that are reported, with the settings of the chosen trials."""
+        cells = []
+        for method, experiment in self.experiments.items():
+            if self.tune and method not in (chosen or {}):
+                continue  # no trial of it came to an end
+            texts = self.tried(method)[chosen[method] - 1] if chosen else ()
+            for seed in self.seeds:
+                made = changed(experiment, texts, seed=seed)
+                cells.append(Cell(method, made, Path("runs", f"{method}-{seed}")))
+        return cells
+
+    def toml(self) -> str:
+        """Writes all of it as TOML that `read` reads back."""
+        lines = [f"seeds = {list(self.seeds)}"]
+        lines += [f"reference = {json.dumps(self.reference)}"] if self.reference else []
+        for method, asked in self.tune.items():
+            lines += ["", f"[tune.{method}]"]
+            lines += [f"{_text(key)} = {_text(list(values))}" for key, values in asked.items()]
+        for method, experiment in self.experiments.items():
+            place = f"experiments.{method}"
+            text = experiment.toml().replace("\n[", f"\n[{place}.")
+            lines += ["", f"[{place}]", text.rstrip("\n")]
+        return "\n".join(lines) + "\n"
+
+
+def read(path: Path) -> Grid:
+    """Reads a comparison as it was asked for."""
+    try:
+        tables = tomllib.loads((path / ASKED).read_text(encoding="utf-8"))
+        tune = {
+            method: {key: tuple(values) for key, values in asked.items()}
+            for method, asked in tables.get("tune", {}).items()
+        }
+        experiments = {
+            method: Experiment(**given) for method, given in tables["experiments"].items()
+        }
+        return Grid(experiments, tuple(tables["seeds"]), tune, tables.get("reference"))
+    except (OSError, KeyError, AttributeError, TypeError, tomllib.TOMLDecodeError) as error:
+        raise IsthmusError(
+            f"{path / ASKED} cannot be read ({error}); expected what `isthmus compare` wrote; "
+            "restore it, or compare anew elsewhere"
+        ) from None
+
+
+def changed(experiment: Experiment, texts: Sequence[str] = (), **settings: Any) -> Experiment:
+    """Gives an experiment with some settings changed, as by --set or by name."""
+    given = {name: getattr(experiment, name) for name in Experiment.model_fields}
+    return Experiment(**merged(given, assignments(texts, given)) | settings)
+
+
+def checked(grid: Grid) -> Grid:
+    """Refuses a comparison that would not be one, or not a fair one."""
+    first, *others = grid.experiments
+    for method, experiment in grid.experiments.items():
+        if experiment.method["name"] != method:
+            raise IsthmusError(
+                f"{method}.method={experiment.method['name']}; expected options of {method}; name "
+                "the other one in --methods"
+            )
+        _alike(first, grid.experiments[first], method, experiment)
+    if grid.reference not in (None, first, *others):
+        raise IsthmusError(
+            f"--reference {grid.reference} is not among the methods; "
+            f"{nearest(str(grid.reference), [first, *others])}"
+        )
+    if grid.tune:
+        _check_trials(grid)
+    return grid
+
+
+def _check_trials(grid: Grid) -> None:
+    counts = {method: len(grid.tried(method)) for method in grid.experiments}
+    least, most = (choose(counts, key=lambda m: counts[m]) for choose in (min, max))
+    if counts[least] != counts[most]:
+        raise IsthmusError(
+            f"--tune tries {counts[most]} of {most} and {counts[least]} of {least}; expected as "
+            f"many for every method, so that none is tuned harder; for example --tune "
+            f"{least}.lr=... with {counts[most]} values"
+        )
+    for method, experiment in grid.experiments.items():
+        if experiment.validation == 0:
+            raise IsthmusError(
+                "--tune with validation=0; expected validation data to choose on, never test data; "
+                "for example --set validation=0.1"
+            )
+        if experiment.selection.startswith("oracle"):
+            raise IsthmusError(
+                f"--tune with selection={experiment.selection}, by which {method} looks at test "
+                "data; expected a choice without them; for example --set selection=validation"
+            )
+    trials = grid.trials()
+    for cell in trials:
+        _alike(trials[0].name, trials[0].experiment, cell.name, cell.experiment)
+    for one, other in pairwise(sorted(trials, key=lambda c: (c.method, c.experiment.toml()))):
+        if one.experiment == other.experiment:
+            raise IsthmusError(
+                f"{one.name} and {other.name} are the same; expected each setting once; leave one "
+                "of the values out"
+            )
+
+
+def _alike(one: str, here: Experiment, other: str, there: Experiment) -> None:
+    """Refuses two that differ in more than what may be a method's own."""
+    for key, (mine, theirs) in differing(here, there).items():
+        if key.partition(".")[0] not in OWN_SETTINGS:
+            raise IsthmusError(
+                f"{key}={mine} for {one}, {theirs} for {other}; expected the same data and the "
+                f"same budget for all; set it for all, for example --set {key}={mine}"
+            )
+
+
+def differing(one: Experiment, other: Experiment) -> dict[str, tuple[Any, Any]]:
+    """Lists the settings in which two experiments differ, with the values of both."""
+    here, there = _flat(one), _flat(other)
+    keys = dict.fromkeys([*here, *there])
+    pairs = {key: (here.get(key), there.get(key)) for key in keys}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _flat(experiment: Experiment) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name in Experiment.model_fields:
+        value = getattr(experiment, name)
+        if name in PARTS:
+            flat |= {f"{name}.{option}": chosen for option, chosen in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def methods_of(text: str) -> tuple[str, ...]:
+    """Reads a list of methods.
+
+    >>> methods_of("superfed-mm, ditto")
+    ('superfed-mm', 'ditto')
+    """
+    names = tuple(name.strip() for name in text.split(","))
+    known = list(PARTS["method"])
+    for name in names:
+        if name not in known:
+            raise IsthmusError(f"no method is called {name!r}; {nearest(name, known)}")
+        if names.count(name) > 1:
+            raise IsthmusError(f"--methods names {name} twice; expected each once; leave one out")
+    return names
+
+
+def seeds_of(text: str) -> tuple[int, ...]:
+    """Reads how many seeds there are, or which.
+
+    >>> seeds_of("3"), seeds_of("3,7,11"), seeds_of("7,")
+    ((1, 2, 3), (3, 7, 11), (7,))
+    """
+    listed = "," in text
+    words = [word.strip() for word in text.removesuffix(",").split(",")]
+    if not all(re.fullmatch("[0-9]+", word) for word in words) or text.strip() == "0":
+        raise IsthmusError(
+            f"--seeds {text!r}; expected how many, or which; for example --seeds 5 for 1 to 5, or "
+            "--seeds 3,7,11"
+        )
+    seeds = tuple(int(word) for word in words) if listed else tuple(range(1, int(text) + 1))
+    for seed in seeds:
+        if seeds.count(seed) > 1:
+            raise IsthmusError(f"--seeds names {seed} twice; expected each once; leave one out")
+    return seeds
+
+
+def by_method(
+    texts: Sequence[str], methods: Sequence[str], flag: str = "--set"
+) -> dict[str, list[str]]:
+    """Tells of each method the `key=value` that are for it: for all, or as METHOD.key=value.
+
+    >>> by_method(["lr=0.1", "floco.tau=5"], ["floco", "ditto"])
+    {'floco': ['lr=0.1', 'tau=5'], 'ditto': ['lr=0.1']}
+    """
+    found: dict[str, list[str]] = {method: [] for method in methods}
+    for text in texts:
+        owner, dot, rest = text.partition(".")
+        if dot and "=" not in owner and owner not in PARTS:
+            if owner not in methods:
+                raise IsthmusError(
+                    f"{flag} {text}, but {owner!r} is not among the methods; "
+                    f"{nearest(owner, [*methods, *PARTS])}"
+                )
+            found[owner].append(rest)
+            continue
+        _for_all(text, methods, flag)
+        for method in methods:
+            found[method].append(text)
+    return found
+
+
+def _for_all(text: str, methods: Sequence[str], flag: str) -> None:
+    """Refuses an option that some of the methods have and others do not."""
+    key = text.partition("=")[0].strip()
+    if key == "seed":
+        raise IsthmusError(f"{flag} {text}; expected the seeds as --seeds; for example --seeds 5")
+    option = key.removeprefix("method.")
+    having = [method for method in methods if option in options("method")[method]]
+    without = [method for method in methods if method not in having]
+    if having and without and key not in Experiment.model_fields:
+        raise IsthmusError(
+            f"{flag} {text} is for all methods, and {without[0]} has no {option}; expected an "
+            f"option of all; write {having[0]}.{text.removeprefix('method.')}"
+        )
+
+
+def tuned(texts: Sequence[str], methods: Sequence[str]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Reads what is to be tried for each method, from `key=a,b,c` and `METHOD.key=a,b,c`.
+
+    >>> tuned(["lr=0.1,0.2"], ["ditto"])
+    {'ditto': {'lr': ('0.1', '0.2')}}
+    """
+    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    for method, own in by_method(texts, methods, "--tune").items():
+        for text in own:
+            key, _, listed = (piece.strip() for piece in text.partition("="))
+            # A comma within brackets belongs to the value.
+            values = [value.strip() for value in re.split(r",(?![^\[{]*[\]}])", listed)]
+            if not key or not all(values) or key in found.get(method, {}):
+                raise IsthmusError(
+                    f"--tune {text}; expected each setting once, with values; for example --tune "
+                    "lr=0.01,0.1"
+                )
+            found.setdefault(method, {})[key] = tuple(values)
+    return found
+
+
+def finished(place: Path, experiment: Experiment) -> bool:
+    """Tells whether a run came to its end."""
+    try:
+        summary = json.loads((place / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    ended = summary.get("rounds", 0) >= experiment.rounds or summary.get("reason")
+    return bool(ended and summary.get("status") == "finished")
+
+
+def refuse_another(grid: Grid, out: Path) -> None:
+    """Refuses a directory that holds something else than this comparison."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not (out / ASKED).is_file():
+        raise IsthmusError(
+            f"{out} is not empty and holds no comparison; expected a new directory, so that "
+            "nothing is lost; name another one with --out"
+        )
+    there = read(out)
+    if replace(there, reference=grid.reference) != grid:
+        told = "; ".join(islice(_told(grid, there), 3))
+        raise IsthmusError(
+            f"{out} holds another comparison ({told}); expected a new directory; name another one "
+            "with --out"
+        )
+
+
+def _told(here: Grid, there: Grid) -> Iterator[str]:
+    pairs = {
+        "methods": (sorted(here.experiments), sorted(there.experiments)),
+        "seeds": (list(here.seeds), list(there.seeds)),
+        "tune": (dict(here.tune), dict(there.tune)),
+    }
+    for name, (mine, theirs) in pairs.items():
+        if mine != theirs:
+            yield f"{name} {_text(theirs)} there, {_text(mine)} here"
+    for method, experiment in here.experiments.items():
+        found = differing(experiment, there.experiments.get(method, experiment))
+        for key, (mine, theirs) in found.items():
+            yield f"{key}={theirs} of {method} there, {mine} here"
+
+
+def refuse_other_runs(cells: Sequence[Cell], out: Path) -> None:
+    """Refuses directories of single runs whose settings are not those of the comparison."""
+    for cell in cells:
+        file = out / cell.place / "experiment.toml"
+        if file.is_file():
+            found = differing(cell.experiment, Experiment.load(file))
+            for key, (mine, theirs) in found.items():
+                if key not in SETTLED:
+                    raise IsthmusError(
+                        f"{file.parent} holds another run ({key}={theirs} there, {mine} asked "
+                        "for); expected a run of this comparison; move it elsewhere"
+                    )
+
+
+def chosen(losses: Mapping[str, Sequence[float]]) -> dict[str, int]:
+    """Chooses of each method the trial, counted from 1, of least loss; of equal ones the first.
+
+    >>> chosen({"floco": [0.5, 0.2, 0.2], "ditto": [float("nan"), 0.4], "local": [float("nan")]})
+    {'floco': 2, 'ditto': 2}
+    """
+    ended = {
+        method: [(loss, number) for number, loss in enumerate(found, start=1) if not isnan(loss)]
+        for method, found in losses.items()
+    }
+    return {method: min(found)[1] for method, found in ended.items() if found}
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

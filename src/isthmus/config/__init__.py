@@ -1,0 +1,1 @@
+"""What an experiment says, and what its names stand for."""

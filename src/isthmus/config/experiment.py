@@ -1,0 +1,216 @@
+"""Everything that decides a number, validated; TOML in, the same TOML at the head of every record.
+
+What cannot move a number (paths, verbosity) is not here.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from isthmus.config import registry
+from isthmus.config.registry import OWN, PARTS, Table, merged
+from isthmus.data.sources import SOURCES
+from isthmus.errors import IsthmusError, nearest
+from isthmus.models.flat import Head
+from isthmus.ranges import NonNegative, NonNegativeInt, Positive, PositiveInt
+from isthmus.task import Calibration, Selection
+
+Part = Annotated[Mapping[str, Any], AfterValidator(MappingProxyType)]  # {"name": ..., options}
+
+
+class Experiment(BaseModel):
+    """All settings of a run, complete and checked.
+
+    >>> experiment = Experiment(method="superfed-mm", data="digits", rounds=40, seed=11)
+    >>> experiment.method["nu"], experiment.clients, experiment.model["name"]
+    (1.0, 20, 'mlp')
+
+    `method`, `data`, `partition`, `model` and `noise` are a name, or a table of a name and options.
+    What is left out takes the preset's value, then the default, which is the paper's.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    preset: Literal["clean", "paper", "release"] = "clean"
+    seed: NonNegativeInt = 0
+    split_seed: NonNegativeInt | None = None  # divides the data; None: seed does
+
+    rounds: PositiveInt = 500  # R
+    clients: NonNegativeInt = 100  # N; a data set brings its own default; 0: one for each owner
+    clients_per_round: PositiveInt = 5  # K
+    epochs: PositiveInt = 10  # E
+    batch_size: PositiveInt = 10  # B
+    lr: Positive = 0.01
+    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.99  # per round
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: NonNegative = 1e-4
+
+    test: Annotated[float, Field(gt=0, lt=1)] = 0.2  # share of a client's examples
+    validation: Annotated[float, Field(ge=0, lt=1)] = 0.1  # share of the rest
+    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0  # share of clients that join afterwards
+    head: Head = "last"
+    eval_every: NonNegativeInt = 10  # 0: only after the last round
+    patience: NonNegativeInt = 0  # evaluations without a better one that end a run; 0: none do
+    selection: Selection = "validation"
+    calibration: Calibration = "split"  # per-batch: as the released SuPerFed code measures it
+    engine: Literal["auto", "loop", "stacked"] = "auto"  # as engines/choice.py says
+    block: NonNegativeInt = 0  # clients that `stacked` computes together; 0: what stays in cache
+    step: Literal["auto", "eager", "compiled"] = "auto"  # compiled where the run is long enough
+    device: str = "cpu"  # or cuda, cuda:1 and so on, mps: where client functions compute
+
+    method: Part
+    data: Part
+    partition: Part
+    model: Part
+    noise: Part
+
+    def __init__(self, **given: Any):
+        try:
+            BaseModel.__init__(self, **complete(given))
+        except ValidationError as error:
+            place = str(error.errors()[0]["loc"][0])
+            default = Experiment.model_fields[place].default
+            example = 0 if default is None else default
+            raise IsthmusError(registry.one_line(error, place, example)) from None
+        if self.clients_per_round > self.clients > 0:
+            raise IsthmusError(
+                f"clients_per_round={self.clients_per_round} of clients={self.clients}; expected "
+                "at most as many as there are; lower clients_per_round"
+            )
+        for name, example in (("validation", 0.1), ("eval_every", 10)):
+            if self.patience and not getattr(self, name):
+                raise IsthmusError(
+                    f"patience={self.patience} with {name}=0; expected validation losses to stop "
+                    f"by; set {name}={example}, or patience=0"
+                )
+
+    @classmethod
+    def load(cls, path: Path | str, changes: Table | None = None) -> "Experiment":
+        """Reads an experiment file, with some settings changed."""
+        given, changes = read(Path(path)), changes or {}
+        preset = given.get("preset", changes.get("preset"))
+        if changes.get("preset", preset) != preset:
+            raise IsthmusError(
+                f"{path} has preset={preset}, not {changes['preset']}; expected no other, since "
+                "the file states its values; leave the file or the preset out"
+            )
+        return cls(**merged(given, changes))
+
+    @property
+    def dividing_seed(self) -> int:
+        """The seed that decides what the clients hold."""
+        return self.seed if self.split_seed is None else self.split_seed
+
+    def toml(self) -> str:
+        """Writes all settings as TOML that `load` reads back; TOML leaves out what is None."""
+        settings = {name: getattr(self, name) for name in type(self).model_fields}
+        plain = {key: v for key, v in settings.items() if key not in PARTS and v is not None}
+        lines = [f"{key} = {_value(v)}" for key, v in plain.items()]
+        for part in PARTS:
+            lines += ["", f"[{part}]", *(f"{k} = {_value(v)}" for k, v in settings[part].items())]
+        return "\n".join(lines) + "\n"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Reads what an experiment file states."""
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise IsthmusError(
+            f"{path} cannot be read ({reason}); expected an experiment in TOML; check the path"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise IsthmusError(
+            f"{path} is not TOML ({error}); expected an experiment; mend that line"
+        ) from None
+
+
+def named(given: Table) -> dict[str, Any]:
+    """Names the parts that were left out: after the data set, which brings the others."""
+    wanted = merged({"method": "superfed-mm", "data": "digits"}, given)
+    source = wanted["data"].get("name")
+    brings = SOURCES.get(source) if isinstance(source, str) else None
+    defaults = {
+        "partition": OWN if source == OWN else brings.partition if brings else "pathological",
+        "model": brings.model if brings else "mlp",
+        "clients": brings.clients if brings else 100,
+        "noise": "none",
+    }
+    return merged(defaults, wanted)
+
+
+def complete(given: Table) -> dict[str, Any]:
+    """Fills in what was left out: the preset's values first, then what the data set brings."""
+    known = list(Experiment.model_fields)
+    for key in given:
+        if key not in known:
+            raise IsthmusError(f"no setting is called {key!r}; {nearest(key, known)}")
+    wanted = named(given)
+    family = presets().get(str(wanted.get("preset", "clean")), {})
+    for name in (wanted["method"].get("name"), wanted["data"].get("name"), "all"):
+        wanted = merged(registry.fitting(family.get(str(name), {}), wanted), wanted)
+    return {k: registry.complete(k, v) if k in PARTS else v for k, v in wanted.items()}
+
+
+@cache
+def presets() -> dict[str, Any]:
+    """Reads the preset families."""
+    return tomllib.loads((files("isthmus.config") / "presets.toml").read_text())
+
+
+def assignments(texts: Iterable[str], given: Table) -> dict[str, Any]:
+    """Reads several `key=value`, as changes of what is given.
+
+    Options without their part come last: whose they are depends on the parts that are chosen.
+
+    >>> assignments(["alpha=0.1", "partition=dirichlet-hsu"], {})
+    {'partition': {'name': 'dirichlet-hsu', 'alpha': 0.1}}
+    """
+    changes: dict[str, Any] = {}
+    for text in sorted(texts, key=lambda text: not _placed(text.partition("=")[0].strip())):
+        changes = merged(changes, assign(text, merged(given, changes)))
+    return changes
+
+
+def _placed(key: str) -> bool:
+    return "." in key or key in Experiment.model_fields
+
+
+def assign(text: str, given: Table = MappingProxyType({})) -> dict[str, Any]:
+    """Reads `key=value` as from --set; the value is TOML, or a string where it is not.
+
+    >>> assign("nu=2"), assign("partition=iid")
+    ({'method': {'nu': 2}}, {'partition': 'iid'})
+    """
+    key, equals, value = (piece.strip() for piece in text.partition("="))
+    if not key or not equals:
+        raise IsthmusError(f"--set {text!r}; expected key=value; for example --set lr=0.1")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value
+    top, dot, option = key.partition(".")
+    if dot and top in PARTS:
+        return {top: {option: parsed}}
+    if key in Experiment.model_fields:
+        return {key: parsed}
+    chosen = {part: str(table.get("name")) for part, table in named(given).items() if part in PARTS}
+    return {registry.owner_of(key, list(Experiment.model_fields), chosen): {key: parsed}}
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_value(entry) for entry in value)}]"
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{text}"'

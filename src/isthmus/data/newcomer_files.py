@@ -1,0 +1,43 @@
+"""Own files of clients that join a run: read as the run's own data were."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from isthmus.data.federation import Federation
+from isthmus.data.own_files import found, kind_of
+from isthmus.data.sources.files import Files
+from isthmus.data.sources.folders import Folders
+from isthmus.data.sources.table import Table
+from isthmus.errors import IsthmusError
+
+SOURCES: Mapping[str, type[Files] | type[Folders] | type[Table]] = {
+    "files": Files,
+    "folders": Folders,
+    "table": Table,
+}
+
+
+def read(
+    path: Path,
+    like: Federation,
+    data: Mapping[str, Any] = MappingProxyType({}),
+    seed: int = 0,
+) -> Federation:
+    """Reads newcomers; `data` is what the run's experiment says of its own files, if it has any."""
+    place = found(str(path), Path())
+    kind, run = kind_of(place), like.arrays
+    known = {k: v for k, v in data.items() if k != "name"} if data.get("name") == kind else {}
+    arrays = SOURCES[kind](**known).like(place, run)
+    x, y = arrays.x, arrays.y
+    if x.shape[1:] != like.shape or int(y.max()) >= like.classes:
+        raise IsthmusError(
+            f"{path} has inputs {x.shape[1:]} and labels up to {y.max()}; expected inputs "
+            f"{like.shape} and labels below {like.classes}, as in the run; convert them"
+        )
+    scaled = arrays._replace(
+        classes=like.classes, scale=run.scale, mean=run.mean, std=run.std, tokens=run.tokens
+    )
+    test, validation = like.shares.get("test", 0.2), like.shares.get("validation", 0.1)
+    return Federation.owned(scaled, test, validation, seed)

@@ -1,0 +1,191 @@
+"""Arrays in files, .npz and .safetensors, joined to one data set. Nothing is ever unpickled."""
+
+import reprlib
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.data.sources.arrays import TEST, TRAIN, VALIDATION, Arrays
+from isthmus.errors import IsthmusError
+from isthmus.system.machine import free_memory
+
+PARTS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
+FEWEST = 1000  # classes that are believed, however few the examples
+
+
+class Piece(NamedTuple):
+    """Some examples of one owner, all in one part if the data are divided."""
+
+    path: Path
+    owner: str | None
+    part: int | None
+    x: NDArray[Any]
+    y: NDArray[Any]
+
+
+def read(path: Path) -> dict[str, NDArray[Any]]:
+    """Reads the arrays of an .npz or .safetensors file by their names."""
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.numpy import load_file
+
+            return load_file(path)
+        with zipfile.ZipFile(path) as members:
+            needed = sum(member.file_size for member in members.infolist())
+        if needed > (free_memory() or needed):
+            raise ValueError(f"it unpacks to {needed / 1e6:,.0f} MB, more than there is memory")
+        with np.load(path, allow_pickle=False) as file:
+            return {name: np.asarray(file[name]) for name in file.files}
+    except Exception as error:  # what a damaged file makes a reader raise is anybody's guess
+        reason = " ".join(str(error).split())[:160] or type(error).__name__
+        raise IsthmusError(
+            f"{path} cannot be read ({reason}); expected an .npz or .safetensors file of arrays x "
+            "and y; write it with np.savez(path, x=..., y=...)"
+        ) from None
+
+
+def pieces(path: Path, owner: str | None, part: int | None = None) -> list[Piece]:
+    """Reads x and y of one owner, or train_x, train_y, test_x, ... where they are divided."""
+    return _pieces(path, read(path), owner, part)
+
+
+def _pieces(
+    path: Path, arrays: Mapping[str, NDArray[Any]], owner: str | None, part: int | None
+) -> list[Piece]:
+    prefixes = {"": part} if part is not None else {"": None, **{f"{n}_": PARTS[n] for n in PARTS}}
+    known = {p: part for p, part in prefixes.items() if {f"{p}x", f"{p}y"} <= set(arrays)}
+    if not known or ("" in known and len(known) > 1):
+        raise IsthmusError(
+            f"{path} has arrays {', '.join(sorted(arrays)) or 'none'}; expected x and y, or "
+            "train_x, train_y, test_x, test_y and perhaps validation_x, validation_y; name them so"
+        )
+    result = []
+    for prefix, place in known.items():
+        x, y = arrays[f"{prefix}x"], arrays[f"{prefix}y"]
+        if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
+            raise IsthmusError(
+                f"{path} has {prefix}x of shape {x.shape} and {prefix}y of shape {y.shape}; "
+                "expected a row of inputs and one label for each example; reshape them"
+            )
+        result.append(Piece(path, owner, place, x, y))
+    return result
+
+
+def of_many(path: Path, scale: float, like: Arrays | None = None) -> Arrays:
+    """Reads one file of many owners: `client` says whose, `split` in which part an example is."""
+    arrays = read(path)
+    made = joined(_pieces(path, arrays, None, None), scale, like)
+    for name in ("client", "split"):
+        if name in arrays and arrays[name].shape != made.y.shape:
+            raise IsthmusError(
+                f"{path} has {name} of shape {arrays[name].shape} for {len(made.y)} examples; "
+                "expected one for each; reshape it"
+            )
+    if "client" in arrays:
+        clients, owner = np.unique(arrays["client"], return_inverse=True)
+        made = made._replace(owner=owner, names=tuple(str(client) for client in clients))
+    if "split" in arrays:
+        made = made._replace(split=part_numbers(arrays["split"]))
+    return made
+
+
+def part_numbers(values: Sequence[Any] | NDArray[Any], first: int = 1) -> NDArray[np.int8]:
+    """Turns train, validation and test, or 0, 1 and 2, into numbers of parts.
+
+    >>> part_numbers(["train", "test"]).tolist()
+    [0, 2]
+    """
+    numbers = {**PARTS, **{str(number): number for number in PARTS.values()}}
+    texts = [str(value).strip().lower() for value in np.asarray(values).ravel()]
+    for row, text in enumerate(texts, start=first):
+        if text not in numbers:
+            raise IsthmusError(
+                f"the split says {reprlib.repr(text)} in row {row}; expected train, validation or "
+                "test; rename it"
+            )
+    return np.array([numbers[text] for text in texts], np.int8)
+
+
+def joined(found: Sequence[Piece], scale: float, like: Arrays | None = None) -> Arrays:
+    """Joins pieces to one data set; labels that are words are numbered in their order."""
+    if not sum(len(piece.y) for piece in found):
+        raise IsthmusError("there are no examples; expected at least one; give other files")
+    first = found[0]
+    for piece in found:
+        words = piece.y.dtype.kind in "US"
+        if piece.x.shape[1:] != first.x.shape[1:] or words != (first.y.dtype.kind in "US"):
+            raise IsthmusError(
+                f"{piece.path} has inputs {piece.x.shape[1:]} and {piece.y.dtype} labels, "
+                f"{first.path} {first.x.shape[1:]} and {first.y.dtype}; expected one kind; convert "
+                "one of them"
+            )
+    x = np.concatenate([piece.x for piece in found])
+    y = np.concatenate([piece.y for piece in found])
+    labels: tuple[str, ...] = ()
+    if y.dtype.kind in "US":
+        labels = like.labels if like else tuple(str(label) for label in np.unique(y))
+        y = numbered((str(label) for label in y), labels, first.path)
+    names = sorted({piece.owner for piece in found if piece.owner is not None}, key=natural)
+    number = {name: i for i, name in enumerate(names)}
+    owner = [np.full(len(p.y), number[p.owner]) for p in found if p.owner is not None]
+    split = [np.full(len(p.y), TRAIN if p.part is None else p.part, np.int8) for p in found]
+    usable(x, y)
+    return Arrays(
+        x,
+        y.astype(np.int64),
+        x[:0],
+        np.zeros(0, np.int64),
+        classes=len(labels) or int(y.max()) + 1,
+        scale=scale,
+        owner=np.concatenate(owner) if owner else None,
+        names=tuple(names),
+        split=np.concatenate(split) if any(p.part is not None for p in found) else None,
+        labels=labels,
+    )
+
+
+def numbered(texts: Iterable[str], labels: Sequence[str], path: Path) -> NDArray[np.int64]:
+    """Numbers labels that are words."""
+    number: Mapping[str, int] = {label: i for i, label in enumerate(labels)}
+    try:
+        return np.array([number[text] for text in texts], np.int64)
+    except KeyError as error:
+        raise IsthmusError(
+            f"{path} has the label {reprlib.repr(error.args[0])}; expected one of "
+            f"{reprlib.repr(list(labels)) if labels else 'the numbers of the classes'}; correct it"
+        ) from None
+
+
+def natural(text: str) -> tuple[bool, float, str]:
+    """Orders numbers by their size, and words after them.
+
+    >>> sorted(["10", "9", "b", "a"], key=natural)
+    ['9', '10', 'a', 'b']
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    return (False, number, text) if np.isfinite(number) else (True, 0.0, text)
+
+
+def usable(x: NDArray[Any], y: NDArray[Any]) -> None:
+    """Refuses inputs that are no numbers, and labels that are not 0, 1, ..."""
+    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or y.min(initial=0) < 0:
+        raise IsthmusError(
+            f"labels have type {y.dtype} and shape {y.shape}; expected whole numbers 0, 1, ... "
+            "one per example; number the classes with np.unique(labels, return_inverse=True)"
+        )
+    if y.max(initial=0) >= max(len(y), FEWEST):
+        raise IsthmusError(
+            f"labels go up to {y.max()} in {len(y)} examples; expected classes 0, 1, ...; number "
+            "them with np.unique(labels, return_inverse=True)"
+        )
+    if not (np.issubdtype(x.dtype, np.integer) or np.issubdtype(x.dtype, np.floating)):
+        raise IsthmusError(f"inputs have type {x.dtype}; expected numbers; convert them")
+    if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
+        raise IsthmusError("inputs hold nan or infinity; expected numbers; fill or drop them")

@@ -1,0 +1,133 @@
+"""Folders of photographs, decoded once and kept beside the folder as arrays on disk."""
+
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from stat import S_ISREG
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.data.sources.cache import forget_others, mapped, stamp, write
+from isthmus.data.sources.missing import broken
+from isthmus.data.sources.progress import shown
+from isthmus.errors import IsthmusError
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as everybody has them
+ENDINGS = (".jpeg", ".jpg", ".png")
+MOST_PIXELS = 2**26  # in an image; one that claims more is a mistake or a trap
+
+Images = NDArray[np.uint8]
+
+
+class Photograph(NamedTuple):
+    """A file, its class, and what tells whether it changed."""
+
+    path: str
+    label: int
+    nbytes: int
+    changed: int  # nanoseconds since 1970
+
+
+def photograph(path: str, label: int) -> Photograph:
+    """Looks at one file."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise broken(path, error) from error
+    if not S_ISREG(found.st_mode):
+        raise IsthmusError(f"{path} is no ordinary file; expected an image; get the file again")
+    return Photograph(path, label, found.st_size, found.st_mtime_ns)
+
+
+def photographs(folders: Sequence[Path], what: str) -> list[Photograph]:
+    """Looks at all images in the folders of the classes 0, 1, ..., in the order of their names."""
+    found = []
+    for label, folder in enumerate(shown(folders, what)):
+        try:
+            names = [name for name in os.listdir(folder) if name.lower().endswith(ENDINGS)]
+        except OSError as error:
+            raise broken(folder, error) from error
+        if not names:
+            raise IsthmusError(
+                f"{folder} holds no images; expected files that end in {', '.join(ENDINGS)}; put "
+                "them there, or leave the class out"
+            )
+        found += [photograph(os.path.join(folder, name), label) for name in sorted(names)]
+    return found
+
+
+def labels(files: Sequence[Photograph]) -> NDArray[np.int64]:
+    """Gives the class of every file."""
+    return np.array([file.label for file in files], np.int64)
+
+
+def decoded(
+    files: Sequence[Photograph], tree: Path, part: str, side: int, *, exact: bool = False
+) -> Images:
+    """Decodes files of a tree to images [n, 3, side, side], or finds that it was done before.
+
+    An image of another size is made to cover the square and cut around its centre; where `exact`,
+    it is refused.
+    """
+    stem, shape = f"{part}-{side}", (len(files), 3, side, side)
+    name = stamp((os.path.relpath(file.path, tree), file.nbytes, file.changed) for file in files)
+    path = tree.with_name(f"{tree.name}.decoded") / f"{stem}-{name}.npy"
+    found = _mapped(path, shape)
+    if found is not None:
+        return found
+    _need_pillow(tree.name)
+
+    def images() -> Iterable[Images]:
+        for file in shown(files, f"decoding {tree.name}, {part}"):
+            yield _image(file.path, side, exact)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow's, of files that are odd and can be read
+        try:
+            write(path, np.uint8, shape, images())
+        except OSError:  # no reading error: those have become IsthmusErrors
+            return np.fromiter(images(), np.dtype((np.uint8, shape[1:])), len(files))
+    forget_others(path, stem)
+    found = _mapped(path, shape)
+    assert found is not None  # it was written just now
+    return found
+
+
+def _mapped(path: Path, shape: tuple[int, ...]) -> Images | None:
+    found = mapped(path)
+    if found is None or found.shape != shape or found.dtype != np.uint8:
+        return None
+    return found
+
+
+def _image(path: str, side: int, exact: bool) -> Images:
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path, formats=("JPEG", "PNG")) as image:
+            if image.width * image.height > MOST_PIXELS or (exact and image.size != (side, side)):
+                wanted = f"{side} x {side}" if exact else f"at most {MOST_PIXELS:,} pixels"
+                raise IsthmusError(
+                    f"{path} is {image.width} x {image.height}; expected {wanted}; get the file "
+                    "again"
+                )
+            image.draft("RGB", (2 * side, 2 * side))  # of a large JPEG no more than is needed
+            square = ImageOps.fit(image.convert("RGB"), (side, side), Image.Resampling.BILINEAR)
+    except IsthmusError:
+        raise
+    except Exception as error:  # Pillow raises whatever it stumbles over in a broken file
+        raise broken(path, error) from error
+    return np.asarray(square).transpose(2, 0, 1)
+
+
+def _need_pillow(name: str) -> None:
+    try:
+        import PIL  # noqa: F401
+    except ImportError:
+        raise IsthmusError(
+            f"{name} has to be decoded, and Pillow is not installed; expected it; run: "
+            "pip install 'isthmus[images]'"
+        ) from None

@@ -1,0 +1,1 @@
+"""Formulas that methods share, under the names that papers use."""

@@ -1,0 +1,1 @@
+"""FedSimSup, with its server's side and its two networks."""

@@ -1,0 +1,1 @@
+"""FLOCO and FLOCO+."""

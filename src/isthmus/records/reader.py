@@ -1,0 +1,442 @@
+"""A run's directory, read back as immutable columns.
+
+Sizes: N clients, C classes, L points on a path.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.errors import IsthmusError
+from isthmus.metrics import calibration, cost, spread
+from isthmus.records.columns import (
+    Floats,
+    Integers,
+    checked,
+    columns,
+    floats,
+    frozen,
+    integers,
+    number,
+)
+
+Texts: TypeAlias = NDArray[np.str_]
+
+SERVER = -1  # the client number of rows about the server's own test set
+
+
+class Federation(NamedTuple):
+    """How many examples each client holds, and of which classes."""
+
+    client: Integers  # [N], ascending
+    train: Integers  # [N]
+    validation: Integers  # [N]
+    test: Integers  # [N]
+    labels: Integers  # [N, C]
+    kind: Texts  # [N], or [0] where all are of one kind
+
+
+class Rounds(NamedTuple):
+    """What each finished round cost."""
+
+    round: Integers
+    lr: Floats
+    asked: Integers
+    answered: Integers
+    down_bytes: Integers
+    up_bytes: Integers
+    head_variance: Floats  # nan where the method names no head
+    train_seconds: Floats
+    evaluate_seconds: Floats
+
+
+class Clients(NamedTuple):
+    """Every measured number: one row per round, client, model, place and split."""
+
+    round: Integers
+    client: Integers
+    model: Texts
+    at: Texts  # the place on the path as it was written
+    lam: Floats  # the same as a number, nan where it is not one number
+    split: Texts
+    n: Integers
+    top1: Floats
+    top5: Floats
+    loss: Floats
+    brier: Floats  # nan in records of older versions
+    ece: Floats
+    mce: Floats
+
+
+class Reliability(NamedTuple):
+    """How sure and how right models were, all clients together: one row per bin of confidence."""
+
+    round: Integers
+    model: Texts
+    split: Texts
+    n: Integers
+    top1: Floats  # nan where a bin is empty
+    confidence: Floats
+
+
+class Curve(NamedTuple):
+    """A mean over clients at each evaluated round."""
+
+    round: Integers
+    mean: Floats
+
+
+class Along(NamedTuple):
+    """A metric along the path, for the M clients that have an end of their own."""
+
+    client: Integers  # [M]
+    lam: Floats  # [L]
+    values: Floats  # [M, L]
+    chosen: Floats  # [M]
+
+
+class Run(NamedTuple):
+    """One run: its settings and everything it recorded."""
+
+    path: Path
+    settings: Mapping[str, Any]  # flat, tables joined by a dot: "method.name"
+    federation: Federation
+    rounds: Rounds
+    clients: Clients
+    reliability: Reliability
+    evaluated: Integers  # rounds that were evaluated on every client
+    summary: Mapping[str, Any]  # empty if the file is missing or damaged
+
+    @property
+    def method(self) -> str:
+        """Names the method."""
+        return str(self.settings["method.name"])
+
+    @property
+    def seed(self) -> int | None:
+        """Returns the seed, if the settings have one."""
+        seed = self.settings.get("seed")
+        return None if seed is None else int(seed)
+
+    @property
+    def status(self) -> str:
+        """Says whether the run finished, was stopped, or is running still (or was killed)."""
+        return str(self.summary.get("status", "unfinished"))
+
+    @property
+    def split_digest(self) -> str | None:
+        """Returns the digest of the federation, if it is known."""
+        digest = self.summary.get("federation")
+        return None if digest is None else str(digest)
+
+    @property
+    def last(self) -> int:
+        """Returns the last round that was evaluated on every client."""
+        return int(self.evaluated[-1])
+
+    @property
+    def selection(self) -> str | None:
+        """Names the rule that chose the personal models, where there was a choice."""
+        chosen = (self.clients.model == "personal") & ~np.isnan(self.clients.lam)
+        given = np.isin(self.clients.model, ("simplex", "line"))  # each client its place
+        if given.any() or not chosen.any():
+            return None
+        return str(self.settings.get("selection", "validation"))
+
+    @property
+    def chosen_on_test(self) -> bool:
+        """Tells whether the personal models were chosen on test data."""
+        return (self.selection or "").startswith("oracle")
+
+    @property
+    def per_batch(self) -> bool:
+        """Tells whether ECE and MCE are means over mini-batches, as in the SuPerFed code."""
+        return self.settings.get("calibration") == "per-batch"
+
+    def values(
+        self, metric: str, model: str = "personal", split: str = "test", at: str | None = None
+    ) -> Floats:
+        """Returns a metric per client at the last evaluated round, nan where there is none.
+
+        `at` names a place on the path, as it was written.
+        """
+        rows = self._rows(model, split) & (self.clients.round == self.last)
+        rows &= True if at is None else self.clients.at == at
+        values = np.full(len(self.federation.client), np.nan)
+        values[self._places(rows)] = getattr(self.clients, metric)[rows]
+        return values
+
+    def over_clients(self, metric: str, model: str = "personal") -> Floats:
+        """Returns the values of the clients that have one, on their own test parts."""
+        values = self.values(metric, model)
+        return values[~np.isnan(values)]
+
+    def on_server(self, metric: str) -> float | None:
+        """Returns the shared model's metric on the server's own test set."""
+        at_server = (self.clients.client == SERVER) & (self.clients.round == self.last)
+        rows = at_server & (self.clients.model == "shared") & (self.clients.split == "test")
+        found = getattr(self.clients, metric)[rows]
+        return None if found.size == 0 or np.isnan(found[-1]) else float(found[-1])
+
+    def bins(self, model: str = "personal") -> tuple[Floats, Floats, Floats] | None:
+        """Returns, of all clients' test examples together, (n, top-1, confidence) of each bin."""
+        table = self.reliability
+        rows = (table.round == self.last) & (table.model == model) & (table.split == "test")
+        if rows.sum() != calibration.BINS:  # of an older version, or cut short
+            return None
+        return table.n[rows].astype(np.float64), table.top1[rows], table.confidence[rows]
+
+    def pooled(self, metric: str, model: str = "personal") -> float | None:
+        """Returns a metric over all clients' test examples together, each counted once."""
+        if metric in ("ece", "mce"):
+            bins = self.bins(model)
+            if bins is None:
+                return None
+            n, *means = bins
+            sums = [np.nan_to_num(n * mean) for mean in means]
+            return float(getattr(calibration, metric)(n, *sums))
+        values, n = self.values(metric, model), self.values("n", model)
+        known = ~np.isnan(values)
+        return float(np.average(values[known], weights=n[known])) if known.any() else None
+
+    def to_reach(self, target: float, model: str = "personal") -> cost.Spent | None:
+        """Returns what was spent when the mean top-1 over clients' test parts reached a target."""
+        curve, rounds = self.curve("top1", model), self.rounds
+        last = cost.rounds_to(target, curve.round, curve.mean)
+        if last is None:
+            return None
+        sent = rounds.down_bytes + rounds.up_bytes
+        return cost.spent_by(last, rounds.round, rounds.train_seconds, sent)
+
+    def curve(self, metric: str, model: str = "personal", split: str = "test") -> Curve:
+        """Returns the mean over clients, on a part of their own data, at each evaluated round."""
+        column = getattr(self.clients, metric)
+        rows = self._rows(model, split) & ~np.isnan(column)
+        rows &= np.isin(self.clients.round, self.evaluated)
+        rounds, where = np.unique(self.clients.round[rows], return_inverse=True)
+        means = np.bincount(where, weights=column[rows]) / np.maximum(np.bincount(where), 1)
+        return Curve(rounds, means)
+
+    def along(self, metric: str) -> Along | None:
+        """Returns a metric on the clients' test parts along their paths, where there are paths."""
+        rows = self._rows("path", "test") | self._rows("line", "test")
+        rows &= (self.clients.round == self.last) & ~np.isnan(self.clients.lam)
+        if not rows.any():
+            return None
+        lam, point = np.unique(self.clients.lam[rows].round(6), return_inverse=True)
+        values = np.full((len(self.federation.client), len(lam)), np.nan)
+        places = self._places(rows)
+        values[places, point] = getattr(self.clients, metric)[rows]
+        # A client without an own end has the shared model at every point: all its rows say 0.
+        owner = np.zeros(len(values), dtype=bool)
+        owner[places[self.clients.lam[rows] > 0]] = True
+        chosen = self.values("lam")[owner]
+        return Along(self.federation.client[owner], lam, values[owner], chosen)
+
+    def spent(self, column: str) -> float:
+        """Returns the sum of a column of `rounds` up to the last evaluated round."""
+        return float(getattr(self.rounds, column)[self.rounds.round <= self.last].sum())
+
+    def _rows(self, model: str, split: str) -> NDArray[np.bool_]:
+        rows: NDArray[np.bool_] = (self.clients.client != SERVER) & (self.clients.n > 0)
+        rows &= (self.clients.model == model) & (self.clients.split == split)
+        return rows
+
+    def _places(self, rows: NDArray[np.bool_]) -> Integers:
+        return np.searchsorted(self.federation.client, self.clients.client[rows])
+
+
+def read(path: str | Path) -> Run:
+    """Reads a run's directory; a run that is still going, or was killed, is read as far as it got.
+
+    An incomplete last line of a file, and a last evaluation that misses clients, are left out.
+    """
+    directory = Path(path)
+    if not directory.is_dir():
+        raise IsthmusError(f"{directory} is no directory; give the directory that a run wrote")
+    for name in ("experiment.toml", "federation.csv", "rounds.csv", "clients.csv"):
+        if not (directory / name).is_file():
+            raise IsthmusError(
+                f"{directory} has no {name}; give the directory that a run wrote, "
+                "and wait for its first evaluation if it has just begun"
+            )
+    settings = _settings(directory / "experiment.toml")
+    federation = _federation(directory / "federation.csv")
+    clients = _clients(directory / "clients.csv", settings.get("calibration") == "per-batch")
+    unknown = np.setdiff1d(clients.client, np.append(federation.client, SERVER))
+    if unknown.size:
+        raise IsthmusError(
+            f"{directory / 'clients.csv'} names client {unknown[0]}, which federation.csv lacks; "
+            "keep the files of one run together, or run it again"
+        )
+    evaluated = _evaluated(federation, clients)
+    if evaluated.size == 0:
+        raise IsthmusError(
+            f"{directory} has no evaluated round yet; "
+            "wait for the first evaluation, or lower eval_every"
+        )
+    return Run(
+        path=directory,
+        settings=settings,
+        federation=federation,
+        rounds=_rounds(directory / "rounds.csv"),
+        clients=clients,
+        reliability=_reliability(directory / "reliability.csv"),
+        evaluated=evaluated,
+        summary=_summary(directory / "summary.json"),
+    )
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """Names the runs apart: by method, then seed, then the name of their directory."""
+    methods = [run.method for run in runs]
+    seeded = [
+        f"{run.method} · seed {run.seed}" if methods.count(run.method) > 1 else run.method
+        for run in runs
+    ]
+    placed = [
+        f"{label} · {run.path.name}" if seeded.count(label) > 1 else label
+        for label, run in zip(seeded, runs, strict=True)
+    ]
+    return [
+        f"{label} · run {number}" if placed.count(label) > 1 else label
+        for number, label in enumerate(placed, start=1)
+    ]
+
+
+def counterpart(run: Run, runs: Sequence[Run], method: str) -> Run | None:
+    """Finds a method's run on the same federation, with the same seed if there are several."""
+    if run.split_digest is None:
+        return None
+    same = [r for r in runs if r.method == method and r.split_digest == run.split_digest]
+    return next((r for r in same if r.seed == run.seed), same[0] if same else None)
+
+
+def trained_alone(run: Run, runs: Sequence[Run]) -> Run | None:
+    """Finds the run of `local` on the same federation."""
+    return counterpart(run, runs, "local")
+
+
+def mean_or_none(values: Floats) -> float | None:
+    """Returns the mean over clients, or None where no client has a value."""
+    return spread.mean(values) if values.size else None
+
+
+def _settings(path: Path) -> Mapping[str, Any]:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise IsthmusError(f"{path} is not TOML ({error}); restore it, or run again") from None
+    flat: dict[str, Any] = {}
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{option}": choice for option, choice in value.items()}
+        else:
+            flat[key] = value
+    if "method.name" not in flat:
+        raise IsthmusError(f"{path} names no method; expected a table [method] with a name")
+    return MappingProxyType(flat)
+
+
+def _summary(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        return MappingProxyType({})
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        # The tables tell the rest; only how the run ended is lost.
+        return MappingProxyType({})
+    if not isinstance(summary, dict):
+        raise IsthmusError(f"{path} holds {summary!r}; expected a JSON object, as runs write it")
+    return MappingProxyType(summary)
+
+
+def _federation(path: Path) -> Federation:
+    table = columns(path, Federation._fields[:-1])
+    counts = checked(path, table, "labels", lambda text: [int(count) for count in text.split()])
+    if len({len(row) for row in counts}) > 1:
+        raise IsthmusError(
+            f"{path} has label counts of different lengths; expected one count per class, "
+            "so run it again"
+        )
+    order = np.argsort(checked(path, table, "client", int), kind="stable")
+    sizes = {
+        name: frozen(integers(path, table, name)[order])
+        for name in ("client", "train", "validation", "test")
+    }
+    shape = (len(counts), len(counts[0]) if counts else 0)
+    labels = np.asarray(counts, dtype=np.int64).reshape(shape)[order]
+    kind = np.asarray(table["kind"], dtype=np.str_)[order] if "kind" in table else np.empty(0, "U")
+    return Federation(**sizes, labels=frozen(labels), kind=frozen(kind))
+
+
+def _rounds(path: Path) -> Rounds:
+    perhaps = ("head_variance",)
+    table = columns(path, [name for name in Rounds._fields if name not in perhaps], perhaps)
+    return Rounds(
+        round=integers(path, table, "round"),
+        lr=floats(path, table, "lr"),
+        asked=integers(path, table, "asked"),
+        answered=integers(path, table, "answered"),
+        down_bytes=integers(path, table, "down_bytes"),
+        up_bytes=integers(path, table, "up_bytes"),
+        head_variance=floats(path, table, "head_variance"),
+        train_seconds=floats(path, table, "train_seconds"),
+        evaluate_seconds=floats(path, table, "evaluate_seconds"),
+    )
+
+
+def _clients(path: Path, per_batch: bool) -> Clients:
+    ece, mce = ("ece_per_batch", "mce_per_batch") if per_batch else ("ece", "mce")
+    first = ("round", "client", "model", "at", "split", "n", "top1", "top5", "loss")
+    table = columns(path, (*first, ece, mce), perhaps=("brier",))
+    return Clients(
+        round=integers(path, table, "round"),
+        client=integers(path, table, "client", _client),
+        model=frozen(np.asarray(table["model"], dtype=np.str_)),
+        at=frozen(np.asarray(table["at"], dtype=np.str_)),
+        lam=floats(path, table, "at", _lam),
+        split=frozen(np.asarray(table["split"], dtype=np.str_)),
+        n=integers(path, table, "n"),
+        top1=floats(path, table, "top1"),
+        top5=floats(path, table, "top5"),
+        loss=floats(path, table, "loss"),
+        brier=floats(path, table, "brier"),
+        ece=floats(path, table, ece),
+        mce=floats(path, table, mce),
+    )
+
+
+def _reliability(path: Path) -> Reliability:
+    names = Reliability._fields
+    table = columns(path, names) if path.is_file() else {name: [] for name in names}
+    return Reliability(
+        round=integers(path, table, "round"),
+        model=frozen(np.asarray(table["model"], dtype=np.str_)),
+        split=frozen(np.asarray(table["split"], dtype=np.str_)),
+        n=integers(path, table, "n"),
+        top1=floats(path, table, "top1"),
+        confidence=floats(path, table, "confidence"),
+    )
+
+
+def _evaluated(federation: Federation, clients: Clients) -> Integers:
+    measured = (clients.model == "personal") & (clients.split == "test") & (clients.n > 0)
+    measured &= clients.client != SERVER
+    pairs = np.unique(np.stack([clients.round[measured], clients.client[measured]]), axis=1)
+    rounds, counts = np.unique(pairs[0], return_counts=True)
+    return frozen(rounds[counts >= np.sum(federation.test > 0)])
+
+
+def _client(text: str) -> int:
+    return SERVER if text == "server" else int(text)
+
+
+def _lam(text: str) -> float:
+    return np.nan if " " in text else number(text)

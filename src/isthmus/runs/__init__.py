@@ -1,0 +1,1 @@
+"""What is done with a run that is on disk."""

@@ -1,0 +1,256 @@
+"""Models that nobody trained, measured: those of a plane through three models, and of a simplex.
+
+The plane through models a, b and c consists of
+
+    a + x e1 + y e2,   e1 = (b - a) / |b - a|,   e2 = r / |r|,   r = c - a - <c - a, e1> e1
+
+(Gram and Schmidt), so that distances in the picture are distances between models: a lies at (0, 0),
+b at (|b - a|, 0) and c at (<c - a, e1>, |r|). A model of a simplex is the mean of the models at its
+vertices, weighted by its coordinates: all but the last layer is the same in these.
+
+What is measured goes into the run's directory, as landscape.csv and simplex.csv; docs/records.md
+describes the columns. Nothing else there changes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus import tree
+from isthmus.data.federation import Part
+from isthmus.engines.base import one_thread
+from isthmus.errors import IsthmusError
+from isthmus.methods.floco.simplex import Server, lattice
+from isthmus.metrics.score import figures, tally
+from isthmus.records.writer import headed
+from isthmus.runs.opened import Opened
+
+LANDSCAPE = ("round", "model", "of", "x", "y", "client", "split", "n", "top1", "loss")
+SIMPLEX = ("round", "client", "at", "split", "n", "top1", "loss")
+SPLITS = ("train", "validation", "test")
+MARGIN = 0.3  # of the models' larger extent, on every side of them
+SIMPLEX_POINTS = 91  # at most; in a triangle, 12 steps from corner to corner
+SOME = 1000  # examples at a time
+FLAT = 1e-4  # three models with a triangle of this height, relative to its base, are on a line
+
+Tell = Callable[[str, int, int], None]  # what is measured, how much of it is, how much there is
+SERVER = "server"
+
+
+class Model(NamedTuple):
+    """A model to be marked: what it is, whose, its parameters."""
+
+    kind: str  # "shared", "own" or "personal"
+    of: str  # a client's number, or the name of another run; empty for this run's shared model
+    w: Tensor
+
+    def __str__(self) -> str:
+        whose = f"client {self.of}" if self.kind != "shared" else self.of
+        return f"{self.kind} model" + (f" of {whose}" if whose else "")
+
+
+class Plane(NamedTuple):
+    """A plane of models, with lengths as they are between models."""
+
+    origin: Tensor  # [P]
+    basis: Tensor  # [2, P], orthonormal
+
+    def at(self, x: float, y: float) -> Tensor:
+        """Gives the model at a place."""
+        place = self.basis.new_tensor([x, y])
+        return (self.origin + place @ self.basis).to(torch.get_default_dtype())
+
+    def where(self, w: Tensor) -> tuple[float, float]:
+        """Finds the place nearest to a model."""
+        x, y = (self.basis @ (w.double() - self.origin)).tolist()
+        return round(x, 9) + 0.0, round(y, 9) + 0.0
+
+
+def through(a: Tensor, b: Tensor, c: Tensor) -> Plane:
+    """Finds the plane through three models, the first of which is its origin.
+
+    >>> plane = through(torch.zeros(3), torch.tensor([2.0, 0, 0]), torch.tensor([1.0, 0, 5]))
+    >>> plane.where(torch.tensor([1.0, 0, 5])), plane.at(0.5, 2)
+    ((1.0, 5.0), tensor([0.5000, 0.0000, 2.0000]))
+    """
+    a, b, c = a.double(), b.double(), c.double()
+    base = torch.linalg.vector_norm(b - a)
+    first = (b - a) / base.clamp(min=1e-300)
+    rest = c - a - ((c - a) @ first) * first
+    height = torch.linalg.vector_norm(rest)
+    if height <= FLAT * base or base <= FLAT * height:
+        raise IsthmusError(
+            "two of the three models are the same, or all lie on a line; expected a triangle; "
+            "name other clients, or a method whose clients have models of their own"
+        )
+    return Plane(a, torch.stack([first, rest / height]))
+
+
+def survey(
+    run: Path,
+    opened: Opened,
+    *,
+    clients: Sequence[int] = (),
+    third: tuple[str, Tensor] | None = None,
+    on: Sequence[str] = (),
+    split: str = "test",
+    points: int = 21,
+    tell: Tell = lambda what, done, total: None,
+) -> dict[Path, str]:
+    """Measures a plane of models, and a simplex where there is one; gives the files and what is in.
+
+    Where no clients are named they are the first ones that have models of their own; where no data
+    are, those of the server and of the plane's clients, and for a simplex of all clients.
+    """
+    ids, known = list(clients) or usual(opened, third), with_data(opened, split)
+    near = [name for name in known if name == SERVER or int(name) in ids]
+    marked = models(opened, ids, third)
+    rows = plane_rows(opened, marked, on or near, split, points, tell)
+    said = f"the plane through {', '.join(map(str, marked[:3]))}"
+    written = {_record(run / "landscape.csv", opened, LANDSCAPE, rows): said}
+    if isinstance(opened.progress.server, Server):
+        rows = simplex_rows(opened, on or known, split, tell)
+        written[_record(run / "simplex.csv", opened, SIMPLEX, rows)] = "the simplex"
+    return written
+
+
+def models(opened: Opened, clients: Sequence[int], third: tuple[str, Tensor] | None) -> list[Model]:
+    """Finds the three models of a plane, and after them those of its clients that lie in it too.
+
+    They are the shared one, unless three clients are named; another run's shared one, if given;
+    and of each client the own end of its path or, where there is no such end, its personal model.
+    """
+    common = opened.setting.method.common(opened.progress.server)
+    found = [Model("shared", "", common)] if common is not None and len(clients) < 3 else []
+    besides = []
+    found += [Model("shared", *third)] if third else []
+    for i in clients:
+        own, personal = own_end(opened, i), Model("personal", str(i), opened.client(i).w)
+        found.append(personal if own is None else Model("own", str(i), own))
+        if own is not None and found[0].w is common:  # it is on the line between these two
+            besides.append(personal)
+    if len(found) != 3:
+        raise IsthmusError(
+            f"{len(found)} models ({', '.join(map(str, found))}); expected three; name two clients "
+            "beside the shared model, one if another run is given, or three where nothing is shared"
+        )
+    if len({len(model.w) for model in found}) > 1:
+        sizes = ", ".join(f"{model}: {len(model.w):,}" for model in found)
+        raise IsthmusError(
+            f"models of different sizes ({sizes}); expected one network for all; name clients of "
+            "one kind, or a run with the same model"
+        )
+    return [*found, *besides]
+
+
+def own_end(opened: Opened, i: int) -> Tensor | None:
+    """Gives client i's own model, where a path leads to it from the shared one."""
+    path = opened.path(i)
+    if path is None or opened.setting.method.points == "simplex" or path.at.shape[-1] != 1:
+        return None
+    return path.w[-1] if float(path.at[-1]) == 1 else None  # all at 0: it was never trained
+
+
+def shared_model(opened: Opened, name: str) -> tuple[str, Tensor]:
+    """Gives the name of a run and its shared model."""
+    common = opened.setting.method.common(opened.progress.server)
+    if common is None:
+        method = opened.experiment.method["name"]
+        raise IsthmusError(f"{name}: {method} has no shared model; expected one; take another run")
+    return name, common
+
+
+def usual(opened: Opened, third: tuple[str, Tensor] | None) -> list[int]:
+    """Finds as many clients as a plane wants: the first, with own ends where there are such."""
+    common = opened.setting.method.common(opened.progress.server)
+    count = 3 - (common is not None) - (third is not None)
+    ends = (i for i in range(len(opened)) if own_end(opened, i) is not None)
+    found = list(islice(ends, count))
+    return found if len(found) == count else list(range(min(count, len(opened))))
+
+
+def plane_rows(
+    opened: Opened,
+    marked: Sequence[Model],
+    on: Sequence[str],
+    split: str,
+    points: int,
+    tell: Tell,
+) -> Iterator[tuple[Any, ...]]:
+    """Measures the marked models, of which the first three span the plane, and a grid there."""
+    plane = through(*(model.w for model in marked[:3]))
+    places = np.array([plane.where(model.w) for model in marked])
+    margin = MARGIN * np.ptp(places, axis=0).max()
+    low, high = places.min(0) - margin, places.max(0) + margin
+    parts = {name: _part(opened, name, split) for name in on}
+    kind = next(
+        (opened.setting.kind(int(model.of)) for model in marked if model.kind != "shared"), 0
+    )
+    for model, (x, y) in zip(marked, places.tolist(), strict=True):
+        for row in _scores(opened, model.w, kind, split, parts):
+            yield opened.progress.t, model.kind, model.of, f"{x:.8g}", f"{y:.8g}", *row
+    for k, y in enumerate(np.linspace(low[1], high[1], points).tolist(), start=1):
+        for x in np.linspace(low[0], high[0], points).tolist():
+            for row in _scores(opened, plane.at(x, y), kind, split, parts):
+                yield opened.progress.t, "", "", f"{x:.8g}", f"{y:.8g}", *row
+        tell("landscape", k * points, points * points)
+
+
+def simplex_rows(
+    opened: Opened, on: Sequence[str], split: str, tell: Tell
+) -> Iterator[tuple[Any, ...]]:
+    """Measures a lattice of models: on clients' data, of private simplices where there are such."""
+    server = opened.progress.server
+    assert isinstance(server, Server)
+    grid = lattice(len(server.theta.vertices), SIMPLEX_POINTS)
+    for k, name in enumerate(on, start=1):
+        part = {name: _part(opened, name, split)}
+        corners = server.theta.at(torch.eye(len(server.theta.vertices)))
+        if name != SERVER and (path := opened.path(int(name))) is not None:
+            corners = path.w[path.at.argmax(0)]  # [V, P]: where each coordinate is 1
+        for at in grid:
+            place = " ".join(f"{number:.6g}" for number in at.tolist())
+            for client, *row in _scores(opened, at @ corners, 0, split, part):
+                yield opened.progress.t, client, place, *row
+        tell("simplex", k, len(on))
+
+
+def with_data(opened: Opened, split: str) -> list[str]:
+    """Names all who have data to measure on: the server and clients."""
+    federation, place = opened.setting.federation, SPLITS.index(split)
+    clients = [str(i) for i in range(len(opened)) if federation.sizes(i)[place]]
+    return [SERVER, *clients] if len(federation.server_test().y) else clients
+
+
+def _record(
+    path: Path, opened: Opened, columns: Sequence[str], rows: Iterator[tuple[Any, ...]]
+) -> Path:
+    """Writes a table, whole or not at all."""
+    text = headed(opened.experiment.toml(), columns, rows)
+    draft = path.with_name(f"{path.name}.part")
+    draft.write_text(text, newline="")
+    return draft.replace(path)
+
+
+def _part(opened: Opened, name: str, split: str) -> Part:
+    federation = opened.setting.federation
+    return federation.server_test() if name == SERVER else federation.part(int(name), split)
+
+
+def _scores(
+    opened: Opened, w: Tensor, kind: int, split: str, parts: Mapping[str, Part]
+) -> Iterator[tuple[Any, ...]]:
+    """Measures a model on parts of data: whose, which split, n, top-1, loss."""
+    setting = opened.setting
+    module = setting.method.module(setting.task, kind, w)
+    for name, (x, y) in parts.items():
+        with one_thread(), torch.no_grad():
+            pieces = zip(torch.split(x, SOME), torch.split(y, SOME), strict=True)
+            sums = tree.stack([tally(module(inputs), labels) for inputs, labels in pieces])
+        n, top1, _, loss, *_ = figures(tree.map(lambda rows: rows.sum(0), sums))
+        yield name, "test" if name == SERVER else split, int(n), f"{top1:.8g}", f"{loss:.8g}"

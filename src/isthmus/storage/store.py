@@ -1,0 +1,365 @@
+"""The run on disk: one directory, one transaction per round.
+
+    state.lmdb        server state, clients' own states, round number, records, experiment
+    experiment.toml   all settings; `isthmus run experiment.toml` runs them again
+    *.csv             the tables, see isthmus.records.writer
+    summary.json      how the run stands: status, digests, versions
+
+Only state.lmdb is ever read again; the rest is written for people and programs, and written anew
+when a run is resumed. A round is in state.lmdb altogether or not at all.
+"""
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from isthmus import tree
+from isthmus.cohort import Evaluation, Score, Setting
+from isthmus.errors import IsthmusError
+from isthmus.method import State
+from isthmus.records.writer import Cost, Ledger, Rows, rows
+from isthmus.shelf import EMPTY, after
+from isthmus.storage.database import Sync, Vault, blank, writing
+from isthmus.training.early_stopping import Best
+
+SHELF = b"shelf/"
+STATE = "state.lmdb"
+LOCK = "state.lock"
+
+
+class Progress(NamedTuple):
+    """A run between two rounds: all that the next round depends on, and whether there is one."""
+
+    t: int  # rounds done
+    server: State
+    own: Mapping[int, State]  # of the clients that took part
+    shelf: Mapping[str, Tensor] = EMPTY  # what the server keeps beside its state
+    best: Best = Best()
+
+
+class Step(NamedTuple):
+    """What one round leaves behind."""
+
+    server: State
+    changed: Mapping[int, State]  # own states, of the clients that took part in it
+    cost: Cost
+    evaluation: Evaluation | None
+    shelf: Mapping[str, Tensor | None] = MappingProxyType({})  # what it put there or took away
+    notes: tuple[str, ...] = ()
+    best: Best = Best()
+
+
+class Memory:
+    """Keeps a run's state in memory only."""
+
+    def __init__(self, setting: Setting):
+        self.progress = Progress(0, setting.method.init(setting.task), {})
+
+    def commit(self, step: Step) -> None:
+        """Takes over what a round changed."""
+        self.progress = following(self.progress, step)
+
+    def welcome(self, newcomers: Sequence[tuple[int | None, tuple[Score, ...]]]) -> None:
+        """Does nothing: nothing is kept."""
+
+    def close(self, status: str, reason: str = "") -> str:
+        """Gives the digest of the state; nothing is kept."""
+        return digest_of(self.progress)
+
+
+class Store:
+    """Keeps a run's state in its directory; a run that is there already goes on where it was."""
+
+    def __init__(self, path: Path, setting: Setting, vault: Vault):
+        self._path = path
+        self._setting = setting
+        self._vault = vault
+        self._federation = setting.federation.digest()
+        self._seconds = 0.0
+        self._ledger: Ledger | None = None
+        self._start = tree.digest([setting.task.w0])
+        self.notes = list(_differences(vault.read(b"run"), self._federation, self._start))
+
+    def start(self, experiment: str) -> None:
+        """Begins to write: a new run from nothing, one that is there from where it was."""
+        versions = {"isthmus": version("isthmus"), "torch": version("torch")}
+        about = {"federation": self._federation, "start": self._start, **versions}
+        about |= json.loads(self._vault.read(b"run") or b"{}")  # the versions that began it stay
+        about["experiment"] = experiment
+        changes = {b"run": json.dumps(about).encode()}
+        if b"progress" not in self._vault:
+            server = self._setting.method.init(self._setting.task)
+            changes |= {b"server": tree.pack(server), b"progress": b"0"}
+        try:
+            self._vault.write(changes)
+            with writing(self._path):
+                _replace(self._path / "experiment.toml", experiment)
+                setting = self._setting
+                self._ledger = Ledger(
+                    self._path,
+                    experiment,
+                    setting.federation,
+                    setting.task.calibration,
+                    kinds_of(setting),
+                )
+            for record in self._records():
+                self._add(record)
+            self._summarise("running", {})
+        except BaseException:
+            self.leave()
+            raise
+
+    @classmethod
+    def create(cls, path: Path, setting: Setting, experiment: str, sync: Sync = "round") -> "Store":
+        """Begins a run in a directory that holds none yet."""
+        _refuse_existing(path, experiment)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise IsthmusError(
+                f"{path} cannot be made ({error.strerror}); expected a directory to write into; "
+                "name another one with --out"
+            ) from None
+        store = cls(path, setting, Vault(path / STATE, new=True, sync=sync))
+        store.start(experiment)
+        return store
+
+    @property
+    def progress(self) -> Progress:
+        """The state as it was last committed; own states are read when they are looked at."""
+        server = tree.unpack(
+            _present(self._vault.read(b"server"), self._path),
+            like=self._setting.method.init(self._setting.task),
+        )
+        done = rounds_of(self._vault, self._path)
+        own, shelf = Own(self._vault, self._setting), Shelved(self._vault)
+        best = Best(*json.loads(self._vault.read(b"best") or b"[]"))  # older runs have none
+        return Progress(done, server, own, shelf, best)
+
+    def commit(self, step: Step) -> None:
+        """Writes what a round changed, in one transaction."""
+        record = rows(step.cost, step.evaluation, step.notes)
+        changes: dict[bytes, bytes | None] = {
+            _own_key(i): tree.pack(state) for i, state in step.changed.items()
+        }
+        for name, tensor in step.shelf.items():
+            changes[SHELF + name.encode()] = None if tensor is None else tree.pack(tensor)
+        changes[_round_key(step.cost.round)] = zlib.compress(json.dumps(record).encode(), 1)
+        changes[b"server"] = tree.pack(step.server)
+        changes[b"best"] = json.dumps(step.best).encode()
+        changes[b"progress"] = str(step.cost.round).encode()
+        self._vault.write(changes)
+        self._add(record)
+
+    def _add(self, record: Rows) -> None:
+        assert self._ledger is not None  # it was started
+        with writing(self._path):
+            self._ledger.add(record)
+        self._seconds += sum(float(number) for number in record.rounds.split(",")[-2:])
+
+    def welcome(self, newcomers: Sequence[tuple[int | None, tuple[Score, ...]]]) -> None:
+        """Writes how newcomers did: (examples they trained on, scores)."""
+        assert self._ledger is not None  # it was started
+        with writing(self._path):
+            self._ledger.newcomers(newcomers)
+
+    def close(self, status: str, reason: str = "") -> str:
+        """Writes how the run stands, lets others in, and gives the digest of the state."""
+        try:
+            progress, seconds = self.progress, round(self._seconds, 3)
+            digest = digest_of(progress)
+            figures = {"rounds": progress.t, "digest": digest, "seconds": seconds}
+            self._summarise(status, ({"reason": reason} if reason else {}) | figures)
+            return digest
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Lets others in."""
+        self._vault.close()
+
+    def _records(self) -> Iterator[Rows]:
+        for key in list(self._vault.keys(b"round/")):
+            packed = _present(self._vault.read(key), self._path)
+            yield Rows(*json.loads(zlib.decompress(packed)))
+
+    def _summarise(self, status: str, figures: Mapping[str, Any]) -> None:
+        versions = {"isthmus": version("isthmus"), "torch": version("torch")}
+        summary = {"status": status, **figures, "federation": self._federation, **versions}
+        with writing(self._path):
+            _replace(self._path / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+
+class Shelved(Mapping[str, Tensor]):
+    """A shelf in a store: nothing is read before it is asked for."""
+
+    def __init__(self, vault: Vault):
+        self._vault = vault
+
+    def __getitem__(self, name: str) -> Tensor:
+        packed = self._vault.read(SHELF + name.encode())
+        if packed is None:
+            raise KeyError(name)
+        return tree.unpack(packed, like=torch.empty(0))
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and SHELF + name.encode() in self._vault
+
+    def __iter__(self) -> Iterator[str]:
+        return (key.removeprefix(SHELF).decode() for key in self._vault.keys(SHELF))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class Own(Mapping[int, State]):
+    """The clients' own states in a store: nothing is read before it is asked for."""
+
+    def __init__(self, vault: Vault, setting: Setting):
+        self._vault = vault
+        self._setting = setting
+        self._shapes: dict[int, State] = {}  # by kind
+
+    def __getitem__(self, i: int) -> State:
+        packed = self._vault.read(_own_key(i))
+        if packed is None:
+            raise KeyError(i)
+        method = self._setting.method
+        kind = method.kind(i)
+        if kind not in self._shapes:
+            self._shapes[kind] = method.own(self._setting.task, i)
+        return tree.unpack(packed, like=self._shapes[kind])
+
+    def __contains__(self, i: object) -> bool:
+        return isinstance(i, int) and _own_key(i) in self._vault
+
+    def __iter__(self) -> Iterator[int]:
+        return (int(key.removeprefix(b"own/")) for key in list(self._vault.keys(b"own/")))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def experiment_of(vault: Vault, path: Path) -> str:
+    """Reads the experiment of a run."""
+    text: str = json.loads(_present(vault.read(b"run"), path))["experiment"]
+    return text
+
+
+def rounds_of(vault: Vault, path: Path) -> int:
+    """Reads how many rounds of a run are done."""
+    return int(_present(vault.read(b"progress"), path))
+
+
+def kinds_of(setting: Setting) -> list[str]:
+    """Names the kind of each client by its second network; empty if they are all of one."""
+    names = setting.method.others()
+    if len(names) < 2:
+        return []
+    told = [f"{name} #{k}" if names.count(name) > 1 else name for k, name in enumerate(names, 1)]
+    return [told[setting.kind(i)] for i in range(len(setting.federation))]
+
+
+def following(progress: Progress, step: Step) -> Progress:
+    """Gives the state after a round, in memory."""
+    own = {**progress.own, **step.changed}
+    shelf = after(progress.shelf, step.shelf)
+    return Progress(progress.t + 1, step.server, own, shelf, step.best)
+
+
+def digest_of(progress: Progress) -> str:
+    """Names the state of a run: equal names, equal bits."""
+    return tree.digest(_states(progress))
+
+
+def _states(progress: Progress) -> Iterator[State]:
+    yield progress.server
+    for i in sorted(progress.own):
+        yield torch.tensor(i), progress.own[i]
+    for name in sorted(progress.shelf):
+        yield torch.tensor(list(name.encode())), progress.shelf[name]
+
+
+def _own_key(i: int) -> bytes:
+    return b"own/%012d" % i
+
+
+def _round_key(number: int) -> bytes:
+    return b"round/%012d" % number
+
+
+def _present(value: bytes | None, path: Path) -> bytes:
+    if value is None:
+        raise IsthmusError(
+            f"{path / STATE} lacks a part of its run; expected a run that was begun; start it anew"
+        )
+    return value
+
+
+def _differences(about: bytes | None, federation: str, start: str) -> Iterator[str]:
+    """Says what is not as it was when the run began; other data or weights are an error."""
+    if about is None:
+        return
+    was = json.loads(about)
+    if was["federation"] != federation:
+        raise IsthmusError(
+            f"the data have digest {federation}; the run was made with {was['federation']}; "
+            "expected the same data; name their folder with --data-root"
+        )
+    same_torch = was["torch"] == version("torch")  # another one may draw other numbers
+    if same_torch and was.get("start", start) != start:
+        raise IsthmusError(
+            f"the model starts from {start}; the run's started from {was['start']}; expected the "
+            "same parameters; give the same model, and the same file of weights"
+        )
+    for name in ("isthmus", "torch"):
+        if was[name] != version(name):
+            yield (
+                f"made with {name} {was[name]}, resumed with {version(name)}: "
+                "the bits may differ from those of one piece"
+            )
+
+
+def _replace(path: Path, text: str) -> None:
+    """Writes a file that is there whole or not at all."""
+    draft = path.with_name(f"{path.name}.part")
+    draft.write_text(text)
+    draft.replace(path)
+
+
+def _unused(path: Path) -> bool:
+    """Tells whether a directory holds nothing, or a run that was killed before it began."""
+    names = {file.name for file in path.iterdir()}
+    return names <= {STATE, LOCK} and (STATE not in names or blank(path / STATE))
+
+
+def _refuse_existing(path: Path, experiment: str) -> None:
+    if not path.exists() or (path.is_dir() and _unused(path)):
+        return
+    if not (path / STATE).is_file():
+        raise IsthmusError(
+            f"{path} is not empty; expected a new directory, so that nothing is lost; name "
+            "another one with --out"
+        )
+    try:
+        before = (path / "experiment.toml").read_text()
+    except OSError:
+        before = experiment  # it was killed before it wrote them
+    if before == experiment:
+        raise IsthmusError(
+            f"{path} holds this run already; expected a new directory; go on with: "
+            f"isthmus resume {path}"
+        )
+    pairs = zip(before.splitlines(), experiment.splitlines(), strict=False)
+    changed = [f"{old} there, {new} here" for old, new in pairs if old != new]
+    raise IsthmusError(
+        f"{path} holds another run ({'; '.join(changed[:3]) or 'other settings'}); expected a new "
+        "directory; name another one with --out"
+    )

@@ -1,0 +1,1 @@
+"""What the machine offers: files, processors, memory."""

@@ -1,0 +1,1 @@
+"""Figures of a run, written to other programs while it goes on."""

@@ -1,0 +1,1 @@
+"""Runs: built, trained round by round, estimated beforehand, joined afterwards."""

@@ -1,0 +1,114 @@
+"""Clients that took part in no round join a run that is done.
+
+What a newcomer builds for itself is its method's `join`; here it is delivered, measured, and
+repeated with fewer of the newcomer's examples.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from isthmus.client import Client
+from isthmus.cohort import (
+    Clients,
+    Each,
+    Evaluation,
+    Fresh,
+    Request,
+    Round,
+    Score,
+    Setting,
+    measure,
+    scores_of,
+    splits_of,
+)
+from isthmus.data.federation import Federation
+from isthmus.engines.base import one_thread
+from isthmus.engines.loop import Loop
+from isthmus.method import State
+from isthmus.shelf import Shelf
+from isthmus.storage.store import Progress
+
+SHOTS = (5, 10, 20, 50, None)  # training examples; None: all there are
+
+
+class Newcomers(NamedTuple):
+    """How newcomers did, with so many examples of their own to train on."""
+
+    shots: int | None  # None: all they have
+    scores: tuple[Score, ...]  # of "newcomer" and, where there is one, "shared"
+
+
+def adapt(
+    setting: Setting, progress: Progress, data: Federation, shots: Sequence[int | None]
+) -> list[Newcomers]:
+    """Lets newcomers build what they need from the server's state and their data, and scores it.
+
+    `shots` limits what they may train on; their validation and test parts stay whole. Where there
+    is a path they choose on their own validation part, unless the point is fixed.
+    """
+    fixed = setting.task.selection == "fixed"
+    task = replace(setting.task, selection="fixed" if fixed else "validation")
+    largest = max(data.sizes(i)[0] for i in range(len(data)))
+    result = []
+    for count in [count for count in shots if count is None or count < largest]:
+        few = data if count is None else data.limited(count, task.seed)
+        visit = setting._replace(task=task, federation=few, engine=Loop())
+        joining = Joining(visit, progress)
+        with one_thread():
+            evaluation = setting.method.welcome(progress.server, joining)
+        result.append(Newcomers(count, evaluation.scores))
+    return result
+
+
+class Joining(Clients):
+    """Stands in for the cohort of an evaluation: all clients of other data, as newcomers."""
+
+    def __init__(self, setting: Setting, progress: Progress):
+        setting = setting._replace(first=setting.task.clients)
+        round = Round(setting, progress.t, {}, shelf=Shelf(progress.shelf))
+        Clients.__init__(self, range(len(setting.federation)), round)
+
+    def score(self, common: Tensor | None, *shared: State, each: Each = None) -> Evaluation:
+        """Scores what each newcomer builds for itself, and the shared model on its data."""
+        splits = splits_of(self._round.setting)
+        names = ["newcomer"] if common is None else ["newcomer", "shared"]
+        measured = self.visits(Joined(common, splits), shared, each, None, purpose="join")
+        return Evaluation(tuple(scores_of(names, splits, measured)), None)
+
+    def _requests(self, each: Each, span: range) -> Iterator[Request]:
+        setting = self._round.setting
+        for k in span:
+            number = setting.first + self.ids[k]  # those below belong to the run's own clients
+            message = self._message(each, k, number)
+            yield Request(self.ids[k], Fresh(number), message)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What is asked of a newcomer: to build its model, and to measure it beside the shared one."""
+
+    common: Tensor | None
+    splits: tuple[str, ...]
+
+    def __call__(self, client: Client, own: State, *received: State) -> Any:
+        """Measures both, where there is a shared one."""
+        own = client.method.join(client, *received)
+        personal = client.method.personal(client, own, *received)
+        models = [personal] if self.common is None else [personal, self.common]
+        return tuple(measure(client, model, self.splits) for model in models)
+
+
+def describe(found: Sequence[Newcomers]) -> str:
+    """Says in a few lines how newcomers did."""
+    lines = ["clients that took part in no round, mean top-1 over them on their own test parts:"]
+    for shots, scores in found:
+        means = ", ".join(
+            f"{score.model} {score.figures.top1.mean():.2%}"
+            for score in scores
+            if score.split == "test"
+        )
+        lines.append(f"  {'all' if shots is None else shots} training examples: {means}")
+    return "\n".join(lines)

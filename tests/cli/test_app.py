@@ -1,0 +1,287 @@
+"""The command line: the same digest from the same command, and one line for every mistake."""
+
+import csv
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commands import Isthmus, Said
+from isthmus.cli import app
+from isthmus.config.registry import about
+from isthmus.methods import METHODS
+from isthmus.training import federate
+
+RECORDS = {
+    "state.lmdb",
+    "state.lock",
+    "experiment.toml",
+    "federation.csv",
+    "rounds.csv",
+    "clients.csv",
+    "notes.csv",
+    "reliability.csv",
+    "summary.json",
+}
+TINY = [
+    *("--data", "synthetic", "--rounds", "2", "--seed", "4"),
+    *("--set", "samples=120", "--set", "clients=4", "--set", "clients_per_round=2"),
+    *("--set", "epochs=1", "--set", "hidden=8"),
+]
+HELP = "import sys; sys.argv[1:] = {}; import isthmus.cli.app as cli; app.main(); {}"
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    return list(csv.DictReader(lines))
+
+
+def in_a_process(code: str, where: Path) -> Said:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=where, capture_output=True, text=True, timeout=120
+    )
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+HEAVY = ["torch", "numpy", "scipy", "plotly", "lmdb", "PIL"]
+LIGHT = {  # help is drawn by rich; some versions of typer read a command's options with pydantic
+    "--version": ("isthmus", [*HEAVY, "pydantic", "rich"]),
+    "--help": ("landscape", [*HEAVY, "pydantic"]),
+    "run --help": ("--data-root", HEAVY),
+    "data get --help": ("--data-root", HEAVY),
+}
+
+
+@pytest.mark.parametrize("command", LIGHT)
+def test_help_waits_for_nothing_heavy(tmp_path: Path, command: str) -> None:
+    wanted, absent = LIGHT[command]
+    asked = f"print([name for name in {absent} if name in sys.modules])"
+    said = in_a_process(HELP.format(command.split(), asked), tmp_path)
+    assert said.code == 0, said.err
+    assert wanted in said.out
+    assert said.out.splitlines()[-1] == "[]"
+
+
+def test_a_list_waits_for_what_it_lists_alone(tmp_path: Path) -> None:
+    """Methods are written in torch, so that torch comes; engines, pages and stores do not."""
+    absent = [
+        "plotly",
+        "scipy",
+        "lmdb",
+        "isthmus.training.federate",
+        "isthmus.engines",
+        "isthmus.report",
+    ]
+    asked = f"print([name for name in {absent} if name in sys.modules])"
+    said = in_a_process(HELP.format(["list"], asked), tmp_path)
+    assert said.code == 0, said.err
+    assert "superfed-mm" in said.out
+    assert said.out.splitlines()[-1] == "[]"
+
+
+def test_a_run_writes_its_records_and_prints_its_digest(isthmus: Isthmus) -> None:
+    said = isthmus("run", *TINY, "--out", "first")
+    assert said.code == 0, said.err
+    assert {path.name for path in Path("first").iterdir()} == RECORDS
+    summary = json.loads(Path("first/summary.json").read_text())
+    assert (summary["status"], summary["digest"]) == ("finished", said.digest)
+    assert "superfed-mm" in said.out
+    assert "records: first" in said.out
+
+
+def test_the_same_experiment_gives_the_same_digest(isthmus: Isthmus, tmp_path: Path) -> None:
+    """In this process, in another one, from the experiment file alone; not with another seed."""
+    first = isthmus("run", *TINY, "--out", "first")
+    code = f"import sys; sys.argv[1:] = {['run', *TINY, '--out', 'second']}; "
+    second = in_a_process(code + "import isthmus.cli.app as cli; app.main()", tmp_path)
+    third = isthmus("run", "first/experiment.toml", "--out", "third")
+    fourth = isthmus("run", "first/experiment.toml", "--seed", "5", "--out", "fourth")
+    assert first.digest == second.digest == third.digest != fourth.digest
+    for table in ("experiment.toml", "federation.csv", "clients.csv"):
+        texts = {Path(run, table).read_text() for run in ("first", "second", "third")}
+        assert len(texts) == 1
+
+
+def test_options_and_settings_reach_the_experiment(isthmus: Isthmus) -> None:
+    isthmus("run", *TINY, "--method", "fedprox", "--set", "mu=0.5", "--set", "lr=0.2", "--out", "a")
+    text = Path("a/experiment.toml").read_text()
+    for line in ('name = "fedprox"', "mu = 0.5", "lr = 0.2", "rounds = 2", "samples = 120"):
+        assert f"\n{line}\n" in text
+
+
+def test_a_run_without_a_place_finds_one_that_is_free(isthmus: Isthmus) -> None:
+    for _ in range(2):
+        assert isthmus("run", *TINY, "--method", "fedavg").code == 0
+    found = sorted(path.name for path in Path("runs").iterdir())
+    assert found == ["synthetic-fedavg-4", "synthetic-fedavg-4-2"]
+
+
+MISTAKES: dict[str, tuple[list[str], str]] = {
+    "a number that is none": (["run", "--set", "lr=abc"], "lr='abc'; expected a valid number"),
+    "an option that is no number": (["run", "--rounds", "abc"], "rounds='abc'"),
+    "an option without its value": (["run", "--out", "run", "--rounds"], "--rounds"),
+    "an unknown option": (["run", "--round", "2"], "--round"),
+    "no rounds": (["run", "--rounds", "0"], "rounds=0"),
+    "an unknown method": (["run", "--method", "fedavgg"], "did you mean 'fedavg'?"),
+    "an unknown key": (["run", "--set", "lrr=1"], "did you mean 'lr'?"),
+    "a key without a value": (["run", "--set", "lr"], "expected key=value"),
+    "an option of another method": (["run", "--method", "fedavg", "--set", "nu=1"], "'nu'"),
+    "a list for a name": (["run", "--set", "method=[1]"], "no method is called [1]"),
+    "a missing file": (["run", "missing.toml"], "missing.toml cannot be read"),
+    "bad TOML": (["run", "bad.toml"], "bad.toml is not TOML"),
+    "an unknown key in a file": (["run", "odd.toml"], "did you mean 'rounds'?"),
+    "too many clients": (["run", "--set", "clients=1000"], "only 1497 examples"),
+    "too small clients": (["run", "--set", "clients=500"], "too few for test=0.2"),
+    "more clients in a round than there are": (
+        ["run", "--set", "clients_per_round=21"],
+        "clients_per_round=21 of clients=20",
+    ),
+    "missing data": (["run", "--data", "mnist"], "no train-images-idx3-ubyte.gz"),
+    "damaged data": (["run", "--data", "mnist", "--data-root", "damaged"], "cannot be read"),
+    "a model for other data": (
+        ["run", "--data", "synthetic", "--set", "model=twocnn"],
+        "expected images",
+    ),
+    "a width below one": (["run", "--set", "hidden=-3"], "model.hidden=-3"),
+    "an unknown command": (["rum"], "rum"),
+    "something unknown to list": (["list", "method"], "did you mean 'methods'?"),
+    "a report of nothing": (["report", "missing"], "missing"),
+    "an out below a file": (["run", *TINY, "--out", "bad.toml/run"], "cannot be made"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_line_and_code_2(isthmus: Isthmus, name: str) -> None:
+    Path("bad.toml").write_text("lr = = 1\n")
+    Path("odd.toml").write_text("round = 3\n")
+    Path("damaged").mkdir()
+    truncated = gzip.compress(bytes([0, 0, 8, 3, *bytes(12)]))[:-4]
+    for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        Path(f"damaged/{part}-ubyte.gz").write_bytes(truncated)
+    arguments, message = MISTAKES[name]
+    if arguments[0] == "run" and "--out" not in arguments:
+        arguments = [*arguments, "--out", "run"]
+    assert message in isthmus(*arguments).mistake
+    left = {path.name for path in Path().iterdir()}
+    assert left == {"bad.toml", "odd.toml", "damaged"}, "a mistake leaves nothing behind"
+
+
+def test_an_existing_directory_is_refused_and_untouched(isthmus: Isthmus) -> None:
+    Path("taken").mkdir()
+    Path("taken/precious").write_text("kept")
+    said = isthmus("run", *TINY, "--out", "taken")
+    assert "taken is not empty" in said.mistake
+    assert [path.name for path in Path("taken").iterdir()] == ["precious"]
+    assert Path("taken/precious").read_text() == "kept"
+
+
+def test_divergence_is_one_line_and_keeps_the_rounds_before(isthmus: Isthmus) -> None:
+    """With lr * weight_decay = 1e6 * 1e-4 = 100, every step multiplies the parameters by about
+    -99: from 1e4 or so after the first they need some ten steps until products of two layers
+    exceed 3e38. A round has ceil(22 / 10) = 3 steps, so that it is over in round 3 or soon after.
+    """
+    tall = ["--set", "lr=1e6", "--set", "lr_decay=1", "--set", "momentum=0.9"]
+    arguments = [*TINY, "--method", "fedavg", "--rounds", "20", "--set", "eval_every=1", *tall]
+    line = isthmus("run", *arguments, "--out", "run").mistake
+    found = re.match(r"isthmus: client [0-3] diverged in round (\d+): FedAvg\.local ", line)
+    assert found
+    assert "lower lr" in line
+    done = int(found[1]) - 1
+    assert 1 <= done < 10
+    assert [int(row["round"]) for row in rows(Path("run/rounds.csv"))] == list(range(1, done + 1))
+    assert {int(row["round"]) for row in rows(Path("run/clients.csv"))} == set(range(1, done + 1))
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert (summary["status"], summary["rounds"]) == ("stopped", done)
+
+
+def test_an_interrupted_run_keeps_what_it_did(
+    isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = federate.advance
+
+    def interrupted(setting: object, progress: federate.Progress, evaluate: bool) -> object:
+        if progress.t == 1:
+            raise KeyboardInterrupt
+        return plain(setting, progress, evaluate)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(federate, "advance", interrupted)
+    said = isthmus("run", *TINY, "--out", "run")
+    assert said.code == 130
+    assert said.err.splitlines()[-1].startswith("isthmus: stopped")
+    assert len(rows(Path("run/rounds.csv"))) == 1
+    assert json.loads(Path("run/summary.json").read_text())["status"] == "stopped"
+
+
+def test_every_method_says_what_a_user_should_know(isthmus: Isthmus) -> None:
+    """Who chooses a method sees its wire, what stays at home, what is disclosed."""
+    assert set(METHODS) <= set(about())
+    keys = {"family", "down", "up", "home", "newcomer", "discloses", "everybody"}
+    for entry in json.loads(isthmus("list", "methods", "--json").out):
+        assert keys <= set(entry)
+        assert all(entry[key] for key in keys - {"discloses", "everybody"})
+    text = isthmus("list").out
+    assert "SHARED AND OWN LAYERS" in text
+    assert "down: body; up: body; at home: its head; newcomer: after fitting a head" in text
+    assert "head_epochs=10, body_epochs=1" in text
+
+
+def test_the_list_for_programs_names_everything(isthmus: Isthmus) -> None:
+    entries = json.loads(isthmus("list", "methods", "--json").out)
+    assert [entry["name"] for entry in entries] == list(METHODS)
+    superfed = next(entry for entry in entries if entry["name"] == "superfed-lm")
+    assert (superfed["options"]["nu"], superfed["options"]["mix"]) == (2.0, "layer")
+    for what, name in (("data", "digits"), ("partitions", "iid"), ("models", "twonn")):
+        assert name in [entry["name"] for entry in json.loads(isthmus("list", what, "--json").out)]
+
+
+def test_the_list_for_people_names_everything(isthmus: Isthmus) -> None:
+    said = isthmus("list")
+    assert said.code == 0
+    assert all(method in said.out for method in METHODS)
+
+
+def test_the_demo_measures_models_around_those_it_trains(
+    isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "DEMO", {"superfed-mm": {}, "floco": {"tau": 1}})
+    monkeypatch.setattr(app, "DEMO_SETTINGS", {"data": "digits", "rounds": 2, "epochs": 1})
+    said = isthmus("demo")
+    assert said.code == 0, said.err
+    assert "superfed-mm: done: personal" in said.err
+    assert Path("demo/superfed-mm/landscape.csv").is_file()
+    assert Path("demo/floco/simplex.csv").is_file()
+    assert Path("demo/report.html").resolve().as_uri() in said.out.replace("\n", "")
+
+
+def test_a_report_of_two_runs_is_one_page(isthmus: Isthmus) -> None:
+    for method in ("local", "superfed-mm"):
+        assert isthmus("run", *TINY, "--method", method, "--out", method).code == 0
+    said = isthmus("report", "local", "superfed-mm", "--out", "page.html")
+    assert said.code == 0, said.err
+    text = Path("page.html").read_text()
+    assert text.lstrip().lower().startswith("<!doctype html>")
+    assert "superfed-mm" in text
+    assert Path("page.html").resolve().as_uri() in said.out.replace("\n", "")
+
+
+def test_a_report_of_several_seeds_compares_methods(isthmus: Isthmus) -> None:
+    for method in ("local", "fedavg"):
+        for seed in ("1", "2"):
+            words = ["run", *TINY, "--method", method, "--seed", seed, "--out", method + seed]
+            assert isthmus(*words).code == 0
+    paths = ["local1", "local2", "fedavg1", "fedavg2"]
+    said = isthmus("report", *paths, "--baseline", "local")
+    assert said.code == 0, said.err
+    assert "Difference: to local, of the same seed, split and client" in " ".join(said.out.split())
+    assert "Seeds 1, 2; 2 splits." in " ".join(said.out.split())
+
+
+def test_the_package_can_be_run_as_a_module() -> None:
+    """`python -m isthmus` is the command."""
+    words = [sys.executable, "-m", "isthmus", "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("isthmus ")

@@ -1,0 +1,161 @@
+"""`isthmus data show`, the notes of a run, and partitions that make another number of clients."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from commands import Isthmus
+from isthmus import Experiment, IsthmusError, federate
+from isthmus.data.build import federation_of
+
+DROP = "partition={name='dirichlet-classwise', short='drop', alpha=0.05}"
+TINY = [
+    *("--data", "synthetic", "--seed", "4", "--set", "samples=900"),
+    *("--set", "clients=12", "--set", "clients_per_round=2"),
+]
+RUN = [
+    *("run", *TINY, "--method", "fedavg", "--rounds", "2"),
+    *("--set", "epochs=1", "--set", "hidden=8"),
+]
+
+
+def test_show_prints_the_figures_and_the_picture(isthmus: Isthmus) -> None:
+    code, out, err = isthmus("data", "show", *TINY, "--set", "partition=five-fold")
+    assert (code, err) == (0, "")
+    for words in (
+        "partition       five-fold (primary_share=0.8, rest=others, folds=5)",
+        "clients         12",
+        "examples        900; per client 75 to 75, median 75; Gini 0.000",
+        "classes         10; per client ",
+        "label entropy   ",
+        "label distance  0.",
+        "digest          ",
+        "note: ",
+        "share of a client's examples: ",
+    ):
+        assert words in out
+    assert not list(Path().iterdir())
+
+
+def test_show_for_programs_says_the_same(isthmus: Isthmus) -> None:
+    """900 examples in 12 clients of 75; the classes of `synthetic` are drawn, so that they are not
+    quite equal and the pooled entropy is a little below ln 10 = 2.303."""
+    code, out, _ = isthmus("data", "show", *TINY, "--set", "partition=iid", "--json")
+    shown = json.loads(out)
+    assert code == 0
+    assert (shown["clients"], shown["examples"], shown["classes"]) == (12, 900, 10)
+    assert shown["sizes"] == {"least": 75, "median": 75.0, "most": 75}
+    assert [sum(row) for row in shown["counts"]] == [75] * 12
+    assert 2.28 < shown["pooled_entropy"] < 2.303
+    assert 0 < shown["distance"] < 0.5
+    assert (shown["partition"], shown["seed"], shown["notes"]) == ({"name": "iid"}, 4, [])
+
+
+def test_the_digest_shown_is_that_of_the_run(isthmus: Isthmus) -> None:
+    assert isthmus(*RUN, "--out", "run")[0] == 0
+    shown = json.loads(isthmus("data", "show", "run/experiment.toml", "--json")[1])
+    assert json.loads(Path("run/summary.json").read_text())["federation"] == shown["digest"]
+    other = json.loads(isthmus("data", "show", "run/experiment.toml", "--seed", "5", "--json")[1])
+    assert other["digest"] != shown["digest"]
+
+
+MISTAKES: dict[str, tuple[list[str], str]] = {
+    "no command": (["data"], "Missing command"),
+    "an unknown command": (["data", "shwo"], "shwo"),
+    "an unknown partition": (["data", "show", "--set", "partition=dirichlet"], "did you mean"),
+    "an unknown option": (["data", "show", "--set", "partition.alfa=1"], "'alfa'"),
+    "a concentration of 0": (
+        ["data", "show", "--set", "partition={name='dirichlet-hsu', alpha=0}"],
+        "partition.alpha=0; expected greater than 0",
+    ),
+    "one fold": (
+        ["data", "show", "--set", "partition={name='five-fold', folds=1}"],
+        "partition.folds=1",
+    ),
+    "more than there are": (
+        ["data", "show", "--set", "partition=quantity", "--set", "clients=200"],
+        "200 clients with least=10 need 2000 examples, but there are only 1497",
+    ),
+    "data that are somebody's own": (["data", "show", "--set", "data=own"], "somebody's own"),
+    "a partition that is": (["data", "show", "--set", "partition=own"], "somebody's own"),
+    "missing data": (["data", "show", "--data", "mnist"], "no train-images-idx3-ubyte.gz"),
+    "a missing file": (["data", "show", "missing.toml"], "missing.toml cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_line_and_code_2(isthmus: Isthmus, name: str) -> None:
+    arguments, message = MISTAKES[name]
+    code, _, err = isthmus(*arguments)
+    assert code == 2
+    assert err.startswith("isthmus: ")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_a_run_says_what_its_partition_relaxed(isthmus: Isthmus) -> None:
+    _, _, err = isthmus(*RUN, "--set", "partition=dirichlet-clientwise", "--out", "run")
+    first, second, *_ = err.splitlines()
+    assert first.startswith("note: ")
+    assert "draws fell on classes that were used up" in first
+    assert "estimate" in second
+
+
+def test_dropped_clients_are_not_in_the_record_and_the_record_runs_again(isthmus: Isthmus) -> None:
+    code, out, err = isthmus(*RUN, "--set", DROP, "--out", "run")
+    assert code == 0, err
+    recorded = tomllib.loads(Path("run/experiment.toml").read_text())
+    rows = [line for line in Path("run/federation.csv").read_text().splitlines() if line[0] != "#"]
+    assert recorded["clients"] == len(rows) - 1 < 12
+    assert recorded["partition"]["drawn"] == 12
+    assert "of 12 clients with fewer than 11 examples were dropped" in err
+    again = isthmus("run", "run/experiment.toml", "--out", "again")
+    assert again[1].splitlines()[-1] == out.splitlines()[-1]  # the digest
+    text = Path("run/experiment.toml").read_text()
+    assert Path("again/experiment.toml").read_text() == text
+    code, _, err = isthmus("resume", "run", "--rounds", "3")
+    assert code == 0, err
+
+
+def test_semantic_groups_decide_the_number_of_clients(isthmus: Isthmus) -> None:
+    partition = {"name": "semantic", "smallest": 20, "largest": 60}
+    experiment = Experiment(
+        method="fedavg", data="synthetic", partition=partition, rounds=1, epochs=1
+    )
+    run = federate(experiment)
+    assert run.experiment.clients == len(run.setting.federation) != experiment.clients
+    assert dict(run.experiment.partition) == dict(experiment.partition)
+    assert f"there are {run.experiment.clients} clients" in run.setting.federation.notes[0]
+    assert federate(run.experiment).digest == run.digest
+    assert "note: there are" in isthmus("data", "show", *TINY, "--set", f"partition={_toml()}")[1]
+
+
+def _toml() -> str:
+    return "{name='semantic', smallest=20, largest=60}"
+
+
+def test_fewer_clients_than_a_round_wants_are_refused(isthmus: Isthmus) -> None:
+    arguments = [*RUN, "--set", "clients_per_round=12", "--set", DROP, "--out", "run"]
+    code, _, err = isthmus(*arguments)
+    assert code == 2
+    assert err.startswith("isthmus: clients_per_round=12, but partition dirichlet-classwise made ")
+    assert not Path("run").exists()
+
+
+def test_notes_stay_with_the_clients_and_out_of_the_digest() -> None:
+    experiment = Experiment(data="synthetic", partition="dirichlet-hsu", seed=3)
+    federation = federation_of(experiment, Path())
+    digest = federation.digest()
+    assert federation.notes
+    train, later = federation.held_out(0.25, seed=3)
+    assert train.notes == later.notes == federation.limited(5, seed=3).notes == federation.notes
+    federation.notes = ()
+    assert federation.digest() == digest
+
+
+def test_one_client_too_few_is_said_before_the_data_are_divided() -> None:
+    experiment = Experiment(data="synthetic", partition="iid", clients=2001)
+    with pytest.raises(IsthmusError, match="2001 clients asked for"):
+        federation_of(experiment, Path())

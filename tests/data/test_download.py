@@ -1,0 +1,585 @@
+"""Getting data: from a server in this process that dies, lies, loops and dawdles."""
+
+import hashlib
+import io
+import json
+import re
+import stat
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commands import Isthmus
+from isthmus.data import download, hub, origins
+from isthmus.data.download import Patience
+from isthmus.data.origins import REMOTES, File, Remote
+from isthmus.data.sources.femnist import Femnist
+from isthmus.data.sources.mnist import Mnist
+from isthmus.data.sources.shakespeare import Shakespeare
+from isthmus.errors import IsthmusError
+
+BODY = np.random.default_rng(0).bytes(300_000)
+QUICK = Patience(seconds=0.5, slowest=1000, pauses=(0.0, 0.0))
+
+
+class Server:
+    """Serves BODY in the ways that a mirror may fail; remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str | None]] = []
+        self.body = BODY
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                wanted = self.headers.get("Range")
+                server.asked.append((self.path, wanted))
+                begun = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
+                getattr(self, self.path.strip("/"))(begun)
+
+            def reply(self, status: int, body: bytes, **headers: str) -> None:
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name.replace("_", "-"), value)
+                if "Content_Length" not in headers:
+                    self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def good(self, begun: int, most: int | None = None) -> None:
+                if begun >= len(server.body) and begun:
+                    self.reply(416, b"")
+                    return
+                rest = server.body[begun:]
+                headers = {"Content_Length": str(len(rest))}
+                if begun:
+                    headers["Content_Range"] = f"bytes {begun}-{begun + len(rest) - 1}/*"
+                self.reply(206 if begun else 200, rest[:most], **headers)
+                if most is not None and most < len(rest):
+                    self.close_connection = True
+
+            def dying(self, begun: int) -> None:
+                self.good(begun, most=100_000)
+
+            def stubborn(self, begun: int) -> None:
+                self.good(0)
+
+            def fading(self, begun: int) -> None:
+                self.good(0, most=1000)
+
+            def elsewhere(self, begun: int) -> None:
+                self.reply(206, b"x", Content_Range="bytes 5-5/*")
+
+            def wrong(self, begun: int) -> None:
+                self.reply(200, bytes(len(server.body)))
+
+            def endless(self, begun: int) -> None:
+                self.reply(200, server.body * 2)
+
+            def busy(self, begun: int) -> None:
+                status = 503 if len(server.asked) < 3 else 200
+                self.reply(status, server.body if status == 200 else b"")
+
+            def loop(self, begun: int) -> None:
+                self.reply(302, b"", Location="/loop")
+
+            def moved(self, begun: int) -> None:
+                self.reply(302, b"", Location="/good")
+
+            def tofile(self, begun: int) -> None:
+                self.reply(302, b"", Location="file:///etc/hostname")
+
+            def toftp(self, begun: int) -> None:
+                self.reply(302, b"", Location="ftp://127.0.0.1/x")
+
+            def gone(self, begun: int) -> None:
+                self.reply(404, b"")
+
+            def silent(self, begun: int) -> None:
+                time.sleep(0.9)
+                self.close_connection = True
+
+            def dripping(self, begun: int) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(server.body)))
+                self.end_headers()
+                for _ in range(20):
+                    self.wfile.write(b"x")
+                    self.wfile.flush()
+                    time.sleep(0.1)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        class Quiet(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_: Any) -> None:  # the program hung up
+                pass
+
+        self.http = Quiet(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.http.serve_forever, args=(0.01,))
+        self.thread.start()
+
+    def file(self, *ways: str, path: str = "set/file.bin") -> File:
+        port = self.http.server_port
+        mirrors = tuple(f"http://127.0.0.1:{port}/{way}" for way in ways)
+        return File(path, hashlib.md5(self.body).hexdigest(), len(self.body), mirrors)
+
+    def close(self) -> None:
+        self.http.shutdown()
+        self.http.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    made = Server()
+    yield made
+    made.close()
+
+
+def nothing(what: str, done: int, total: int) -> None:
+    pass
+
+
+def get(file: File, root: Path, patience: Patience = QUICK, hub: bool = True) -> Path:
+    target = root / file.path
+    download.download("set", file, target, hub, nothing, patience)
+    return target
+
+
+def refused(file: File, root: Path, patience: Patience = QUICK) -> str:
+    with pytest.raises(IsthmusError) as error:
+        get(file, root, patience)
+    assert "\n" not in str(error.value)
+    assert not (root / file.path).exists()
+    return str(error.value)
+
+
+@pytest.mark.parametrize("way", ["good", "moved", "busy", "dying"])
+def test_a_file_arrives_whole(server: Server, tmp_path: Path, way: str) -> None:
+    """`dying` breaks off after every 100,000 bytes, each of which is more than a chunk."""
+    path = get(server.file(way), tmp_path)
+    assert path.read_bytes() == BODY
+    assert [entry.name for entry in path.parent.iterdir()] == ["file.bin"]
+
+
+def test_a_broken_off_file_is_gone_on_with(server: Server, tmp_path: Path) -> None:
+    get(server.file("dying"), tmp_path)
+    assert server.asked == [
+        ("/dying", None),
+        ("/dying", "bytes=100000-"),
+        ("/dying", "bytes=200000-"),
+    ]
+
+
+def test_a_later_call_goes_on_where_an_earlier_one_stopped(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/file.bin.part").write_bytes(BODY[:1234])
+    assert get(server.file("good"), tmp_path).read_bytes() == BODY
+    assert server.asked == [("/good", "bytes=1234-")]
+
+
+def test_a_part_that_is_whole_is_not_asked_for_again(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/file.bin.part").write_bytes(BODY)
+    assert get(server.file("good"), tmp_path).read_bytes() == BODY
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("length", [1234, len(BODY), len(BODY) + 5])
+@pytest.mark.parametrize("way", ["good", "stubborn"])
+def test_a_part_of_another_file_is_replaced(
+    server: Server, tmp_path: Path, way: str, length: int
+) -> None:
+    """Its bytes are wrong; the checksum says so, or the server, and the file comes anew."""
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/file.bin.part").write_bytes(bytes(length))
+    assert get(server.file(way), tmp_path).read_bytes() == BODY
+
+
+def test_the_next_mirror_is_tried_and_goes_on_with_the_same_part(
+    server: Server, tmp_path: Path
+) -> None:
+    file = server.file("gone", "fading", "good")
+    assert get(file, tmp_path).read_bytes() == BODY
+    assert server.asked[0] == ("/gone", None)
+    assert server.asked[-1] == ("/good", "bytes=1000-")
+
+
+FAILURES = {
+    "gone": ("HTTP 404", 1),
+    "loop": ("HTTP 302", 5),
+    "tofile": ("HTTP 302", 1),
+    "toftp": ("unknown url type: ftp", 3),
+    "wrong": ("MD5 ", 1),
+    "endless": ("sent more than the 300,000 bytes", 1),
+    "fading": ("broke off after 1,000 of 300,000 bytes", 3),
+    "silent": ("timed out", 3),
+    "dripping": ("bytes in 1 s", 3),
+}
+
+
+@pytest.mark.parametrize("way", FAILURES)
+def test_a_mirror_that_fails_is_named_with_the_reason(
+    server: Server, tmp_path: Path, way: str
+) -> None:
+    """What may pass is tried three times: once and after two pauses. urllib goes to one address
+    five times."""
+    reason, asked = FAILURES[way]
+    file = server.file(way)
+    message = refused(file, tmp_path)
+    assert f"{file.mirrors[0]}: " in message
+    assert reason in message
+    assert "isthmus data get set --source hub" in message
+    assert f"put the file into {tmp_path / 'set'} by hand" in message
+    assert len(server.asked) == asked
+
+
+def test_a_server_that_sends_another_range_is_asked_from_the_start(
+    server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/file.bin.part").write_bytes(BODY[:10])
+    assert "sent the range 'bytes 5-5/*' for 10-" in refused(
+        server.file("elsewhere"), tmp_path, QUICK._replace(pauses=())
+    )
+    assert not (tmp_path / "set/file.bin.part").exists()
+
+
+def test_a_wrong_checksum_leaves_nothing_behind(server: Server, tmp_path: Path) -> None:
+    refused(server.file("wrong"), tmp_path)
+    assert list((tmp_path / "set").iterdir()) == []
+
+
+def test_nobody_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    file = File(
+        "file.bin", "0" * 32, 5, ("http://127.0.0.1:9/x", "nonsense", "file:///etc/hostname")
+    )
+    message = refused(file, tmp_path)
+    assert "nonsense: unknown url type" in message
+    assert "file:///etc/hostname: unknown url type: file" in message
+
+
+def test_a_full_disk_is_one_line(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download.shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000))
+    file = server.file("good")._replace(nbytes=5_000_000)
+    assert "has 1 MB free; expected 5 MB for file.bin" in refused(file, tmp_path)
+    assert server.asked == []
+
+
+def test_a_disk_that_fills_meanwhile_is_one_line(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/file.bin.part").symlink_to("/dev/full")
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    assert "(No space left on device); expected room" in refused(server.file("good"), tmp_path)
+
+
+def test_a_root_that_is_no_folder_is_one_line(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "root").write_text("")
+    assert "cannot be read or written (" in refused(server.file("good"), tmp_path / "root")
+
+
+Mark = Callable[[zipfile.ZipInfo], None]
+
+
+def zipped(members: dict[str, bytes], mark: Mark | None = None) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as file:
+        for name, data in members.items():
+            member = zipfile.ZipInfo(name)
+            if mark:
+                mark(member)
+            file.writestr(member, data)
+    return packed.getvalue()
+
+
+def test_an_archive_becomes_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/old.txt").write_text("old")
+    archive = tmp_path / "tree.zip"
+    archive.write_bytes(zipped({"tree/": b"", "tree/a.txt": b"a", "tree/deep/b.txt": b"b"}))
+    download.unpack(archive, "tree", nothing)
+    files = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
+    assert files == ["tree/a.txt", "tree/deep/b.txt"]
+
+
+def link(member: zipfile.ZipInfo) -> None:
+    member.external_attr = (stat.S_IFLNK | 0o777) << 16
+
+
+def device(member: zipfile.ZipInfo) -> None:
+    member.external_attr = (stat.S_IFCHR | 0o666) << 16
+
+
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "an absolute name": (zipped({"/etc/x": b"x"}), "holds '/etc/x'"),
+    "a name that climbs": (zipped({"tree/../../x": b"x"}), "holds 'tree/../../x'"),
+    "a name beside": (zipped({"tree2/x": b"x"}), "holds 'tree2/x'"),
+    "a name of Windows": (zipped({"tree/..\\x": b"x"}), "expected plain files in tree"),
+    "a drive of Windows": (zipped({"tree/c:x": b"x"}), "expected plain files in tree"),
+    "a link": (zipped({"tree/x": b"/etc/passwd"}, link), "holds 'tree/x'"),
+    "a device": (zipped({"tree/x": b""}, device), "holds 'tree/x'"),
+    "no archive": (b"hello", "cannot be unpacked"),
+    "a damaged archive": (
+        zipped({"tree/x": b"hello"}).replace(b"hello", b"jello"),
+        "cannot be unpacked (Bad CRC-32",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_archive_writes_nothing(tmp_path: Path, name: str) -> None:
+    content, message = HOSTILE[name]
+    archive = tmp_path / "root" / "tree.zip"
+    archive.parent.mkdir()
+    archive.write_bytes(content)
+    with pytest.raises(IsthmusError, match=re.escape(message)):
+        download.unpack(archive, "tree", nothing)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [archive]
+    assert [path.name for path in archive.parent.iterdir()] == ["tree.zip"]
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    """A million zeros shrink to some thousand bytes, a ratio of about 1,000."""
+    archive = tmp_path / "tree.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("tree/x", bytes(1_000_000))
+    with pytest.raises(IsthmusError, match="would unpack to 1,000,000 bytes"):
+        download.unpack(archive, "tree", nothing)
+    assert [path.name for path in tmp_path.iterdir()] == ["tree.zip"]
+
+
+@pytest.fixture
+def sets(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """Puts two data sets of the local server in the place of the real ones."""
+    server.body = zipped({"tree/a.txt": BODY})
+    known = {
+        "plain": Remote("plain", "MIT", (("set/file.bin",),), (server.file("good"),)),
+        "tree": Remote(
+            "tree",
+            "MIT",
+            (("tree/a.txt",),),
+            (server.file("good", path="tree.zip"),),
+            unpacks="tree",
+        ),
+        "broken": Remote("broken", "MIT", (("broken",),), (server.file("gone", path="broken"),)),
+    }
+    monkeypatch.setattr(origins, "REMOTES", known)
+    return server
+
+
+def test_get_puts_a_set_in_its_place(isthmus: Isthmus, sets: Server) -> None:
+    code, out, err = isthmus("data", "get", "plain")
+    assert (code, out) == (0, "plain is here: data/set/file.bin\n")
+    assert "set/file.bin: 100 % of 300," in err
+    assert Path("data/set/file.bin").read_bytes() == sets.body
+
+
+def test_what_is_here_is_not_got_again_but_by_force(isthmus: Isthmus, sets: Server) -> None:
+    Path("data/set").mkdir(parents=True)
+    Path("data/set/file.bin").write_bytes(b"mine")
+    assert "--force gets it again" in isthmus("data", "get", "plain").out
+    assert sets.asked == []
+    assert isthmus("data", "get", "plain", "--force").code == 0
+    assert Path("data/set/file.bin").read_bytes() == sets.body
+
+
+def test_get_unpacks_what_is_read_from_a_folder(isthmus: Isthmus, sets: Server) -> None:
+    assert isthmus("data", "get", "tree", "--data-root", "there").code == 0
+    assert Path("there/tree/a.txt").read_bytes() == BODY
+    assert not Path("there/tree.zip").exists()
+
+
+def test_an_archive_put_there_by_hand_is_checked_and_unpacked(
+    isthmus: Isthmus, sets: Server
+) -> None:
+    Path("data").mkdir()
+    Path("data/tree.zip").write_bytes(sets.body)
+    assert isthmus("data", "get", "tree").code == 0
+    assert sets.asked == []
+    Path("data/tree.zip").write_bytes(b"other")
+    assert isthmus("data", "get", "tree").code == 0
+    Path("data/tree/a.txt").unlink()
+    assert "data/tree.zip has MD5 " in isthmus("data", "get", "tree").mistake
+
+
+def test_a_dead_link_is_one_line_and_loses_nothing(isthmus: Isthmus, sets: Server) -> None:
+    Path("data").mkdir()
+    Path("data/broken").write_bytes(b"mine")
+    said = isthmus("data", "get", "broken", "--force")
+    assert "HTTP 404" in said.mistake
+    assert "put the file into data by hand" in said.mistake
+    assert Path("data/broken").read_bytes() == b"mine"
+
+
+MISTAKES: dict[str, tuple[list[str], str]] = {
+    "an unknown name": (["minst"], "did you mean 'mnist'?"),
+    "another source": (["mnist", "--source", "torrent"], "--source 'torrent'; expected official"),
+    "nothing published": (["femnist"], "femnist --source hub, or run ./preprocess.sh"),
+    "nothing at all": (["imagenet"], "ask for access at https://image-net.org"),
+    "not on the hub": (["cifar10", "--source", "hub"], "cifar10 cannot be got from the hub"),
+    "no extra": (["mnist", "--source", "hub"], "pip install 'isthmus[hub]'"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_line(
+    isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    arguments, message = MISTAKES[name]
+    assert message in isthmus("data", "get", *arguments).mistake
+    assert list(Path().iterdir()) == []
+
+
+def test_list_says_what_is_here(isthmus: Isthmus) -> None:
+    Path("data/shakespeare").mkdir(parents=True)
+    Path("data/shakespeare/roles.json.gz").touch()
+    entries = {entry["name"]: entry for entry in json.loads(isthmus("data", "list", "--json").out)}
+    assert list(entries) == list(REMOTES)
+    assert entries["shakespeare"]["found"] == "data/shakespeare/roles.json.gz"
+    assert entries["cifar10"]["found"] is None
+    assert entries["cifar10"]["nbytes"] == 170_498_071
+    assert entries["femnist"]["sources"] == ["hub"]
+    shown = isthmus("data", "list").out
+    assert all(name in shown for name in REMOTES)
+    assert "here: data/shakespeare/roles.json.gz" in shown
+    assert "not here: data/cifar-10-batches-py/*_batch*" in shown
+
+
+def test_three_of_four_files_are_not_the_set(tmp_path: Path) -> None:
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    for name in origins.IDX[:3]:
+        (folder / name).touch()
+    (folder / f"{origins.IDX[3]}.gz.part").touch()
+    assert REMOTES["mnist"].found(tmp_path) is None
+    (folder / f"{origins.IDX[3]}.gz").touch()
+    assert REMOTES["mnist"].found(tmp_path) == folder / origins.IDX[0]
+
+
+def test_the_table_is_sound() -> None:
+    """A checksum has 32 hexadecimal digits; what is not unpacked lies where it is looked for."""
+    for name, remote in REMOTES.items():
+        assert remote.files or remote.by_hand, name
+        for file in remote.files:
+            assert re.fullmatch("[0-9a-f]{32}", file.md5)
+            assert file.nbytes > 0
+            assert len(file.mirrors) > 1
+            assert all(re.match(r"https?://", url) for url in file.mirrors)
+            patterns = {pattern for place in remote.places for pattern in place}
+            assert remote.unpacks or any(Path(file.path).match(pattern) for pattern in patterns)
+    assert set(hub.WRITERS) == {name for name, remote in REMOTES.items() if remote.hub}
+
+
+def test_listing_needs_no_torch_and_no_network() -> None:
+    code = (
+        "import sys; sys.argv = ['isthmus', 'data', 'list', '--json']\n"
+        "from isthmus.cli.app import main; main()\n"
+        "print({'torch', 'numpy', 'datasets'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "set()"
+
+
+class Rows(list[dict[str, Any]]):
+    """A split of a data set as `datasets` gives it: a sequence of rows."""
+
+
+@pytest.fixture
+def the_hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Puts a module in the place of `datasets` that gives what the table holds."""
+    holds: dict[str, Any] = {}
+    module = ModuleType("datasets")
+    module.load_dataset = holds.__getitem__  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    monkeypatch.setitem(sys.modules, "PIL", ModuleType("PIL"))
+    return holds
+
+
+def grey(level: int) -> Any:
+    return np.full((28, 28), level, np.uint8)
+
+
+def test_mnist_from_the_hub_is_read_as_the_original(
+    isthmus: Isthmus, the_hub: dict[str, Any]
+) -> None:
+    the_hub["ylecun/mnist"] = {
+        "train": Rows({"image": grey(i), "label": i % 10} for i in range(12)),
+        "test": Rows({"image": grey(99), "label": 9} for _ in range(3)),
+    }
+    code, out, _ = isthmus("data", "get", "mnist", "--source", "hub")
+    assert (code, out) == (0, "mnist is here: data/mnist/train-images-idx3-ubyte.gz\n")
+    arrays = Mnist().load(Path("data"), seed=0)
+    assert arrays.x[:, 0, 3, 4].tolist() == list(range(12))
+    assert arrays.y.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
+    assert (arrays.test_x[:, 0, 27, 27].tolist(), arrays.test_y.tolist()) == ([99] * 3, [9] * 3)
+
+
+def test_femnist_from_the_hub_keeps_its_writers(isthmus: Isthmus, the_hub: dict[str, Any]) -> None:
+    writers = ["f2", "f1", "f2"]
+    the_hub["flwrlabs/femnist"] = {
+        "train": Rows(
+            {"image": grey(i), "writer_id": writer, "hsf_id": 0, "character": 60 - i}
+            for i, writer in enumerate(writers)
+        )
+    }
+    assert isthmus("data", "get", "femnist", "--source", "hub").code == 0
+    arrays = Femnist().load(Path("data"), seed=0)
+    assert (arrays.names, arrays.y.tolist()) == (("f1", "f2"), [59, 60, 58])
+    assert arrays.x[:, 0, 0, 0].tolist() == [1, 0, 2]
+
+
+def test_shakespeare_from_the_hub_keeps_its_roles(
+    isthmus: Isthmus, the_hub: dict[str, Any]
+) -> None:
+    text = "to be or not to be " * 60
+    the_hub["flwrlabs/shakespeare"] = {
+        "train": Rows(
+            {"character_id": role, "x": text[i : i + 80], "y": text[i + 80]}
+            for role in ("b", "a")
+            for i in range(len(text) - 80)
+        )
+    }
+    assert isthmus("data", "get", "shakespeare", "--source", "hub").code == 0
+    arrays = Shakespeare(split="random").load(Path("data"), seed=0)
+    assert (arrays.names, len(arrays.y)) == (("a", "b"), 2 * (len(text) - 80))
+
+
+WRONG_HUBS: dict[str, Any] = {
+    "nothing": {},
+    "no such split": {"flwrlabs/femnist": {"test": Rows()}},
+    "no such column": {"flwrlabs/femnist": {"train": Rows([{"image": grey(1)}])}},
+    "another size": {
+        "flwrlabs/femnist": {
+            "train": Rows([{"image": np.zeros((3, 3)), "writer_id": "a", "character": 1}])
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("name", WRONG_HUBS)
+def test_a_wrong_hub_is_one_line(isthmus: Isthmus, the_hub: dict[str, Any], name: str) -> None:
+    the_hub.update(WRONG_HUBS[name])
+    said = isthmus("data", "get", "femnist", "--source", "hub")
+    assert "flwrlabs/femnist on the hub cannot be read" in said.mistake
+    assert not list(Path("data").rglob("*.*"))

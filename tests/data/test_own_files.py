@@ -1,0 +1,330 @@
+"""Own arrays and images in files: who has what, and files that are damaged or something else."""
+
+import builtins
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from commands import Isthmus
+from isthmus import Federation, IsthmusError
+from isthmus.data.own_files import found, kind_of
+from isthmus.data.sources.arrays import Arrays
+from isthmus.data.sources.files import Files
+from isthmus.data.sources.folders import Folders
+from isthmus.streams import stream
+
+X, Y = np.arange(60, dtype=np.float32).reshape(20, 3), np.arange(20) % 2
+
+
+def files(path: Path, **options: Any) -> Arrays:
+    return Files(str(path), **options).load(Path("nowhere"), seed=0)
+
+
+def folders(path: Path, **options: Any) -> Arrays:
+    return Folders(str(path), **options).load(Path("nowhere"), seed=0)
+
+
+def refused(read: Callable[[], Any]) -> str:
+    with pytest.raises(IsthmusError) as error:
+        read()
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+WRONG: dict[str, tuple[dict[str, NDArray[Any]], str]] = {
+    "without labels": ({"x": X}, "has arrays x; expected x and y"),
+    "both forms": (
+        {"x": X, "y": Y, "train_x": X, "train_y": Y},
+        "expected x and y, or train_x",
+    ),
+    "lengths": ({"x": X, "y": Y[:-1]}, "expected a row of inputs and one label"),
+    "one number each": ({"x": X[:, 0], "y": Y}, "expected a row of inputs"),
+    "fractions": ({"x": X, "y": Y + 0.5}, "labels have type float64"),
+    "negative": ({"x": X, "y": Y - 1}, "expected whole numbers 0, 1"),
+    "a number too large": ({"x": X, "y": Y + 10**12}, "labels go up to 1000000000001 in 20"),
+    "nan": ({"x": X * np.nan, "y": Y}, "nan or infinity"),
+    "words": ({"x": X.astype(str), "y": Y}, "expected numbers"),
+    "complex": ({"x": X * 1j, "y": Y}, "expected numbers"),
+    "nothing": ({"x": X[:0], "y": Y[:0]}, "no examples"),
+    "owners": ({"x": X, "y": Y, "client": Y[:3]}, "client of shape (3,) for 20"),
+    "parts": ({"x": X, "y": Y, "split": Y + 2}, "the split says '3' in row 2"),
+}
+
+
+class TestFiles:
+    @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+    def test_a_file_per_client(self, tmp_path: Path, suffix: str) -> None:
+        for name, rows in {"10": slice(0, 5), "9": slice(5, 20)}.items():
+            save(tmp_path / f"{name}{suffix}", x=X[rows], y=Y[rows])
+        arrays = files(tmp_path)
+        assert arrays.names == ("9", "10")  # in the order of the numbers
+        assert np.bincount(arrays.owner).tolist() == [15, 5]
+        assert np.array_equal(arrays.x[arrays.owner == 0], X[5:])
+        assert (arrays.classes, arrays.split, arrays.labels) == (2, None, ())
+
+    def test_files_that_come_divided(self, tmp_path: Path) -> None:
+        parts = {"train_x": X[:10], "train_y": Y[:10], "test_x": X[10:14], "test_y": Y[10:14]}
+        save(tmp_path / "ann.npz", **parts)
+        save(tmp_path / "bob.npz", x=X[14:], y=Y[14:])
+        arrays = files(tmp_path)
+        assert arrays.split.tolist() == [0] * 10 + [2] * 4 + [0] * 6
+        federation = Federation.owned(arrays, 0.2, 0.1, seed=1)
+        assert federation.parts[0].test.tolist() == [10, 11, 12, 13]
+        assert federation.sizes(1) == (4, 1, 1)
+
+    def test_one_file_says_whose_and_in_which_part(self, tmp_path: Path) -> None:
+        client, split = np.tile(["b", "a"], 10), np.repeat(["train", "test"], 10)
+        save(tmp_path / "all.npz", x=X, y=Y, client=client, split=split)
+        arrays = files(tmp_path / "all.npz")
+        assert arrays.names == ("a", "b")
+        assert arrays.owner.tolist() == [1, 0] * 10
+        assert arrays.split.tolist() == [0] * 10 + [2] * 10
+
+    def test_words_are_classes_in_their_order(self, tmp_path: Path) -> None:
+        save(tmp_path / "a.npz", x=X, y=np.array(["no", "yes", "maybe", "no"] * 5))
+        arrays = files(tmp_path)
+        assert (arrays.labels, arrays.classes) == (("maybe", "no", "yes"), 3)
+        assert arrays.y[:4].tolist() == [1, 2, 0, 1]
+
+    def test_bytes_stay_bytes_and_are_scaled(self, tmp_path: Path) -> None:
+        save(tmp_path / "a.npz", x=np.full((20, 1, 2, 2), 51, np.uint8), y=Y)
+        arrays = files(tmp_path, scale=255.0)
+        assert arrays.x.dtype == np.uint8
+        federation = Federation.owned(arrays, 0.2, 0.1, seed=1)
+        assert federation.part(0, "train").x.unique().tolist() == pytest.approx([0.2])
+
+    @pytest.mark.parametrize("name", WRONG)
+    def test_other_arrays_are_refused(self, tmp_path: Path, name: str) -> None:
+        given, message = WRONG[name]
+        save(tmp_path / "wrong.npz", **given)
+        assert message in refused(lambda: files(tmp_path / "wrong.npz"))
+
+    def test_clients_of_two_kinds_are_refused(self, tmp_path: Path) -> None:
+        save(tmp_path / "a.npz", x=X, y=Y)
+        save(tmp_path / "b.npz", x=X[:, :2], y=Y)
+        assert "expected one kind" in refused(lambda: files(tmp_path))
+        (tmp_path / "b.npz").unlink()
+        (tmp_path / "notes.txt").write_text("x")
+        assert "notes.txt lies among clients' files" in refused(lambda: files(tmp_path))
+
+    def test_nothing_is_unpickled(self, tmp_path: Path) -> None:
+        class Harm:
+            def __reduce__(self) -> Any:
+                return (Path.touch, (tmp_path / "harmed",))
+
+        np.savez(tmp_path / "harm.npz", x=np.array([Harm()] * 3, dtype=object), y=np.arange(3))
+        assert "allow_pickle=False" in refused(lambda: files(tmp_path / "harm.npz"))
+        (tmp_path / "harm.npz").write_bytes(b"\x80\x04cos\nsystem\n")
+        assert "cannot be read" in refused(lambda: files(tmp_path / "harm.npz"))
+        assert not (tmp_path / "harmed").exists()
+
+    def test_a_file_that_unpacks_to_more_than_there_is_memory_is_not_unpacked(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Ten million zeros are 40 MB in 40 kB; here 1 MB is free."""
+        zeros = np.zeros((100, 100_000), np.float32)
+        np.savez_compressed(tmp_path / "bomb.npz", x=zeros, y=np.zeros(100, int))
+        monkeypatch.setattr("isthmus.data.sources.array_files.free_memory", lambda: 10**6)
+        monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was unpacked"))
+        assert "unpacks to 40 MB" in refused(lambda: files(tmp_path / "bomb.npz"))
+
+    def test_a_header_that_lies_about_the_size_is_refused(self, tmp_path: Path) -> None:
+        save(tmp_path / "lie.npz", x=X, y=Y)
+        with zipfile.ZipFile(tmp_path / "lie.npz") as file:
+            members = {name: file.read(name) for name in file.namelist()}
+        lie = members["x.npy"].replace(b"(20, 3), }   ", b"(9999999, 9999)}")[
+            : len(members["x.npy"])
+        ]
+        with zipfile.ZipFile(tmp_path / "lie.npz", "w") as file:
+            for name, data in (members | {"x.npy": lie}).items():
+                file.writestr(name, data)
+        assert "cannot be read" in refused(lambda: files(tmp_path / "lie.npz"))
+
+    @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+    def test_damaged_files_get_one_line(self, tmp_path: Path, suffix: str) -> None:
+        """Cut short anywhere, it is refused; with bytes changed, refused or read as numbers."""
+        path = tmp_path / f"a{suffix}"
+        save(path, x=X, y=Y)
+        whole, rng = path.read_bytes(), stream(1, "damage")
+        for length in rng.integers(len(whole), size=40):
+            path.write_bytes(whole[:length])
+            refused(lambda: files(path))
+        for _ in range(40):
+            damaged = bytearray(whole)
+            for place in rng.integers(len(whole), size=3):
+                damaged[place] = rng.integers(256)
+            path.write_bytes(damaged)
+            try:
+                read = len(files(path).y)
+            except IsthmusError as error:
+                read = 1 - str(error).count("\n")
+            assert read > 0
+
+
+def save(path: Path, **arrays: NDArray[Any]) -> None:
+    if path.suffix == ".npz":
+        np.savez(path, **arrays)
+    else:
+        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+
+
+class TestFolders:
+    def test_arrays_in_a_folder_per_client(self, tmp_path: Path) -> None:
+        for client in ("ann", "bob"):
+            (tmp_path / client).mkdir()
+        save(tmp_path / "ann" / "train.npz", x=X[:8], y=Y[:8])
+        save(tmp_path / "ann" / "test.npz", x=X[8:10], y=Y[8:10])
+        save(tmp_path / "bob" / "monday.npz", x=X[10:15], y=Y[10:15])
+        save(tmp_path / "bob" / "tuesday.npz", x=X[15:], y=Y[15:])
+        arrays = folders(tmp_path)
+        assert arrays.names == ("ann", "bob")
+        by_owner = [arrays.split[arrays.owner == i].tolist() for i in (0, 1)]
+        assert by_owner == [[2] * 2 + [0] * 8, [0] * 10]
+        assert kind_of(tmp_path) == "folders"
+
+    def test_arrays_in_a_folder_per_part(self, tmp_path: Path) -> None:
+        for part, rows in {"train": slice(0, 12), "validation": slice(12, 15)}.items():
+            (tmp_path / "ann" / part).mkdir(parents=True)
+            save(tmp_path / "ann" / part / "a.safetensors", x=X[rows], y=Y[rows])
+        assert folders(tmp_path).split.tolist() == [0] * 12 + [1] * 3
+
+    def test_stray_files_and_empty_folders_are_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "ann").mkdir()
+        assert "no images and no arrays" in refused(lambda: folders(tmp_path))
+        (tmp_path / "ann" / "read.me").write_text("x")
+        assert "neither an image" in refused(lambda: folders(tmp_path))
+        (tmp_path / "ann" / "read.me").unlink()
+        (tmp_path / ".DS_Store").write_text("x")  # hidden files are nobody's data
+        save(tmp_path / "ann" / "a.npz", x=X, y=Y)
+        assert folders(tmp_path).names == ("ann",)
+        (tmp_path / "list.txt").write_text("x")
+        assert "list.txt lies among clients' folders" in refused(lambda: folders(tmp_path))
+
+
+class TestImages:
+    @pytest.fixture(autouse=True)
+    def pillow(self) -> None:
+        pytest.importorskip("PIL")
+
+    def write(self, path: Path, colour: int, size: tuple[int, int] = (6, 4)) -> None:
+        from PIL import Image
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", size, (colour, 0, 255)).save(path)
+
+    def test_a_folder_per_class(self, tmp_path: Path) -> None:
+        """Six wide and four high: 3 x 4 x 6; classes are all that occur, in their order."""
+        self.write(tmp_path / "ann" / "cat" / "1.png", 10)
+        self.write(tmp_path / "ann" / "dog" / "1.png", 20)
+        self.write(tmp_path / "bob" / "ape" / "1.png", 30)
+        arrays = folders(tmp_path)
+        assert (arrays.x.shape, arrays.x.dtype, arrays.scale) == ((3, 3, 4, 6), np.uint8, 255.0)
+        assert arrays.x[:, 0, 0, 0].tolist() == [10, 20, 30]
+        assert (arrays.labels, arrays.y.tolist()) == (("ape", "cat", "dog"), [1, 2, 0])
+        assert arrays.owner.tolist() == [0, 0, 1]
+        assert arrays.split is None
+        assert folders(tmp_path, channels=1, size=8).x.shape == (3, 1, 8, 8)
+
+    def test_a_folder_per_part(self, tmp_path: Path) -> None:
+        self.write(tmp_path / "ann" / "train" / "cat" / "1.jpg", 10)
+        self.write(tmp_path / "ann" / "test" / "cat" / "2.jpg", 20)
+        assert sorted(folders(tmp_path).split.tolist()) == [0, 2]
+
+    def test_images_of_two_sizes_need_a_size(self, tmp_path: Path) -> None:
+        self.write(tmp_path / "ann" / "cat" / "1.png", 10)
+        self.write(tmp_path / "ann" / "cat" / "2.png", 10, size=(9, 9))
+        assert "is 9 x 9, others are 4 x 6" in refused(lambda: folders(tmp_path))
+        assert folders(tmp_path, size=4).x.shape == (2, 3, 4, 4)
+
+    def test_images_beside_arrays_are_refused(self, tmp_path: Path) -> None:
+        self.write(tmp_path / "ann" / "cat" / "1.png", 10)
+        save(tmp_path / "ann" / "a.npz", x=X, y=Y)
+        assert "has images and arrays" in refused(lambda: folders(tmp_path))
+
+    def test_damaged_images_are_named(self, tmp_path: Path) -> None:
+        path = tmp_path / "ann" / "cat" / "1.png"
+        self.write(path, 10)
+        whole = path.read_bytes()
+        for content in (whole[:-30], b"", b"GIF89a", b"%PDF", whole[:20]):
+            path.write_bytes(content)
+            assert "1.png cannot be read" in refused(lambda: folders(tmp_path))
+
+    def test_an_image_of_too_many_pixels_is_not_unpacked(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Twenty-four pixels, of which eleven are thought to be many: more than twice as many are
+        an error of Pillow's, more than that many a warning; both are refused."""
+        self.write(tmp_path / "ann" / "cat" / "1.png", 10)
+        for most in (11, 20):
+            monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", most)
+            assert "cannot be read" in refused(lambda: folders(tmp_path))
+
+    def test_a_missing_pillow_is_told_with_the_command(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.write(tmp_path / "ann" / "cat" / "1.png", 10)
+        without(monkeypatch, "PIL")
+        assert "pip install 'isthmus[images]'" in refused(lambda: folders(tmp_path))
+
+
+def without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    """Lets a package be missing."""
+    plain = builtins.__import__
+
+    def missing(name: str, *rest: Any, **named: Any) -> Any:
+        if name.split(".")[0] == package:
+            raise ImportError(name)
+        return plain(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+
+
+def test_the_kind_is_found_by_what_is_there(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.TSV", "c.parquet", "d.npz", "e.safetensors", "f.xlsx"):
+        (tmp_path / name).write_text("")
+    kinds = [kind_of(tmp_path / name) for name in ("a.csv", "b.TSV", "c.parquet", "d.npz")]
+    assert kinds == ["table", "table", "table", "files"]
+    assert kind_of(tmp_path) == "files"
+    assert "of no known kind" in refused(lambda: kind_of(tmp_path / "f.xlsx"))
+    (tmp_path / "empty").mkdir()
+    assert "of no known kind" in refused(lambda: kind_of(tmp_path / "empty"))
+
+
+def test_a_file_that_moved_is_found_by_its_name_in_the_data_root(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x")
+    assert found("/long/gone/a.csv", tmp_path) == tmp_path / "a.csv"
+    assert "a.tsv is not there" in refused(lambda: found("a.tsv", tmp_path))
+    assert "no path to own data" in refused(lambda: found("", tmp_path))
+
+
+def test_a_federation_takes_a_split_and_names_of_classes() -> None:
+    split = ["train"] * 14 + ["validation"] * 2 + ["test"] * 4
+    federation = Federation.of(X, Y, np.zeros(20), split=split, labels=("no", "yes"))
+    assert federation.sizes(0) == (14, 2, 4)
+    assert federation.arrays.labels == ("no", "yes")
+    for wrong, message in (
+        ({"split": split[:-1]}, "19 entries in split for 20 examples"),
+        ({"split": ["dev"] * 20}, "the split says 'dev' in row 1"),
+        ({"labels": ("no",)}, "1 names for 2 classes"),
+    ):
+        assert message in refused(lambda w=wrong: Federation.of(X, Y, np.zeros(20), **w))
+
+
+def test_a_run_on_files_can_be_resumed_and_notices_other_data(isthmus: Isthmus) -> None:
+    Path("clients").mkdir()
+    for i in range(3):
+        save(Path(f"clients/{i}.npz"), x=X + i, y=Y)
+    few = ["--method", "fedavg", "--set", "epochs=1"]
+    first = isthmus("run", "--data", "clients", *few, "--rounds", "2", "--out", "run")
+    assert first.code == 0, first.err
+    assert isthmus("resume", "run").digest == first.digest
+    save(Path("clients/1.npz"), x=X - 1, y=Y)
+    assert "expected the same data" in isthmus("resume", "run").mistake
+    assert "is not there" in isthmus("run", "--data", "client/").mistake
+    assert "no data is called 'clint'" in isthmus("run", "--data", "clint").mistake

@@ -1,0 +1,372 @@
+"""Tables of one's own: what their columns become, whose their rows are, and what is refused."""
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commands import Isthmus
+from isthmus import Experiment, IsthmusError, federate
+from isthmus.data import newcomer_files, table_reader
+from isthmus.data.sources.arrays import Arrays, Column
+from isthmus.data.sources.table import Table
+from isthmus.streams import stream
+from test_own_files import without
+
+HEADER = ["age", "sex", "hospital", "outcome"]
+ROWS = [
+    [60, "f", "Cork", "better"],
+    [40, "m", "Aalen", "worse"],
+    [50, "f", "Cork", "worse"],
+    [50, "m", "Aalen", "better"],
+]
+OWN = {"label": "outcome", "client": "hospital"}
+SET = ["--set", "label=outcome", "--set", "client=hospital"]
+FEW = ["--method", "superfed-mm", "--rounds", "2", "--set", "epochs=1"]
+
+
+def write(path: Path, rows: Sequence[Sequence[Any]], header: Sequence[str] = HEADER) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def many(
+    rows: int = 120, hospitals: Sequence[str] = ("Aalen", "Bergen", "Cork")
+) -> list[list[Any]]:
+    """Patients whose outcome follows from the dose, the other way round in Cork."""
+    rng, result = stream(5, "patients"), []
+    for i in range(rows):
+        dose, where = float(rng.normal()), hospitals[i % len(hospitals)]
+        better = (dose > 0) == (where != "Cork")
+        result.append([round(dose, 3), "fm"[i % 2], where, "better" if better else "worse"])
+    return result
+
+
+def load(path: Path, **options: Any) -> Arrays:
+    return Table(str(path), **(OWN | options)).load(Path("nowhere"), seed=0)
+
+
+def refused(path: Path, **options: Any) -> str:
+    with pytest.raises(IsthmusError) as error:
+        load(path, **options)
+    assert "\n" not in str(error.value)
+    assert str(path) in str(error.value)
+    return str(error.value)
+
+
+def test_numbers_are_standardised_and_words_are_ones_and_zeros(tmp_path: Path) -> None:
+    """Ages 60, 40, 50, 50: mean 50, variance (100 + 100) / 4 = 50; sex is f, m, f, m."""
+    arrays = load(write(tmp_path / "a.csv", ROWS))
+    np.testing.assert_allclose(arrays.x[:, 0], np.array([10, -10, 0, 0]) / 50**0.5, rtol=1e-6)
+    assert arrays.x[:, 1:].tolist() == [[1, 0], [0, 1], [1, 0], [0, 1]]
+    assert arrays.x.dtype == np.float32
+    assert arrays.columns == (
+        Column("age", None, 50.0, 50**0.5),
+        Column("sex", "f"),
+        Column("sex", "m"),
+    )
+    assert (arrays.labels, arrays.y.tolist()) == (("better", "worse"), [0, 1, 1, 0])
+    assert (arrays.names, arrays.owner.tolist()) == (("Aalen", "Cork"), [1, 0, 1, 0])
+    assert (arrays.classes, len(arrays.test_x), arrays.split) == (2, 0, None)
+
+
+def test_numbers_stay_as_they_are_if_asked(tmp_path: Path) -> None:
+    arrays = load(write(tmp_path / "a.csv", ROWS), standardise=False)
+    assert arrays.x[:, 0].tolist() == [60, 40, 50, 50]
+
+
+def test_large_numbers_keep_their_differences(tmp_path: Path) -> None:
+    """Seconds since 1970 are 128 apart in float32; here they are scaled before they become that."""
+    rows = [[1_700_000_000 + i, "f", "Cork", "bw"[i % 2]] for i in range(4)]
+    x = load(write(tmp_path / "a.csv", rows)).x[:, 0]
+    np.testing.assert_allclose(np.diff(x), 1 / 1.25**0.5, rtol=1e-6)  # variance of 0, 1, 2, 3
+
+
+def test_a_column_of_one_value_becomes_zero(tmp_path: Path) -> None:
+    rows = [[7, "f", "Cork", label] for label in "abab"]
+    assert load(write(tmp_path / "a.csv", rows)).x[:, 0].tolist() == [0] * 4
+
+
+def test_test_rows_do_not_count_for_the_scale(tmp_path: Path) -> None:
+    """Without the row of 1000: mean 50, variance 50, as above."""
+    parts = ["train", "Train", "validation", "train", "test"]
+    rows = [
+        [*row, part] for row, part in zip([*ROWS, [1000, "f", "Cork", "worse"]], parts, strict=True)
+    ]
+    arrays = load(write(tmp_path / "a.csv", rows, [*HEADER, "part"]), split="part")
+    assert arrays.split.tolist() == [0, 0, 1, 0, 2]
+    assert arrays.columns[0] == Column("age", None, 50.0, 50**0.5)
+    rows[3][-1] = "tset"
+    write(tmp_path / "a.csv", rows, [*HEADER, "part"])
+    with pytest.raises(IsthmusError, match="the split says 'tset' in row 4"):
+        load(tmp_path / "a.csv", split="part")
+
+
+def test_columns_are_chosen_dropped_and_taken_as_categories(tmp_path: Path) -> None:
+    rows = [[*row, i, 100 + i % 2] for i, row in enumerate(ROWS)]
+    path = write(tmp_path / "a.csv", rows, [*HEADER, "id", "ward"])
+
+    def names(**options: Any) -> list[str]:
+        columns = load(path, **options).columns
+        return [c.name if c.category is None else f"{c.name}={c.category}" for c in columns]
+
+    assert names(drop="id, sex") == ["age", "ward"]
+    assert names(columns="ward,age") == ["ward", "age"]
+    assert names(columns="ward", categorical="ward") == ["ward=100", "ward=101"]
+    assert "no column 'idd' for drop; its columns are age, sex" in refused(path, drop="idd")
+    assert "no column left" in refused(path, columns="age", drop="age")
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_delimiter_is_found(tmp_path: Path, delimiter: str) -> None:
+    lines = [delimiter.join(map(str, row)) for row in [HEADER, *ROWS]]
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n\n", encoding="utf-8-sig")
+    arrays = load(tmp_path / "a.csv")
+    assert arrays.x.shape == (4, 3)
+    assert load(tmp_path / "a.csv", delimiter=delimiter).names == arrays.names
+
+
+def test_quotes_spaces_and_other_letters_are_kept(tmp_path: Path) -> None:
+    rows = [[1, 'a "b", c', "Århus", "ja"], [2, "d\ne", "Århus", "nej"]] * 2
+    arrays = load(write(tmp_path / "a.csv", rows))
+    assert [column.category for column in arrays.columns[1:]] == ['a "b", c', "d\ne"]
+    assert arrays.names == ("Århus",)
+    (tmp_path / "b.csv").write_text("label, client, v\n1, 2, 3\n0, 2, 4\n")
+    assert load(tmp_path / "b.csv", label="label", client="client").columns[0].name == "v"
+
+
+def test_labels_and_clients_are_in_the_order_of_numbers(tmp_path: Path) -> None:
+    rows = [
+        [i, "f", client, label]
+        for i, (client, label) in enumerate(zip([10, 9] * 4, [2, 10, 1, 2] * 2, strict=True))
+    ]
+    arrays = load(write(tmp_path / "a.csv", rows))
+    assert (arrays.names, arrays.labels) == (("9", "10"), ("1", "2", "10"))
+
+
+def test_blocks_of_rows_make_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.csv", many(100))
+    whole = load(path)
+    monkeypatch.setattr(table_reader, "BLOCK", 7)
+    again = load(path)
+    assert np.array_equal(whole.x, again.x)
+    assert np.array_equal(whole.y, again.y)
+    assert np.array_equal(whole.owner, again.owner)
+    write(path, [*many(100)[:-1], ["x", "f", "Cork", "worse"]])
+    assert "has 'x' in column 'age', row 100" in refused(path)
+
+
+def test_names_of_columns_have_defaults(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.csv", [[i, "ab"[i % 2], i % 3] for i in range(9)], ["v", "y", "client"]
+    )
+    arrays = Table(str(path)).load(Path(), seed=0)
+    assert (arrays.labels, arrays.names) == (("a", "b"), ("0", "1", "2"))
+    arrays = Table(str(path), client="").load(Path(), seed=0)
+    assert arrays.owner is None
+    assert [column.name for column in arrays.columns] == ["v", "client"]
+
+
+MISTAKES: dict[str, tuple[str, str]] = {
+    "nothing": ("", "has no header"),
+    "a header alone": ("age,hospital,outcome\n", "no rows"),
+    "no column of labels": (
+        "age,hospital\n1,a\n",
+        "no column 'outcome' for label; its columns are age, hospital; add --set label=COLUMN",
+    ),
+    "no column of clients": ("age,outcome\n1,a\n", "add --set client=COLUMN, or --set client= and"),
+    "nothing to learn from": ("hospital,outcome\na,b\nc,d\n", "no column left to learn from"),
+    "two of one name": ("age,age,hospital,outcome\n1,2,a,b\n", "two columns 'age'"),
+    "an odd name": ('"a\nge",hospital,outcome\n1,a,b\n', r"has a column 'a\nge'"),
+    "a short line": ("age,hospital,outcome\n1,a,b\n2,a\n", "2 fields in line 3; expected 3"),
+    "a long line": ("age,hospital,outcome\n1,a,b,c\n", "4 fields in line 2; expected 3"),
+    "an open quote": ('age,hospital,outcome\n1,"a,b\n2,a,b\n', "cannot be read after line"),
+    "an empty number": (
+        "age,hospital,outcome\n1,a,b\n,a,c\n",
+        "nothing in column 'age', row 2; expected a value; fill it, delete the row, or leave",
+    ),
+    "nan": ("age,hospital,outcome\n1,a,b\nnan,a,c\n", "'nan' in column 'age', row 2"),
+    "infinity": ("age,hospital,outcome\n1,a,b\n-inf,a,c\n", "'-inf' in column 'age', row 2"),
+    "a word among numbers": (
+        "age,hospital,outcome\n1,a,b\n2,a,c\nNA,a,c\n",
+        "'NA' in column 'age', row 3",
+    ),
+    "an empty word": ("sex,hospital,outcome\nf,a,b\n ,a,c\n", "nothing in column 'sex', row 2"),
+    "an empty label": ("age,hospital,outcome\n1,a,b\n2,a,\n", "nothing in column 'outcome', row 2"),
+    "an empty client": (
+        "age,hospital,outcome\n1,a,b\n2,,c\n",
+        "nothing in column 'hospital', row 2",
+    ),
+    "one class": ("age,hospital,outcome\n1,a,b\n2,a,b\n", "1 different values in column 'outcome'"),
+    "a number too large": ("age,hospital,outcome\n1e300,a,b\n-1e300,a,c\n1e308,a,b\n", "too large"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_table_that_is_none_gets_one_line(tmp_path: Path, name: str) -> None:
+    content, message = MISTAKES[name]
+    (tmp_path / "a.csv").write_text(content)
+    assert message in refused(tmp_path / "a.csv")
+
+
+def test_other_files_called_csv_get_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for content in (b"\xff\xfe\x00a", b"PK\x03\x04\x14\xe9", b"outcome,hospital\n\xe9,a\n"):
+        path.write_bytes(content)
+        assert "expected a CSV file in UTF-8" in refused(path)
+    path.write_text("age,hospital,outcome\n1,a," + "b" * 200_000 + "\n")
+    assert "field larger than field limit" in refused(path)
+
+
+def test_too_many_words_or_classes_are_refused(tmp_path: Path) -> None:
+    rows = [[i, f"name {i}", "Cork", "bw"[i % 2]] for i in range(60)]
+    path = write(tmp_path / "a.csv", rows)
+    message = refused(path)
+    assert "more than 50 different words in column 'sex', such as 'name 0'" in message
+    assert "--set drop=sex, or raise categories" in message
+    assert load(path, categories=60).x.shape == (60, 61)
+    measured = [[i, "f", "Cork", i / 7] for i in range(60)]
+    assert "60 different values in column 'outcome'" in refused(write(path, measured))
+    prices = [[i, "f", "Cork", i % 25 + 0.5] for i in range(600)]
+    assert "25 different values" in refused(write(path, prices))
+
+
+def test_a_table_that_does_not_fit_into_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isthmus.data.sources.table.free_memory", lambda: 100)
+    assert "expected it to fit" in refused(write(tmp_path / "a.csv", ROWS))
+
+
+def test_damaged_tables_are_read_or_get_one_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", many(20))
+    whole, rng = path.read_bytes(), stream(1, "damage")
+    for i in range(60):
+        damaged = bytearray(whole[: rng.integers(len(whole))] if i % 2 else whole)
+        for place in rng.integers(max(len(damaged), 1), size=2 if damaged else 0):
+            damaged[place] = rng.integers(256)
+        path.write_bytes(damaged)
+        try:
+            read = len(load(path).y)
+        except IsthmusError as error:
+            read = 1 - str(error).count("\n")
+        assert read > 0
+
+
+class TestParquet:
+    def test_a_missing_pyarrow_is_told_with_the_command(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "a.parquet").write_bytes(b"PAR1")
+        without(monkeypatch, "pyarrow")
+        assert "pip install 'isthmus[tables]'" in refused(tmp_path / "a.parquet")
+
+    def test_it_says_the_same_as_the_csv_file(self, tmp_path: Path) -> None:
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        columns = dict(zip(HEADER, map(list, zip(*many(30), strict=True)), strict=True))
+        parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+        one, two = load(tmp_path / "a.parquet"), load(write(tmp_path / "a.csv", many(30)))
+        assert np.array_equal(one.x, two.x)
+        assert np.array_equal(one.owner, two.owner)
+        assert (one.columns, one.labels, one.names) == (two.columns, two.labels, two.names)
+
+    def test_what_is_no_table_gets_one_line(self, tmp_path: Path) -> None:
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        path = tmp_path / "a.parquet"
+        columns = {"v": [[1], [2]], "hospital": ["a", "b"], "outcome": [0, 1]}
+        parquet.write_table(pyarrow.table(columns), path)
+        assert "a cell holds list" in refused(path)
+        parquet.write_table(pyarrow.table(columns | {"v": [1.0, None]}), path)
+        assert "nothing in column 'v', row 2" in refused(path)
+        path.write_bytes(path.read_bytes()[:-9])
+        assert "cannot be read" in refused(path)
+
+
+class TestCommands:
+    def test_a_strangers_table_trains_in_one_command(self, isthmus: Isthmus) -> None:
+        write(Path("patients.csv"), many())
+        said = isthmus("run", "--data", "patients.csv", *SET, *FEW)
+        assert said.code == 0, said.err
+        assert "records: runs/patients-superfed-mm-0" in said.out
+        rows = Path("runs/patients-superfed-mm-0/federation.csv").read_text().splitlines()
+        assert [row.split(",")[-1] for row in rows[-3:]] == ["Aalen", "Bergen", "Cork"]
+
+    def test_without_settings_the_line_says_which_to_add(self, isthmus: Isthmus) -> None:
+        write(Path("patients.csv"), many())
+        said = isthmus("run", "--data", "patients.csv")
+        assert "its columns are age, sex, hospital, outcome; add --set label=COLUMN" in said.mistake
+        said = isthmus("run", "--data", "patients.csv", *SET[:2])
+        assert "add --set client=COLUMN" in said.mistake
+        said = isthmus("run", "--data", "patients.csv", *SET[:2], "--set", "client=")
+        assert "do not say whose each example is" in said.mistake
+        divided = [*SET[:2], "--set", "client=", "--set", "partition=iid", "--set", "clients=6"]
+        said = isthmus("run", "--data", "patients.csv", *divided, *FEW)
+        assert said.code == 0, said.err
+        assert "patient.csv is not there" in isthmus("run", "--data", "patient.csv").mistake
+
+    def test_a_run_goes_on_from_anywhere_and_notices_a_changed_file(
+        self, isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(Path("patients.csv"), many())
+        home = Path.cwd()
+        first = isthmus("run", "--data", "patients.csv", *SET, *FEW, "--out", "run")
+        Path("elsewhere").mkdir()
+        monkeypatch.chdir("elsewhere")
+        assert isthmus("resume", home / "run").digest == first.digest
+        again = isthmus("run", home / "run" / "experiment.toml", "--out", "again")
+        assert again.digest == first.digest
+        (home / "patients.csv").rename("patients.csv")
+        assert "is not there" in isthmus("resume", home / "run").mistake
+        assert isthmus("resume", home / "run", "--data-root", ".").digest == first.digest
+        write(Path("patients.csv"), many()[1:])
+        said = isthmus("resume", home / "run", "--data-root", ".")
+        assert "expected the same data" in said.mistake
+
+    def test_a_card_says_what_the_inputs_are(self, isthmus: Isthmus) -> None:
+        write(Path("patients.csv"), many())
+        isthmus("run", "--data", "patients.csv", *SET, *FEW, "--out", "run")
+        assert isthmus("export", "run", "--client", 2, "--to", "models").code == 0
+        card = json.loads(Path("models/client-2.json").read_text())
+        assert (card["name"], card["labels"]) == ("Cork", ["better", "worse"])
+        assert [column["name"] for column in card["columns"]] == ["age", "sex", "sex"]
+
+    def test_newcomers_come_in_a_table_like_the_runs(self, isthmus: Isthmus) -> None:
+        write(Path("patients.csv"), many())
+        isthmus("run", "--data", "patients.csv", *SET, *FEW, "--out", "run")
+        write(Path("new.csv"), many(40, ("Derry", "Evora")))
+        said = isthmus("adapt", "run", "--data", "new.csv", "--shots", 5)
+        assert said.code == 0, said.err
+        assert "5 training examples: newcomer" in said.out
+        for rows, header, message in (
+            ([["f", "Derry", "worse"]], HEADER[1:], "no column 'age', which the run's data have"),
+            ([[1, "x", "Derry", "worse"]], HEADER, "'x' in column 'sex', row 1"),
+            ([[1, "f", "Derry", "equal"]], HEADER, "the label 'equal'; expected one of"),
+            ([["", "f", "Derry", "worse"]], HEADER, "nothing in column 'age', row 1"),
+        ):
+            write(Path("new.csv"), rows, header)
+            assert message in isthmus("adapt", "run", "--data", "new.csv").mistake
+
+
+def test_newcomers_are_scaled_as_the_run_was(tmp_path: Path) -> None:
+    """The same rows give the same inputs, alone or among others; a column more does not matter."""
+    path = write(tmp_path / "a.csv", many())
+    data = {"name": "table", "path": str(path), **OWN}
+    run = federate(Experiment(method="fedavg", data=data, rounds=1, epochs=1))
+    federation = run.setting.federation
+    rows = [[7, *row] for row in many() if row[2] == "Cork"]
+    few = write(tmp_path / "b.csv", rows, ["id", *HEADER])
+    arrived = newcomer_files.read(few, federation, run.experiment.data)
+    assert arrived.names == ("Cork",)
+    assert np.array_equal(arrived.arrays.x, federation.arrays.x[federation.arrays.owner == 2])
+    digits = federate(Experiment(method="fedavg", rounds=1, epochs=1)).setting.federation
+    with pytest.raises(IsthmusError, match="is a table, and the run's data are none"):
+        newcomer_files.read(few, digits)

@@ -1,0 +1,190 @@
+"""Reading what a run wrote, also when it was killed while writing."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isthmus.errors import IsthmusError
+from isthmus.records import reader
+from isthmus.records.reader import Run
+
+Write = Callable[..., Path]
+
+
+def test_columns_come_back_as_they_were_written(five: list[Run]) -> None:
+    run = five[0]
+    assert run.method == "local"
+    assert run.settings["partition.alpha"] == 0.3
+    assert run.status == "finished"
+    assert run.split_digest == "a1b2c3d4"
+    assert run.federation.labels.shape == (20, 10)
+    assert run.rounds.round.tolist() == list(range(1, 51))
+    assert run.evaluated.tolist() == [10, 20, 30, 40, 50]
+
+
+def test_the_columns_cannot_be_written_to(five: list[Run]) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        five[0].clients.top1[0] = 1.0
+
+
+def test_the_server_is_no_client(tiny: Write) -> None:
+    """The four clients have 0.5 each; the server's 0.55 is not among them."""
+    run = reader.read(tiny("fedavg", [0.5, 0.5, 0.5, 0.5]))
+    assert run.over_clients("top1", "shared").tolist() == [0.5, 0.5, 0.5, 0.5]
+    assert run.on_server("top1") == 0.55
+
+
+def test_older_tables_lack_what_came_later(tiny: Write) -> None:
+    """Without brier, head_variance and reliability.csv all else is read; top-1 can be pooled."""
+    run = reader.read(tiny("fedavg", [0.2, 0.4, 0.6, 1.0]))
+    assert np.isnan(run.clients.brier).all()
+    assert np.isnan(run.rounds.head_variance).all()
+    assert run.bins() is None
+    assert (run.pooled("brier"), run.pooled("ece"), run.pooled("mce")) == (None, None, None)
+    assert run.pooled("top1") == pytest.approx(0.55)
+
+
+def test_pooled_counts_every_example_once(tiny: Write) -> None:
+    """Clients of 10, 10, 10 and 70 examples with 0.5, 0.5, 0.5 and 1: 85 of 100 are right, where
+    the mean over clients is 0.625. In their bins: 40 of confidence 0.5, 25 right, and 60 of
+    confidence 0.9, all right: ECE 0.4 * |0.625 - 0.5| + 0.6 * |1 - 0.9| = 0.11, MCE 0.125."""
+    directory = tiny("fedavg", [0.5, 0.5, 0.5, 1.0])
+    _replace(directory / "clients.csv", "2,3,personal,,test,10,", "2,3,personal,,test,70,")
+    held = {8: "40,0.625,0.5", 14: "60,1,0.9"}
+    rows = [f"2,personal,test,{b},0,0,{held.get(b, '0,,')}" for b in range(1, 16)]
+    header = "round,model,split,bin,lower,upper,n,top1,confidence"
+    table = directory / "reliability.csv"
+    table.write_text("\n".join(["# seed = 1", header, *rows]) + "\n")
+    run = reader.read(directory)
+    assert run.pooled("top1") == pytest.approx(0.85)
+    assert run.over_clients("top1").mean() == pytest.approx(0.625)
+    assert run.pooled("ece") == pytest.approx(0.11)
+    assert run.pooled("mce") == pytest.approx(0.125)
+    assert run.pooled("ece", "shared") is None
+    table.write_text(table.read_text()[:-3])  # killed while writing
+    assert reader.read(directory).pooled("ece") is None
+
+
+def test_a_curve_is_the_mean_over_clients(tiny: Write) -> None:
+    """(0.2 + 0.4 + 0.6 + 1.0) / 4 = 0.55."""
+    curve = reader.read(tiny("local", [0.2, 0.4, 0.6, 1.0])).curve("top1")
+    assert curve.round.tolist() == [2]
+    assert curve.mean.tolist() == pytest.approx([0.55])
+
+
+def test_a_path_is_drawn_over_the_clients_with_an_own_end(five: list[Run]) -> None:
+    along = five[3].along("top1")
+    assert along is not None
+    assert along.client.tolist() == list(range(2, 20))
+    assert along.lam.tolist() == pytest.approx(np.linspace(0, 1, 11).tolist())
+    assert along.values.shape == (18, 11)
+    assert not np.isnan(along.values).any()
+
+
+def test_a_method_without_a_path_has_none_and_no_rule_of_choice(five: list[Run]) -> None:
+    assert five[1].along("top1") is None
+    assert five[1].selection is None
+    assert five[3].selection == "validation"
+
+
+def test_several_numbers_for_a_place_are_no_lambda(tiny: Write) -> None:
+    run = reader.read(tiny("floco", [0.5, 0.5, 0.5, 0.5], at="0.2 0.3 0.5"))
+    assert np.isnan(run.clients.lam).all()
+    assert run.along("top1") is None
+
+
+def test_a_rule_that_looked_at_test_data_is_known(tiny: Write) -> None:
+    with_path = tiny("superfed-mm", [0.5] * 4, at="0.3", selection="oracle")
+    without = tiny("fedavg", [0.5] * 4, selection="oracle")
+    assert reader.read(with_path).chosen_on_test
+    assert not reader.read(without).chosen_on_test
+
+
+def test_a_missing_summary_means_unfinished(write: Write) -> None:
+    directory = write("fedavg")
+    (directory / "summary.json").unlink()
+    run = reader.read(directory)
+    assert run.status == "unfinished"
+    assert run.split_digest is None
+
+
+def test_half_a_last_line_is_left_out(write: Write) -> None:
+    directory = write("fedavg")
+    file = directory / "rounds.csv"
+    file.write_text(file.read_text()[:-7])
+    assert reader.read(directory).rounds.round[-1] == 49
+
+
+def test_an_evaluation_cut_short_is_not_the_last_round(write: Write) -> None:
+    directory = write("fedavg")
+    file = directory / "clients.csv"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:-30]) + lines[-30][:9])
+    run = reader.read(directory)
+    assert run.last == 40
+    assert run.curve("top1").round.tolist() == [10, 20, 30, 40]
+
+
+@pytest.mark.parametrize(
+    ("break_it", "said"),
+    [
+        (lambda d: (d / "clients.csv").unlink(), "has no clients.csv"),
+        (lambda d: (d / "experiment.toml").unlink(), "has no experiment.toml"),
+        (lambda d: (d / "experiment.toml").write_text("rounds ="), "is not TOML"),
+        (lambda d: (d / "experiment.toml").write_text("rounds = 1"), "names no method"),
+        (lambda d: _replace(d / "rounds.csv", "down_bytes", "down"), "no column 'down_bytes'"),
+        (lambda d: _replace(d / "rounds.csv", "\n2,", "\n2,3,"), r"line \d+ has 10 fields"),
+        (lambda d: _replace(d / "rounds.csv", "\n2,", "\ntwo,"), "column 'round'"),
+        (lambda d: _replace(d / "federation.csv", "\n0,", "\n77,"), "names client 0"),
+        (lambda d: _keep_head(d / "clients.csv"), "no evaluated round yet"),
+    ],
+)
+def test_a_broken_directory_is_one_clear_line(
+    write: Write, break_it: Callable[[Path], object], said: str
+) -> None:
+    directory = write("fedavg")
+    break_it(directory)
+    with pytest.raises(IsthmusError, match=said) as raised:
+        reader.read(directory)
+    assert "\n" not in str(raised.value)
+    assert str(directory) in str(raised.value)
+
+
+def test_no_directory_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(IsthmusError, match="is no directory; give"):
+        reader.read(tmp_path / "nowhere")
+
+
+def test_runs_of_one_method_are_told_apart(write: Write) -> None:
+    runs = [
+        reader.read(write("fedavg", "a", seed=1)),
+        reader.read(write("fedavg", "b", seed=2)),
+        reader.read(write("fedavg", "c", seed=2)),
+        reader.read(write("local")),
+    ]
+    assert reader.labels(runs) == [
+        "fedavg · seed 1",
+        "fedavg · seed 2 · b",
+        "fedavg · seed 2 · c",
+        "local",
+    ]
+
+
+def test_training_alone_counts_only_on_the_same_federation(tiny: Write) -> None:
+    local = reader.read(tiny("local", [0.5] * 4))
+    same = reader.read(tiny("fedavg", [0.5] * 4))
+    other = reader.read(tiny("fedavg", [0.5] * 4, name="other", federation="cafe"))
+    assert reader.trained_alone(same, [local, same, other]) is local
+    assert reader.trained_alone(other, [local, same, other]) is None
+
+
+def _replace(file: Path, old: str, new: str) -> None:
+    file.write_text(file.read_text().replace(old, new, 1))
+
+
+def _keep_head(file: Path) -> None:
+    lines = file.read_text().splitlines(keepends=True)
+    head = next(i for i, line in enumerate(lines) if not line.startswith("#"))
+    file.write_text("".join(lines[: head + 1]))

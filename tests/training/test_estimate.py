@@ -1,0 +1,73 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus import Experiment, IsthmusError
+from isthmus.methods import METHODS
+from isthmus.storage.store import Memory
+from isthmus.training import estimate
+from isthmus.training.estimate import refuse_what_cannot_fit
+from isthmus.training.federate import prepare, train
+from small import fitting
+
+SETTINGS: dict[str, Any] = {
+    "data": {"name": "synthetic", "samples": 200},
+    "clients": 8,
+    "clients_per_round": 3,
+    "epochs": 2,
+    "rounds": 6,
+    "eval_every": 2,
+    "seed": 1,
+}
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_traffic_is_foretold_exactly(method: str) -> None:
+    """Every client of a round receives and sends as much as the one that was tried out."""
+    experiment, setting = prepare(
+        Experiment(**SETTINGS, method=fitting(method)), None, None, Path()
+    )
+    needed = estimate.estimate(experiment, setting)
+    run = train(experiment, setting, Memory(setting))
+    assert needed is not None
+    assert needed.wire_bytes == sum(d.cost.down_bytes + d.cost.up_bytes for d in run.rounds)
+    assert needed.seconds > 0
+    assert needed.ram_bytes > 16 * setting.task.w0.nbytes
+
+
+def test_disk_grows_with_the_clients_that_take_part() -> None:
+    """A client of SuPerFed keeps 4 P + 2 bytes; one of FedAvg nothing."""
+
+    def disk(method: str, rounds: int) -> int:
+        given = SETTINGS | {"method": method, "rounds": rounds, "eval_every": 0}
+        needed = estimate.estimate(*prepare(Experiment(**given), None, None, Path()))
+        assert needed is not None
+        return needed.disk_bytes
+
+    one = disk("superfed-mm", 50) - disk("superfed-mm", 1)
+    vector = prepare(Experiment(**SETTINGS), None, None, Path())[1].task.w0.nbytes
+    assert one == pytest.approx(2 * (vector + 2) * (8 - 3), rel=0.01)
+    assert disk("fedavg", 50) == disk("fedavg", 1)
+
+
+def test_what_cannot_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    much = estimate.Estimate(seconds=1, ram_bytes=10, disk_bytes=10**18, wire_bytes=0)
+    with pytest.raises(IsthmusError, match=r"1,000,000,000,000 MB on disk, .* are free"):
+        refuse_what_cannot_fit(much, tmp_path / "not" / "there")
+    monkeypatch.setattr(estimate, "free_memory", lambda: 5)
+    with pytest.raises(IsthmusError, match="MB of memory"):
+        refuse_what_cannot_fit(much._replace(disk_bytes=0), tmp_path)
+    with pytest.raises(IsthmusError, match="MB of memory"):
+        estimate.estimate(*prepare(Experiment(**SETTINGS), None, None, Path()))
+    monkeypatch.setattr(estimate, "free_memory", lambda: None)  # where the system does not tell
+    refuse_what_cannot_fit(much._replace(disk_bytes=0), tmp_path)
+
+
+def test_a_client_that_diverges_leaves_the_word_to_the_run() -> None:
+    """The trial is of the last round; the run itself says in which one it happened."""
+    settings = SETTINGS | {"method": {"name": "fedprox", "mu": 1e300}}
+    experiment, setting = prepare(Experiment(**settings), None, None, Path())
+    assert estimate.estimate(experiment, setting) is None
+    with pytest.raises(IsthmusError, match="diverged in round 1"):
+        train(experiment, setting, Memory(setting))
