@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.environments import VARIABLES, PeerError, environment
 from benchmarks.networks import Settings
 from isthmus import Experiment, Federation
-from isthmus.cohort import Setting
+from isthmus.context import Setting
 from isthmus.storage.store import Memory, Store
 from isthmus.training.federate import advance, prepare
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from isthmus import Experiment
-from isthmus.cohort import Setting
+from isthmus.context import Setting
 from isthmus.storage.store import Memory
 from isthmus.training.federate import advance, prepare
 

@@ -22,7 +22,7 @@ from torch.nn.utils import parameters_to_vector
 
 from benchmarks.networks import Settings, load, optimiser, train
 from isthmus import streams
-from isthmus.cohort import Setting
+from isthmus.context import Setting
 from isthmus.methods.superfed import SuPerFed
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from isthmus import tree
-from isthmus.cohort import Call, Request, Setting
+from isthmus.context import Call, Request, Setting
 from isthmus.engines import Loop
 
 

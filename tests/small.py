@@ -7,7 +7,7 @@ import numpy as np
 from torch import nn
 
 from isthmus import Experiment, Federation
-from isthmus.cohort import Engine, Setting
+from isthmus.context import Engine, Setting
 from isthmus.storage.store import Memory, Progress, Step, following
 from isthmus.training import federate
 from isthmus.training.federate import assemble

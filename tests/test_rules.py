@@ -24,6 +24,8 @@ FLOORS: list[set[str]] = [
     {"task"},
     {"client"},
     {"method"},
+    {"context"},
+    {"evaluation"},
     {"cohort"},
     {"engines", "methods"},
     {"config"},
@@ -42,7 +44,7 @@ YET = {"comparison/worker.py", "data/build.py", "engines/choice.py", "storage/st
 ONLY: dict[str, set[str]] = {
     "report": {"errors", "metrics", "records"},
     "methods": {
-        *("client", "cohort", "errors", "formulas", "method", "models", "ranges"),
+        *("client", "cohort", "errors", "evaluation", "formulas", "method", "models", "ranges"),
         *("streams", "task", "tree"),
     },
 }

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from isthmus import Client, Clients, Federation, Method, Task, tree
-from isthmus.cohort import Setting
+from isthmus.context import Setting
 from isthmus.engines import Loop
 from isthmus.records.writer import NOTES
 from isthmus.shelf import Shelf, after

@@ -1,29 +1,32 @@
 """The cohort of a round, as the server's side of a method sees it."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from isthmus import tree
-from isthmus.client import Client, Point
-from isthmus.data.federation import Federation
+from isthmus.context import Call, ClientFunction, Fresh, Request, Setting
 from isthmus.errors import IsthmusError
+from isthmus.evaluation import (
+    Evaluation,
+    Scoring,
+    Walk,
+    has_path,
+    scores_of,
+    selects,
+    splits_of,
+)
 from isthmus.formulas.vector import total_variance
-from isthmus.method import Method, State
-from isthmus.metrics.score import Figures, Pooled, Tally, figures, pooled, tally
+from isthmus.method import State
+from isthmus.metrics.score import Figures, Tally, figures, tally
 from isthmus.shelf import Shelf
-from isthmus.task import Task
 
 BLOCK = 256  # clients whose scores are summed up at a time
 
-ClientFunction = Callable[..., Any]  # f(client, own, *received)
 Each = State | Callable[[int], State]  # a message per client: stacked, or as a function of its id
 
 
@@ -33,93 +36,6 @@ class DivergenceError(IsthmusError):
 
 class NobodyAnswered(Exception):  # noqa: N818 - it is no error
     """Ends a round in which every reply was lost: the server keeps its state."""
-
-
-class Call(NamedTuple):
-    """One client function, to be run for some clients."""
-
-    function: ClientFunction
-    shared: tuple[State, ...]  # what every client receives
-    t: int
-    purpose: str  # names the random streams: "train", "evaluate", or as `map` was told
-    turn: int  # how many calls of this purpose came before it in the same round
-    choice: int | None = None  # the point that all clients take, where there is one for all
-
-
-class Fresh(NamedTuple):
-    """Stands for what a client holds before it takes part: it is made where it is needed."""
-
-    number: int  # the client's, or beyond all of them that of a newcomer
-
-
-class Request(NamedTuple):
-    """What one client brings to a call: who it is, what it holds, what it alone receives."""
-
-    i: int
-    own: State | Fresh
-    each: tuple[State, ...]  # empty, or one message
-
-    def held(self, setting: "Setting") -> State:
-        """Gives what the client holds."""
-        if isinstance(self.own, Fresh):
-            return setting.method.own(setting.task, self.own.number)
-        return self.own
-
-
-class Engine(Protocol):
-    """Runs a client function for clients, anywhere; not every one need answer."""
-
-    notes: list[str]  # what happened since somebody looked
-
-    def run(
-        self, setting: "Setting", call: Call, requests: Iterator[Request]
-    ) -> Iterator[tuple[int, Any]]:
-        """Yields (client, what the function returned) for those that answer."""
-        ...
-
-    def close(self) -> None:
-        """Lets go of whatever the engine holds; it may run again."""
-        ...
-
-
-class Setting(NamedTuple):
-    """All that stays the same during a run."""
-
-    method: Method
-    task: Task
-    federation: Federation
-    engine: Engine
-    newcomers: Federation | None = None  # clients that are kept out of training
-    first: int = 0  # the number of the federation's first client; newcomers come after all others
-
-    def kind(self, i: int) -> int:
-        """Gives the kind of the federation's client i."""
-        return self.method.kind(self.first + i)
-
-
-class Score(NamedTuple):
-    """How the models of one kind did on one part of every client's data."""
-
-    model: str  # "personal", "shared", and what the method calls the points of its path
-    split: str  # "validation" or "test"
-    at: NDArray[np.float64]  # [N, D], or [N, L, D] for a path: where the model lies; D may be 0
-    figures: Figures  # each [N], or [N, L] for a path
-    pooled: Pooled | None  # over all clients' examples together; None for a path
-
-
-class Evaluation(NamedTuple):
-    """All scores after a round, for all clients; and the shared model on the server's test set."""
-
-    scores: tuple[Score, ...]
-    server: Figures | None
-    chosen: bool = False  # personal models were chosen along a path
-
-    def __call__(self, model: str, split: str = "test") -> Score:
-        """Finds the score of one kind of model on one split."""
-        for score in self.scores:
-            if (score.model, score.split) == (model, split):
-                return score
-        raise KeyError((model, split))
 
 
 @dataclass
@@ -269,95 +185,6 @@ class Clients:
             sums = part if sums is None else tree.map(torch.add, sums, part)
         assert sums is not None
         return figures(sums)
-
-
-def has_path(setting: Setting) -> bool:
-    """Tells whether a method has a path to draw."""
-    return type(setting.method).path is not Method.path
-
-
-def selects(setting: Setting) -> bool:
-    """Tells whether personal models are chosen along a path."""
-    return has_path(setting) and setting.method.selects
-
-
-def splits_of(setting: Setting) -> tuple[str, ...]:
-    """Names the parts of the clients' data that models are scored on."""
-    return ("validation", "test") if setting.federation.sizes(0)[1] else ("test",)
-
-
-def measure(client: Client, model: Tensor | Point | None, splits: tuple[str, ...]) -> Any:
-    """Gives a model's place, and its sums on each split; of a path, those of every point."""
-    assert model is not None
-    at, w = model if isinstance(model, Point) else (model.new_zeros(0), model)
-    return at, client.tallies(w, *splits)
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """What evaluation asks of a client: its personal model, the shared model and the path."""
-
-    common: Tensor | None
-    splits: tuple[str, ...]
-    path: bool
-
-    def __call__(self, client: Client, own: State, *received: State) -> Any:
-        """Measures the models in this order, those there are; none is measured twice."""
-        method = client.method
-        model = method.personal(client, own, *received)
-        walked = client.walked
-        if walked is not None and walked.point is not model:
-            walked = None
-        path: tuple[Any, ...] = ()
-        if self.path:
-            way = method.path(client, own, *received) if walked is None else walked.path
-            path = (measure(client, way, self.splits),)
-        if path and walked is not None:
-            index = walked.chosen[None].cpu()
-            sums = tree.map(lambda rows: rows.index_select(0, index)[0], path[0][1])
-            personal = walked.point.at, sums
-        else:
-            personal = measure(client, model, self.splits)
-        if self.common is None:
-            return personal, *path
-        if path and method.departs:
-            shared = self.common.new_zeros(0), tree.map(itemgetter(0), path[0][1])
-        else:
-            shared = measure(client, self.common.to(client.task.w0.device), self.splits)
-        return personal, shared, *path
-
-
-@dataclass(frozen=True)
-class Walk:
-    """What a choice for all clients asks of a client: its path."""
-
-    splits: tuple[str, ...]
-
-    def __call__(self, client: Client, own: State, *received: State) -> Any:
-        """Measures all points."""
-        return (measure(client, client.method.path(client, own, *received), self.splits),)
-
-
-def scores_of(
-    names: Sequence[str], splits: tuple[str, ...], measured: Iterable[list[Any]]
-) -> Iterator[Score]:
-    """Turns what `measure` gave for each client and each of the named models into scores.
-
-    The sums of a block are divided before the next block is visited: they are much larger.
-    """
-    blocks: list[Any] = []
-    total: Any = None
-    for block in measured:
-        stacked = tree.stack(block)
-        blocks.append([(at.double().numpy(), [*map(figures, sums)]) for at, sums in stacked])
-        added = tree.map(lambda rows: rows.sum(0), tuple(sums for _, sums in stacked))
-        total = added if total is None else tree.map(torch.add, total, added)
-    for m, model in enumerate(names):
-        at = np.concatenate([block[m][0] for block in blocks])
-        for s, split in enumerate(splits):
-            columns = zip(*(block[m][1][s] for block in blocks), strict=True)
-            found = Figures(*(np.concatenate(column) for column in columns))
-            yield Score(model, split, at, found, None if at.ndim > 2 else pooled(total[m][s]))
 
 
 def one_for_all(everyone: Clients, shared: tuple[State, ...], each: Each) -> int | None:

@@ -13,7 +13,8 @@ from isthmus.client import Client, Point
 from isthmus.task import Task
 
 if TYPE_CHECKING:
-    from isthmus.cohort import Clients, Evaluation
+    from isthmus.cohort import Clients
+    from isthmus.evaluation import Evaluation
 
 State = Any  # tensors in NamedTuples: see isthmus.tree
 

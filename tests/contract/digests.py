@@ -20,8 +20,8 @@ import torch
 
 from isthmus import Experiment, federate
 from isthmus.cli.app import DEMO, DEMO_SETTINGS
-from isthmus.cohort import Evaluation
 from isthmus.engines import Stacked
+from isthmus.evaluation import Evaluation
 from isthmus.storage.store import digest_of
 from small import advance, played, setting
 from table import ROWS

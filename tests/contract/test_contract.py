@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from isthmus import Experiment, tree
-from isthmus.cohort import Clients, Round, Setting
+from isthmus.cohort import Clients, Round
+from isthmus.context import Setting
 from isthmus.engines import Stacked
 from isthmus.method import Method
 from isthmus.methods import METHODS

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from isthmus import tree
-from isthmus.cohort import Call, Clients, Request, Round
+from isthmus.cohort import Clients, Round
+from isthmus.context import Call, Request
 from isthmus.engines import ClientError, Loop, Stacked
 from isthmus.engines.loop import handle
 from isthmus.method import Method

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from isthmus import Client, Clients, Method, Task, tree
-from isthmus.cohort import Call, Request
+from isthmus.context import Call, Request
 from isthmus.engines import ClientError, Loop
 from isthmus.engines.workers import Pool
 from isthmus.methods import METHODS

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from by_hand import client, task, vector
-from isthmus.cohort import Call
+from isthmus.context import Call
 from isthmus.engines.base import draw
 from isthmus.formulas.vector import mean
 from isthmus.methods.fedavg import FedAvg, Reply, Server

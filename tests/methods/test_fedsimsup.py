@@ -15,7 +15,8 @@ from torch import Tensor, nn
 import isthmus
 from by_hand import client, task, vector
 from isthmus import Experiment, Federation, IsthmusError, federate, tree
-from isthmus.cohort import Call, Clients, Request, Round, Setting
+from isthmus.cohort import Clients, Round
+from isthmus.context import Call, Request, Setting
 from isthmus.engines import Loop, Stacked
 from isthmus.methods.fedsimsup.fedsimsup import FedSimSup, Own, replay
 from isthmus.methods.fedsimsup.replay import NEVER, Absentees, Server

@@ -10,7 +10,7 @@ from torch import nn
 from by_hand import Cohort, chain, client, task, vector
 from isthmus import IsthmusError
 from isthmus.client import Client
-from isthmus.cohort import Call, Request, Setting
+from isthmus.context import Call, Request, Setting
 from isthmus.engines.loop import handle
 from isthmus.methods.pfedfda import PFedFda, Server, lda
 from isthmus.models.flat import Flat

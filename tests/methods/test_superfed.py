@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from by_hand import client, task, vector
 from isthmus import Experiment, Federation, tree
-from isthmus.cohort import Clients, Evaluation, Round
+from isthmus.cohort import Clients, Round
+from isthmus.evaluation import Evaluation
 from isthmus.methods.superfed import Own, Server, SuPerFed
 from isthmus.models.flat import Flat
 from isthmus.training.federate import federate
@@ -307,7 +308,7 @@ def test_layer_mixing_draws_one_lambda_per_weight_owning_module() -> None:
 
 def test_lambda_is_drawn_anew_for_every_batch() -> None:
     made = setting("superfed-lm", epochs=3)
-    from isthmus.cohort import Call
+    from isthmus.context import Call
     from isthmus.engines.base import draw
 
     u = draw(made, Call(len, (), 0, "train", 0), 1, 27).u

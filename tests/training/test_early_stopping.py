@@ -10,7 +10,7 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, IsthmusError, federate
-from isthmus.cohort import Evaluation, Score
+from isthmus.evaluation import Evaluation, Score
 from isthmus.metrics.score import Figures
 from isthmus.runs import opened
 from isthmus.storage.database import Vault

@@ -8,8 +8,8 @@ from typing import NoReturn
 
 from isthmus.cli import messages
 from isthmus.cli.progress import Board
-from isthmus.cohort import Engine, Setting
 from isthmus.config.experiment import Experiment
+from isthmus.context import Engine, Setting
 from isthmus.engines import Loop, choice
 from isthmus.engines.profile import Profile
 from isthmus.errors import IsthmusError

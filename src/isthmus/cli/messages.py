@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from isthmus.cli.progress import Board, Show
 
 if TYPE_CHECKING:
-    from isthmus.cohort import Engine
     from isthmus.config.experiment import Experiment
+    from isthmus.context import Engine
     from isthmus.records.writer import Cost
     from isthmus.training.early_stopping import Best
     from isthmus.training.estimate import Estimate

@@ -16,8 +16,9 @@ from threading import Event, Thread
 from typing import Any
 
 from isthmus.cli import progress
-from isthmus.cohort import DivergenceError, Setting
+from isthmus.cohort import DivergenceError
 from isthmus.config.experiment import Experiment
+from isthmus.context import Setting
 from isthmus.errors import IsthmusError
 from isthmus.storage.database import blank
 from isthmus.storage.store import STATE, Store

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from isthmus import streams
-from isthmus.cohort import Call, Setting
+from isthmus.context import Call, Setting
 from isthmus.errors import IsthmusError
 
 

@@ -11,7 +11,7 @@ from torch.func import grad
 
 from isthmus import tree
 from isthmus.client import Batch, Client, Examples, Step, Steps
-from isthmus.cohort import Call, Request, Setting
+from isthmus.context import Call, Request, Setting
 from isthmus.engines import messages
 from isthmus.engines import profile as spent
 from isthmus.engines.base import draw, naming, one_thread, steps_per_pass

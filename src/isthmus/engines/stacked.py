@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from isthmus import tree
 from isthmus.client import Batch, Client, Examples, Step, Steps
-from isthmus.cohort import Call, Request, Setting
+from isthmus.context import Call, Request, Setting
 from isthmus.engines.base import Drawn, draw, naming, one_thread, steps_per_pass
 from isthmus.engines.devices import Place
 

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, TypeVar
 
-from isthmus.cohort import Call, Request, Setting
+from isthmus.context import Call, Request, Setting
 from isthmus.engines import messages
 from isthmus.engines.base import ClientError
 from isthmus.engines.profile import MESSAGES, Profile

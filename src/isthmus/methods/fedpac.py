@@ -33,7 +33,8 @@ import torch
 from torch import Tensor
 
 from isthmus.client import Batch, Client
-from isthmus.cohort import Clients, Evaluation
+from isthmus.cohort import Clients
+from isthmus.evaluation import Evaluation
 from isthmus.formulas.quadratic import least_on_simplex
 from isthmus.formulas.vector import class_means, mean
 from isthmus.method import Method, State

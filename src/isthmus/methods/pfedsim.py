@@ -32,7 +32,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from isthmus.client import Client
-from isthmus.cohort import Clients, Evaluation
+from isthmus.cohort import Clients
+from isthmus.evaluation import Evaluation
 from isthmus.formulas.vector import mean
 from isthmus.method import Method, State
 from isthmus.ranges import Share

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isthmus.cohort import Evaluation, Score
 from isthmus.data.federation import Federation
+from isthmus.evaluation import Evaluation, Score
 from isthmus.metrics.calibration import BINS
 from isthmus.metrics.score import Figures
 from isthmus.task import Calibration

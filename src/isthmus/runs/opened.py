@@ -16,22 +16,13 @@ from torch import Tensor, nn
 
 from isthmus import tree
 from isthmus.client import Client, Point
-from isthmus.cohort import (
-    ClientFunction,
-    Clients,
-    Each,
-    Evaluation,
-    Round,
-    Setting,
-    has_path,
-    one_for_all,
-    selects,
-    splits_of,
-)
+from isthmus.cohort import Clients, Each, Round, one_for_all
 from isthmus.config.experiment import Experiment
 from isthmus.config.registry import second
+from isthmus.context import ClientFunction, Setting
 from isthmus.data.federation import Federation
 from isthmus.engines.base import one_thread
+from isthmus.evaluation import Evaluation, has_path, selects, splits_of
 from isthmus.method import State
 from isthmus.metrics.score import Tally, figures, tally
 from isthmus.models.card import save

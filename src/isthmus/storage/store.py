@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 from isthmus import tree
-from isthmus.cohort import Evaluation, Score, Setting
+from isthmus.context import Setting
 from isthmus.errors import IsthmusError
+from isthmus.evaluation import Evaluation, Score
 from isthmus.method import State
 from isthmus.records.writer import Cost, Ledger, Rows, rows
 from isthmus.shelf import EMPTY, after

@@ -7,8 +7,8 @@ is made longer stops where it would have stopped in one piece.
 import math
 from typing import NamedTuple
 
-from isthmus.cohort import Evaluation
 from isthmus.config.experiment import Experiment
+from isthmus.evaluation import Evaluation
 
 
 class Best(NamedTuple):

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from isthmus import tree
-from isthmus.cohort import Call, Clients, DivergenceError, Request, Round, Setting
+from isthmus.cohort import Clients, DivergenceError, Round
 from isthmus.config.experiment import Experiment
+from isthmus.context import Call, Request, Setting
 from isthmus.engines.base import one_thread
 from isthmus.engines.loop import Loop
 from isthmus.errors import IsthmusError

@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 from isthmus import streams
-from isthmus.cohort import Clients, Evaluation, NobodyAnswered, Round, Setting
+from isthmus.cohort import Clients, NobodyAnswered, Round
 from isthmus.config import registry
 from isthmus.config.experiment import Experiment
 from isthmus.config.registry import OWN
+from isthmus.context import Setting
 from isthmus.data.build import asked, federation_of, noisy
 from isthmus.data.federation import Federation
 from isthmus.data.own_files import found
@@ -23,6 +24,7 @@ from isthmus.engines.base import one_thread
 from isthmus.engines.compiled import Compiled
 from isthmus.engines.workers import cores
 from isthmus.errors import IsthmusError
+from isthmus.evaluation import Evaluation
 from isthmus.method import Method
 from isthmus.models.flat import Flat
 from isthmus.records.writer import Cost

@@ -11,22 +11,12 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from isthmus.client import Client
-from isthmus.cohort import (
-    Clients,
-    Each,
-    Evaluation,
-    Fresh,
-    Request,
-    Round,
-    Score,
-    Setting,
-    measure,
-    scores_of,
-    splits_of,
-)
+from isthmus.cohort import Clients, Each, Round
+from isthmus.context import Fresh, Request, Setting
 from isthmus.data.federation import Federation
 from isthmus.engines.base import one_thread
 from isthmus.engines.loop import Loop
+from isthmus.evaluation import Evaluation, Score, measure, scores_of, splits_of
 from isthmus.method import State
 from isthmus.shelf import Shelf
 from isthmus.storage.store import Progress

@@ -34,7 +34,8 @@ from torch import Tensor, nn
 
 from isthmus import streams
 from isthmus.client import Client, Point
-from isthmus.cohort import Clients, Evaluation
+from isthmus.cohort import Clients
+from isthmus.evaluation import Evaluation
 from isthmus.method import Method
 from isthmus.methods.fedsimsup.replay import Absentees, Server, Similarity, turn
 from isthmus.methods.fedsimsup.two_networks import Pair

@@ -32,7 +32,8 @@ from functools import partial
 from torch import Tensor
 
 from isthmus.client import Client, Point
-from isthmus.cohort import Clients, Evaluation
+from isthmus.cohort import Clients
+from isthmus.evaluation import Evaluation
 from isthmus.method import Method, State
 from isthmus.methods.floco import simplex
 from isthmus.methods.floco.simplex import (

@@ -29,7 +29,8 @@ import torch
 from torch import Tensor
 
 from isthmus.client import Client, Point
-from isthmus.cohort import Clients, Evaluation
+from isthmus.cohort import Clients
+from isthmus.evaluation import Evaluation
 from isthmus.formulas.vector import squared_distance
 from isthmus.method import Method, State
 from isthmus.methods.floco import simplex
