@@ -190,15 +190,15 @@ class Client:
         return point
 
     def _best(self, path: Point) -> Tensor:
+        rule = self.task.rule
         if self._choice is not None:  # one for all clients, found beforehand
             return torch.tensor(self._choice)
-        if self.task.selection in ("common", "oracle-common"):
+        if rule.for_all:
             raise RuntimeError(f"selection={self.task.selection} is made over all clients at once")
-        if self.task.selection == "fixed":
+        if rule.split is None:
             return torch.tensor(len(path.w) // 2)
-        if self.task.selection == "oracle":
-            return self.tally(path.w, "test").top1.argmax()
-        return self.tally(path.w, "validation").loss.argmin()
+        index: Tensor = rule.cost(self.tally(path.w, rule.split)).argmin()
+        return index
 
     def validation_loss(self, w: Tensor) -> Tensor:
         """Gives the mean cross-entropy on the client's own validation part."""

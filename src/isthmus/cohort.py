@@ -190,21 +190,17 @@ class Clients:
 def one_for_all(everyone: Clients, shared: tuple[State, ...], each: Each) -> int | None:
     """Finds the point of the path that all clients take, where the selection rule is such a one."""
     setting = everyone._round.setting
-    selection = setting.task.selection
-    if not selects(setting) or selection not in ("common", "oracle-common"):
+    rule = setting.task.rule
+    if not selects(setting) or not rule.for_all or rule.split is None:
         return None
-    splits = splits_of(setting)
-    if selection == "common" and "validation" not in splits:
+    if rule.split not in splits_of(setting):
         raise IsthmusError(
-            "selection=common chooses on validation data, and the clients have none; "
-            "expected validation > 0; set validation=0.1, or selection=fixed"
+            f"selection={setting.task.selection} chooses on {rule.split} data, and the clients "
+            f"have none; expected {rule.split} > 0; set {rule.split}=0.1, or selection=fixed"
         )
-
-    measured = everyone.visits(Walk(splits), shared, each, None)
-    found = {score.split: score.figures for score in scores_of(["path"], splits, measured)}
-    if selection == "common":
-        return int(found["validation"].loss.mean(0).argmin())
-    return int(found["test"].top1.mean(0).argmax())
+    measured = everyone.visits(Walk((rule.split,)), shared, each, None)
+    (score,) = scores_of(["path"], (rule.split,), measured)
+    return int(rule.cost(score.figures).mean(0).argmin())
 
 
 def _name(f: ClientFunction) -> str:

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from isthmus import streams
 from isthmus.models.flat import Flat
+from isthmus.selection import RULES, Rule, Selection
 
-Selection = Literal["validation", "common", "fixed", "oracle", "oracle-common"]
 Calibration = Literal["split", "per-batch"]
 
 
@@ -33,6 +33,11 @@ class Task:
     selection: Selection = "validation"
     calibration: Calibration = "split"
     others: tuple[Flat, ...] = ()  # the second network of each kind of client
+
+    @property
+    def rule(self) -> Rule:
+        """The rule by which a point of a path is chosen."""
+        return RULES[self.selection]
 
     @property
     def calibrated(self) -> int | None:

@@ -233,7 +233,7 @@ def found(experiment: "Experiment", done: "Done") -> Found | None:
         float(scores["personal", "test"].top1.mean()),
         None if shared is None else float(shared.top1.mean()),
         None if judged is None else float(judged.loss.mean()),
-        oracle=done.evaluation.chosen and experiment.selection.startswith("oracle"),
+        oracle=done.evaluation.chosen and experiment.rule.on_test,
     )
 
 

@@ -167,7 +167,7 @@ def _check_trials(grid: Grid) -> None:
                 "--tune with validation=0; expected validation data to choose on, never test data; "
                 "for example --set validation=0.1"
             )
-        if experiment.selection.startswith("oracle"):
+        if experiment.rule.on_test:
             raise IsthmusError(
                 f"--tune with selection={experiment.selection}, by which {method} looks at test "
                 "data; expected a choice without them; for example --set selection=validation"

@@ -19,7 +19,8 @@ from isthmus.data.sources import SOURCES
 from isthmus.errors import IsthmusError, nearest
 from isthmus.models.flat import Head
 from isthmus.ranges import NonNegative, NonNegativeInt, Positive, PositiveInt
-from isthmus.task import Calibration, Selection
+from isthmus.selection import RULES, Rule, Selection
+from isthmus.task import Calibration
 
 Part = Annotated[Mapping[str, Any], AfterValidator(MappingProxyType)]  # {"name": ..., options}
 
@@ -101,6 +102,11 @@ class Experiment(BaseModel):
                 "the file states its values; leave the file or the preset out"
             )
         return cls(**merged(given, changes))
+
+    @property
+    def rule(self) -> Rule:
+        """The rule by which a point of a path is chosen."""
+        return RULES[self.selection]
 
     @property
     def dividing_seed(self) -> int:

@@ -25,6 +25,7 @@ from isthmus.records.columns import (
     integers,
     number,
 )
+from isthmus.selection import RULES
 
 Texts: TypeAlias = NDArray[np.str_]
 
@@ -152,7 +153,8 @@ class Run(NamedTuple):
     @property
     def chosen_on_test(self) -> bool:
         """Tells whether the personal models were chosen on test data."""
-        return (self.selection or "").startswith("oracle")
+        rule = RULES.get(self.selection or "")
+        return rule is not None and rule.on_test
 
     @property
     def per_batch(self) -> bool:

@@ -11,6 +11,7 @@ from rich.text import Text
 from isthmus.metrics import spread
 from isthmus.records.columns import Floats
 from isthmus.records.reader import Run, labels, mean_or_none, trained_alone
+from isthmus.selection import RULES
 
 MISSING = "–"
 DAGGER = "†"
@@ -23,13 +24,6 @@ BATCHED = (
     f"{PER_BATCH} A mean over mini-batches, as the SuPerFed code computes it; larger than the same "
     "figure of a whole test part, and not to be compared with it."
 )
-RULES = {
-    "validation": "each client's point chosen on its own validation part",
-    "common": "one point for all clients, chosen on their validation parts",
-    "fixed": "the midpoint for all clients",
-    "oracle": f"each client's point chosen on its own TEST part{DAGGER}",
-    "oracle-common": f"one point for all clients, chosen on their TEST parts{DAGGER}",
-}
 
 
 class Row(NamedTuple):
@@ -145,8 +139,13 @@ def selection(rows: Sequence[Row]) -> str | None:
             chosen.setdefault(row.selection, []).append(row.label)
     if not chosen:
         return None
-    rules = [f"{', '.join(who)}: {RULES.get(rule, rule)}" for rule, who in chosen.items()]
+    rules = [f"{', '.join(who)}: {_sentence(rule)}" for rule, who in chosen.items()]
     return f"Place on the path from shared to own model – {'; '.join(rules)}."
+
+
+def _sentence(rule: str) -> str:
+    known = RULES.get(rule)
+    return rule if known is None else known.sentence + DAGGER * known.on_test
 
 
 def terminal(rows: Sequence[Row]) -> Table:

@@ -165,7 +165,7 @@ def export(opened: Opened, folder: Path, ids: Sequence[int] | None = None) -> It
             "method": dict(experiment.method),
             "at": [round(number, 6) for number in personal.at],
             "selection": experiment.selection if selects(setting) else None,
-            "chosen_on_test_data": selects(setting) and experiment.selection.startswith("oracle"),
+            "chosen_on_test_data": selects(setting) and experiment.rule.on_test,
             "top1": {split: personal.top1(split) for split in splits},
             "train_examples": n,
             "model": dict(experiment.model),

@@ -44,7 +44,7 @@ def scalars(experiment: "Experiment", done: "Done") -> dict[str, float]:
         "round/head variance": cost.head_variance,
     }
     if evaluation is not None:
-        oracle = evaluation.chosen and experiment.selection.startswith("oracle")
+        oracle = evaluation.chosen and experiment.rule.on_test
         how = {"ece": " per batch", "mce": " per batch"}
         how = how if experiment.calibration == "per-batch" else {}
         for score in evaluation.scores:

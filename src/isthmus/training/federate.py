@@ -68,8 +68,8 @@ class Run(NamedTuple):
     def _choice(self) -> str:
         if not self.evaluation.chosen:
             return ""
-        rule = self.experiment.selection
-        return f"; path point by {rule}{', on TEST data' if rule.startswith('oracle') else ''}"
+        on_test = ", on TEST data" if self.experiment.rule.on_test else ""
+        return f"; path point by {self.experiment.selection}{on_test}"
 
     def __repr__(self) -> str:
         name, t = self.experiment.method["name"], self.progress.t

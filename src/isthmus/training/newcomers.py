@@ -39,8 +39,8 @@ def adapt(
     `shots` limits what they may train on; their validation and test parts stay whole. Where there
     is a path they choose on their own validation part, unless the point is fixed.
     """
-    fixed = setting.task.selection == "fixed"
-    task = replace(setting.task, selection="fixed" if fixed else "validation")
+    looks = setting.task.rule.split is not None
+    task = replace(setting.task, selection="validation" if looks else setting.task.selection)
     largest = max(data.sizes(i)[0] for i in range(len(data)))
     result = []
     for count in [count for count in shots if count is None or count < largest]:
