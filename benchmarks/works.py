@@ -17,9 +17,9 @@ import numpy as np
 
 from isthmus import Experiment, Federation, streams
 from isthmus.config import registry
-from isthmus.data.build import federation_of
 from isthmus.data.federation import divide
 from isthmus.data.sources.arrays import Arrays
+from isthmus.training.data import read_federation
 
 SHAPES = {"mnist": (60_000, 1, 28, 28), "cifar10": (50_000, 3, 32, 32)}
 FILES = {
@@ -91,7 +91,7 @@ def is_real(experiment: Experiment, root: Path) -> bool:
 def federation(experiment: Experiment, root: Path) -> Federation:
     """Reads and divides an experiment's data, or noise of the same shape."""
     if is_real(experiment, root):
-        return federation_of(experiment, root)
+        return read_federation(experiment, root)
     seed, rng = experiment.seed, streams.stream(experiment.seed, "noise")
     shape = SHAPES[experiment.data["name"]]
     x = rng.integers(256, size=shape, dtype=np.uint8)

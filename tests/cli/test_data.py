@@ -8,7 +8,7 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, IsthmusError, federate
-from isthmus.data.build import federation_of
+from isthmus.training.data import read_federation
 
 DROP = "partition={name='dirichlet-classwise', short='drop', alpha=0.05}"
 TINY = [
@@ -146,7 +146,7 @@ def test_fewer_clients_than_a_round_wants_are_refused(isthmus: Isthmus) -> None:
 
 def test_notes_stay_with_the_clients_and_out_of_the_digest() -> None:
     experiment = Experiment(data="synthetic", partition="dirichlet-hsu", seed=3)
-    federation = federation_of(experiment, Path())
+    federation = read_federation(experiment, Path())
     digest = federation.digest()
     assert federation.notes
     train, later = federation.held_out(0.25, seed=3)
@@ -158,4 +158,4 @@ def test_notes_stay_with_the_clients_and_out_of_the_digest() -> None:
 def test_one_client_too_few_is_said_before_the_data_are_divided() -> None:
     experiment = Experiment(data="synthetic", partition="iid", clients=2001)
     with pytest.raises(IsthmusError, match="2001 clients asked for"):
-        federation_of(experiment, Path())
+        read_federation(experiment, Path())

@@ -10,16 +10,16 @@ import pytest
 from commands import Isthmus
 from isthmus import Experiment, Federation, IsthmusError, federate
 from isthmus.config.registry import catalogue
-from isthmus.data.build import federation_of
 from isthmus.data.label_noise import MATRICES, pair, redrawn, symmetric
 from isthmus.streams import stream
+from isthmus.training.data import read_federation
 
 SYNTHETIC = {"name": "synthetic", "samples": 6000, "classes": 5}
 
 
 def made(noise: Any, **changes: Any) -> Federation:
     given = {"data": SYNTHETIC, "partition": "dirichlet-hsu", "clients": 10, "seed": 4}
-    return federation_of(Experiment(noise=noise, **(given | changes)), Path())
+    return read_federation(Experiment(noise=noise, **(given | changes)), Path())
 
 
 def changed(clean: Federation, noisy: Federation, part: str) -> list[float]:

@@ -10,9 +10,9 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, Federation, IsthmusError, federate
-from isthmus.data.build import federation_of
 from isthmus.data.partitions import Division, Natural
 from isthmus.streams import stream
+from isthmus.training.data import read_federation
 
 SIZES = {"ann": 40, "bob": 4, "cleo": 25, "dan": 31, "eve": 30}
 FEW = ["--method", "fedavg", "--rounds", "2", "--set", "epochs=1"]
@@ -79,7 +79,7 @@ def test_owners_with_too_few_examples_are_left_out() -> None:
 
 
 def test_clients_have_their_owners_names_and_examples(owned: Path) -> None:
-    federation = federation_of(experiment(owned), Path())
+    federation = read_federation(experiment(owned), Path())
     assert federation.names == ("ann", "cleo", "dan", "eve")
     assert [sum(federation.sizes(i)) for i in range(4)] == [40, 25, 31, 30]
     assert federation.notes[0] == "1 of 5 owners have too few examples to fill three parts"
@@ -90,7 +90,7 @@ def test_clients_have_their_owners_names_and_examples(owned: Path) -> None:
 
 
 def test_names_go_with_their_clients(owned: Path) -> None:
-    federation = federation_of(experiment(owned), Path())
+    federation = read_federation(experiment(owned), Path())
     train, later = federation.held_out(0.5, seed=3)
     assert sorted([*train.names, *later.names]) == ["ann", "cleo", "dan", "eve"]
     sizes = dict(zip(federation.names, map(federation.sizes, range(4)), strict=True))
@@ -135,7 +135,7 @@ def test_data_without_owners_are_refused_in_one_line(isthmus: Isthmus) -> None:
 def test_owners_that_are_all_too_small_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "small.npz", x=np.zeros((8, 2)), y=np.arange(8) % 2, client=np.arange(8))
     with pytest.raises(IsthmusError, match=r"none of 8 owners has enough examples"):
-        federation_of(experiment(tmp_path / "small.npz"), Path())
+        read_federation(experiment(tmp_path / "small.npz"), Path())
 
 
 def test_names_are_shown_recorded_and_exported(isthmus: Isthmus, owned: Path) -> None:

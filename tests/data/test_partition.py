@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from isthmus import Experiment
-from isthmus.data.build import federation_of
 from isthmus.data.partitions import PARTITIONS, Division, Natural, Partition
 from isthmus.data.partitions.dirichlet import DirichletClasswise, DirichletClientwise, DirichletHsu
 from isthmus.data.partitions.groups import FiveFold, Semantic
@@ -17,6 +16,7 @@ from isthmus.data.partitions.plain import Iid, Pathological, Quantity
 from isthmus.data.sources.mnist import Mnist
 from isthmus.errors import IsthmusError
 from isthmus.streams import stream
+from isthmus.training.data import read_federation
 
 Labels = NDArray[np.int64]
 
@@ -114,7 +114,7 @@ def test_a_seed_decides_the_digest(name: str) -> None:
 
     def digest(seed: int) -> str:
         experiment = Experiment(data=data, partition=partition, clients=10, seed=seed)
-        return federation_of(experiment, Path()).digest()
+        return read_federation(experiment, Path()).digest()
 
     assert digest(1) == digest(1) != digest(2)
 

@@ -384,14 +384,14 @@ def test_other_data_of_the_same_name_are_refused(
     """As when --data-root names another folder."""
     path = tmp_path / "run"
     ours = federate(experiment("fedavg"), out=path, watch=after(1)).setting.federation
-    plain = loop.federation_of
+    plain = loop.read_federation
 
     def other(experiment: Experiment, *rest: Any) -> Any:
         given = {name: getattr(experiment, name) for name in Experiment.model_fields}
         return plain(Experiment(**given | {"seed": 4}), *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "federation_of", other)
+        patch.setattr(loop, "read_federation", other)
         line = isthmus("resume", path).mistake
     assert re.search(rf"have digest (?!{ours.digest()})[0-9a-f]{{16}}; .* {ours.digest()}; ", line)
     assert "--data-root" in line

@@ -46,11 +46,11 @@ def show(
     import numpy as np
 
     from isthmus.cli.picture import picture
-    from isthmus.data.build import federation_of
     from isthmus.data.heterogeneity import heterogeneity
+    from isthmus.training.data import read_federation
 
     experiment = described(file, {"data": data, "seed": seed}, settings)
-    federation = federation_of(experiment, data_root)
+    federation = read_federation(experiment, data_root)
     counts = np.stack([federation.label_counts(i) for i in range(len(federation))])
     found = heterogeneity(counts)
     if as_json:

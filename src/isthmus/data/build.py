@@ -1,90 +1,86 @@
-"""An experiment's data: read, divided among clients and given noisy labels, as it says."""
+"""Builds a federation: reads a data set, divides it among clients, gives it noisy labels."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isthmus import streams
-from isthmus.config import registry
-from isthmus.config.experiment import Experiment
-from isthmus.config.registry import OWN
 from isthmus.data.federation import Federation, divide, fills
-from isthmus.data.label_noise import KddCodeNoise, Noise
-from isthmus.data.partitions import Natural
-from isthmus.data.sources.arrays import Arrays
+from isthmus.data.label_noise import NOISES, Noise
+from isthmus.data.partitions import Partition
+from isthmus.data.sources import SOURCES
+from isthmus.data.sources.arrays import Arrays, Source
 from isthmus.errors import IsthmusError
 
 
 class Owners(NamedTuple):
-    """Whose each example is, and what is to be said about it."""
+    """Whose each example is, and a note on those who are left out."""
 
     owner: NDArray[np.int64]  # -1: of an owner whose examples do not fill three parts
     notes: tuple[str, ...]
 
 
-def federation_of(experiment: Experiment, data_root: Path) -> Federation:
-    """Reads and divides the experiment's data."""
-    if OWN in (experiment.data["name"], experiment.partition["name"]):
-        raise IsthmusError(
-            "the experiment's data are somebody's own; expected them as an argument; call "
-            "federate(experiment, data=...) from Python"
-        )
-    seed, test, validation = experiment.dividing_seed, experiment.test, experiment.validation
-    noise: Noise = registry.build("noise", experiment.noise)
-    arrays = noise.whole(registry.build("data", experiment.data).load(data_root, seed), seed)
-    rule, rng = registry.build("partition", experiment.partition), streams.stream(seed, "partition")
-    notes: tuple[str, ...]
+def build_federation(
+    source: Source,
+    partition: Partition,
+    noise: Noise,
+    *,
+    clients: int,
+    clients_per_round: int,
+    test: float,
+    validation: float,
+    seed: int,
+    data_root: Path,
+) -> Federation:
+    """Reads the source, and divides it among `clients`; 0 stands for one per owner."""
+    arrays = noise.corrupt_all(source.load(data_root, seed), seed)
+    rng = streams.stream(seed, "partition")
     names: list[str] = []
-    if isinstance(rule, Natural):
-        owner, left_out = _owners(experiment, arrays)
-        shares, notes = rule.cut(owner, experiment.clients, rng)
-        notes = left_out + notes
-        names = [_name(arrays, int(owner[rows[0]])) for rows in shares]
+    left_out: tuple[str, ...] = ()
+    if partition.by_owner:
+        if arrays.owner is None:
+            raise IsthmusError(
+                f"data {_name(SOURCES, source)} do not say whose each example is; expected owners "
+                "for partition natural; choose another one, for example --set partition=iid"
+            )
+        owner, left_out = _find_owners(arrays, arrays.owner, test, validation)
+        shares, notes = partition.cut(owner, clients, rng)
+        names = [_owner_name(arrays, int(owner[rows[0]])) for rows in shares]
     else:
-        shares, notes = rule.cut(arrays.y, asked(experiment, arrays), rng)
-    if experiment.clients_per_round > len(shares) and not experiment.clients:
+        count = clients or arrays.count_owners()
+        if not count:
+            raise IsthmusError(
+                f"clients=0, but data {_name(SOURCES, source)} do not say whose each example is; "
+                "expected a number of clients; for example --set clients=20"
+            )
+        shares, notes = partition.cut(arrays.y, count, rng)
+    notes = (*arrays.notes, *left_out, *notes)
+    if clients_per_round > len(shares) and not clients:
         notes += (f"there are {len(shares)} clients: all of them take part in every round",)
-    parted = divide(shares, test, validation, seed, arrays.split)
-    known = {"test": test, "validation": validation}
-    federation = Federation(arrays, parted, known, arrays.notes + notes, names)
-    return noise.at_clients(federation, seed)
+    parts = divide(shares, test, validation, seed, arrays.split)
+    federation = Federation(arrays, parts, {"test": test, "validation": validation}, notes, names)
+    return noise.corrupt_clients(federation, seed)
 
 
-def noisy(experiment: Experiment, federation: Federation) -> Federation:
+def add_noise(federation: Federation, noise: Noise, seed: int) -> Federation:
     """Corrupts the labels of clients that were divided elsewhere."""
-    noise: Noise = registry.build("noise", experiment.noise)
-    if isinstance(noise, KddCodeNoise):
+    if noise.before_partition:
         raise IsthmusError(
-            "noise kdd-code-noise comes before the partition, and these data are divided; expected "
-            "noise=none, pair or symmetric; choose one of them"
+            f"noise {_name(NOISES, noise)} comes before the partition, and these data are divided; "
+            "expected noise=none, pair or symmetric; choose one of them"
         )
-    return noise.at_clients(federation, experiment.dividing_seed)
+    return noise.corrupt_clients(federation, seed)
 
 
-def asked(experiment: Experiment, arrays: Arrays) -> int:
-    """Gives the number of clients asked for: where it is 0, that of the owners."""
-    if experiment.clients:
-        return experiment.clients
-    if arrays.owner is None:
-        raise IsthmusError(
-            f"clients=0, but data {experiment.data['name']} do not say whose each example is; "
-            "expected a number of clients; for example --set clients=20"
-        )
-    return len(np.unique(arrays.owner))
-
-
-def _owners(experiment: Experiment, arrays: Arrays) -> Owners:
-    if arrays.owner is None:
-        raise IsthmusError(
-            f"data {experiment.data['name']} do not say whose each example is; expected owners "
-            "for partition natural; choose another one, for example --set partition=iid"
-        )
-    owner, test, validation = arrays.owner.copy(), experiment.test, experiment.validation
-    by_owner = np.argsort(arrays.owner, kind="stable")
-    owners, sizes = np.unique(arrays.owner, return_counts=True)
-    small = 0
+def _find_owners(
+    arrays: Arrays, owner: NDArray[np.int64], test: float, validation: float
+) -> Owners:
+    by_owner = np.argsort(owner, kind="stable")
+    owners, sizes = np.unique(owner, return_counts=True)
+    owner, small = owner.copy(), 0
     for rows in np.split(by_owner, np.cumsum(sizes)[:-1]):
         if not fills(rows, test, validation, arrays.split):
             owner[rows] = -1
@@ -99,6 +95,10 @@ def _owners(experiment: Experiment, arrays: Arrays) -> Owners:
     return Owners(owner, (note,) if small else ())
 
 
-def _name(arrays: Arrays, owner: int) -> str:
+def _owner_name(arrays: Arrays, owner: int) -> str:
     name = arrays.names[owner] if arrays.names else str(owner)
     return "".join(letter if letter.isprintable() else " " for letter in name)
+
+
+def _name(known: Mapping[str, type], part: Any) -> str:
+    return next((name for name, kind in known.items() if kind is type(part)), type(part).__name__)

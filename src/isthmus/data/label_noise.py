@@ -58,30 +58,26 @@ def redrawn(y: Labels, transition: Transition, rng: np.random.Generator) -> Labe
 
 
 class Noise(Protocol):
-    """Something that corrupts labels, at one of two times."""
+    """Something that corrupts labels, at one of two times; at the other it changes nothing."""
 
-    def whole(self, arrays: Arrays, seed: int) -> Arrays:
+    before_partition: ClassVar[bool] = False
+
+    def corrupt_all(self, arrays: Arrays, seed: int) -> Arrays:
         """Corrupts the clients' labels before anything is divided."""
-
-    def at_clients(self, federation: Federation, seed: int) -> Federation:
-        """Corrupts labels when every client has its parts."""
-
-
-@dataclass(frozen=True)
-class Clean:
-    """Leaves all labels as they are."""
-
-    def whole(self, arrays: Arrays, seed: int) -> Arrays:
-        """Changes nothing."""
         return arrays
 
-    def at_clients(self, federation: Federation, seed: int) -> Federation:
-        """Changes nothing."""
+    def corrupt_clients(self, federation: Federation, seed: int) -> Federation:
+        """Corrupts labels when every client has its parts."""
         return federation
 
 
 @dataclass(frozen=True)
-class OfTraining:
+class Clean(Noise):
+    """Leaves all labels as they are."""
+
+
+@dataclass(frozen=True)
+class TrainingNoise(Noise):
     """Noise in what clients train on: data are divided by clean labels, test labels are clean."""
 
     kind: ClassVar[Kind]
@@ -90,25 +86,21 @@ class OfTraining:
     rate_spread: Share = 0.0  # a client's rate is uniform in rate -+ rate_spread, within 0 to 1
     validation_too: bool = False  # what clients choose on is as noisy as what they train on
 
-    def whole(self, arrays: Arrays, seed: int) -> Arrays:
-        """Changes nothing: the partition sees clean labels."""
-        return arrays
-
-    def at_clients(self, federation: Federation, seed: int) -> Federation:
+    def corrupt_clients(self, federation: Federation, seed: int) -> Federation:
         """Corrupts the labels that clients train on."""
         rates = _rates(self.rate, self.rate_spread, len(federation), seed)
         return _noisy(federation, self.kind, rates, self.validation_too, seed)
 
 
 @dataclass(frozen=True)
-class Pair(OfTraining):
+class Pair(TrainingNoise):
     """Training labels become the next class; test labels are clean."""
 
     kind: ClassVar[Kind] = "pair"
 
 
 @dataclass(frozen=True)
-class Symmetric(OfTraining):
+class Symmetric(TrainingNoise):
     """Training labels become any other class; test labels are clean."""
 
     kind: ClassVar[Kind] = "symmetric"
@@ -116,17 +108,19 @@ class Symmetric(OfTraining):
 
 
 @dataclass(frozen=True)
-class KddCodeNoise:
+class KddCodeNoise(Noise):
     """The SuPerFed release's noise: kinds swapped, clients' test labels noisy, divided by noise.
 
     `flag` is what the release is told: "pair" runs its symmetric function, and the other way round.
     It corrupts the whole training set, which is then divided by what the labels have become.
     """
 
+    before_partition: ClassVar[bool] = True
+
     flag: Kind = "pair"
     rate: Share = 0.1
 
-    def whole(self, arrays: Arrays, seed: int) -> Arrays:
+    def corrupt_all(self, arrays: Arrays, seed: int) -> Arrays:
         """Corrupts all labels of the clients."""
         kind: Kind = "symmetric" if self.flag == "pair" else "pair"
         transition = MATRICES[kind](arrays.classes, self.rate)
@@ -136,10 +130,6 @@ class KddCodeNoise:
             "the partition was made of the noisy labels"
         )
         return arrays._replace(y=y, notes=(*arrays.notes, note))
-
-    def at_clients(self, federation: Federation, seed: int) -> Federation:
-        """Changes nothing more."""
-        return federation
 
 
 NOISES: dict[str, type[Noise]] = {

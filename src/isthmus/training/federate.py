@@ -16,7 +16,7 @@ from isthmus.config import registry
 from isthmus.config.experiment import Experiment
 from isthmus.config.registry import OWN
 from isthmus.context import Setting
-from isthmus.data.build import asked, federation_of, noisy
+from isthmus.data.build import add_noise
 from isthmus.data.federation import Federation
 from isthmus.data.own_files import found
 from isthmus.engines import Loop, Stacked, choice
@@ -33,6 +33,7 @@ from isthmus.storage.database import Vault
 from isthmus.storage.store import STATE, Memory, Progress, Step, Store, experiment_of, rounds_of
 from isthmus.task import Task
 from isthmus.training import early_stopping
+from isthmus.training.data import read_federation
 from isthmus.training.newcomers import SHOTS, Newcomers, adapt
 
 
@@ -242,7 +243,11 @@ def prepare(
             "the experiment's model is somebody's own; expected it as an argument; call "
             "federate(experiment, model=...) from Python"
         )
-    federation = federation_of(experiment, data_root) if data is None else noisy(experiment, data)
+    if data is None:
+        federation = read_federation(experiment, data_root)
+    else:
+        noise = registry.build("noise", experiment.noise)
+        federation = add_noise(data, noise, experiment.dividing_seed)
     if len(federation) != given["clients"]:
         given |= _recounted(experiment, federation)
     experiment = Experiment(**given)
@@ -287,7 +292,7 @@ def _recounted(experiment: Experiment, federation: Federation) -> dict[str, Any]
             "are; lower clients_per_round"
         )
     if partition.get("drawn") == 0:  # so that the record makes the same clients again
-        partition["drawn"] = asked(experiment, federation.arrays)
+        partition["drawn"] = experiment.clients or federation.arrays.count_owners()
     return {"clients": clients, "clients_per_round": together, "partition": partition}
 
 

@@ -9,6 +9,7 @@ from isthmus.data.partitions.division import (
     Counts,
     Division,
     Labels,
+    Partition,
     Proportions,
     deal,
     dirichlet,
@@ -25,7 +26,7 @@ from isthmus.ranges import NonNegativeInt, Positive, PositiveInt
 
 
 @dataclass(frozen=True)
-class DirichletClasswise:
+class DirichletClasswise(Partition):
     """Divides each class by Dirichlet(alpha) over the clients that are below the mean size.
 
     For each class c, in their order:
@@ -86,7 +87,7 @@ class DirichletClasswise:
 
 
 @dataclass(frozen=True)
-class DirichletClientwise:
+class DirichletClientwise(Partition):
     """Equal sizes; each client draws classes by phi_k ~ Dirichlet(beta), as FLOCO's releases do.
 
         repeat: k <- a client that is not full yet, uniformly; c <- a class by phi_k;
@@ -108,7 +109,7 @@ class DirichletClientwise:
 
 
 @dataclass(frozen=True)
-class DirichletHsu:
+class DirichletHsu(Partition):
     """Equal sizes; phi_k ~ Dirichlet(alpha p) around the class shares p, after Hsu et al. (2019).
 
     alpha is the sum of the concentrations: with ten balanced classes alpha = 1 is as uneven as

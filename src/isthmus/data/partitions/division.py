@@ -9,7 +9,7 @@ nothing left of theirs; `deal` puts examples into slots. Sizes: N clients, C cla
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,8 @@ class Division(NamedTuple):
 
 class Partition(Protocol):
     """A rule that divides examples among clients."""
+
+    by_owner: ClassVar[bool] = False  # `cut` gets whose each example is in place of its label
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
         """Gives each client its indices into y."""

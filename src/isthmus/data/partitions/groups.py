@@ -11,6 +11,7 @@ from isthmus.data.partitions.division import (
     Division,
     Indices,
     Labels,
+    Partition,
     Proportions,
     deal,
     enough,
@@ -22,7 +23,7 @@ from isthmus.ranges import NonNegativeInt, Share
 
 
 @dataclass(frozen=True)
-class FiveFold:
+class FiveFold(Partition):
     """Clients in groups; each has most of its examples from its group's own classes (FLOCO).
 
     Client k is in group k mod folds; with ten classes and five folds, group g owns the classes 2g
@@ -98,7 +99,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Semantic:
+class Semantic(Partition):
     """Groups of classes drawn at random; each group is cut into clients of random sizes.
 
     As in the first version of the SuPerFed paper. From a group's shuffled examples clients are cut,

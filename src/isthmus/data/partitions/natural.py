@@ -1,22 +1,25 @@
 """The division that the data bring themselves: every owner is a client."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from isthmus.data.partitions.division import Division, Labels
+from isthmus.data.partitions.division import Division, Labels, Partition
 from isthmus.errors import IsthmusError
 from isthmus.ranges import PositiveInt
 
 
 @dataclass(frozen=True)
-class Natural:
+class Natural(Partition):
     """Every owner (a writer, a role, a site) is a client; if fewer are asked for, some are drawn.
 
     Owners with fewer than `least` examples are left out, and always those whose examples do not
     fill a training, a validation and a test part. 0 clients stand for all owners. The clients are
     in the order of the owners.
     """
+
+    by_owner: ClassVar[bool] = True
 
     least: PositiveInt = 1
 

@@ -10,6 +10,7 @@ from isthmus.data.partitions.division import (
     Division,
     Indices,
     Labels,
+    Partition,
     dirichlet,
     enough,
     enough_for,
@@ -20,7 +21,7 @@ from isthmus.ranges import Positive, PositiveInt
 
 
 @dataclass(frozen=True)
-class Iid:
+class Iid(Partition):
     """Shuffles and cuts into equal parts; sizes differ by one at most."""
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
@@ -30,7 +31,7 @@ class Iid:
 
 
 @dataclass(frozen=True)
-class Pathological:
+class Pathological(Partition):
     """Sorts by label, cuts into shards * clients equal shards, gives each client `shards` of them.
 
     `random` assignment is McMahan's. `strided` gives shard j to client j mod N, as the SuPerFed
@@ -68,7 +69,7 @@ def _round_robin(kinds: Labels) -> Indices:
 
 
 @dataclass(frozen=True)
-class Quantity:
+class Quantity(Partition):
     """Labels as they come, sizes in Dirichlet(alpha) proportions over the clients."""
 
     alpha: Positive = 0.5

@@ -42,6 +42,10 @@ class Arrays(NamedTuple):
     columns: tuple[Column, ...] = ()  # where the inputs were rows of a table
     notes: tuple[str, ...] = ()  # what was left out or changed: a sentence each
 
+    def count_owners(self) -> int:
+        """Counts the owners; 0 where the data do not say whose an example is."""
+        return 0 if self.owner is None else len(np.unique(self.owner))
+
 
 class Source(Protocol):
     """A data set by name: a frozen setting, and what an experiment on it takes by default."""
