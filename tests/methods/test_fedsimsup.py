@@ -452,7 +452,8 @@ class TestKinds:
         run = federate(
             Experiment(method=SEVERAL, epochs=1, clients_per_round=4, **given), out=tmp_path / "run"
         )
-        from isthmus.report import page, read, tables
+        from isthmus.report import page, read
+        from isthmus.report.tables import summary as tables
 
         records = read(tmp_path / "run")
         names = run.setting.method.others()

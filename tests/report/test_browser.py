@@ -8,7 +8,8 @@ import pytest
 import runs as fixture
 from browser import chromium, requested
 from isthmus.records.reader import Run, read
-from isthmus.report import figures, page, seeds
+from isthmus.report import page, seeds
+from isthmus.report.figures import theme as figures
 from isthmus.report.groups import grouped
 
 NARROW, WIDE = 400, 1400

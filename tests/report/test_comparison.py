@@ -13,10 +13,11 @@ from rich.console import Console
 
 from isthmus.errors import IsthmusError
 from isthmus.records.reader import Run, read
-from isthmus.report import comparison, page
+from isthmus.report import page
 from isthmus.report.contrasts import Row, compare, seeded
 from isthmus.report.statistics import Tally
-from isthmus.report.wording import caption, notes
+from isthmus.report.tables import comparison
+from isthmus.report.tables.wording import caption, notes
 
 Write = Callable[..., Path]
 Seeds = Callable[..., list[Run]]

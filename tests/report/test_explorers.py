@@ -10,7 +10,8 @@ import isthmus
 from browser import chromium, complaints, requested
 from isthmus import Experiment, federate
 from isthmus.records.reader import Run
-from isthmus.report import geometry, page, read
+from isthmus.report import page, read
+from isthmus.report.figures import geometry
 from isthmus.runs import landscape as measuring
 
 METHODS: dict[str, dict[str, Any]] = {

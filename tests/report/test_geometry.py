@@ -10,7 +10,8 @@ import torch
 from isthmus import Experiment, federate
 from isthmus.formulas.vector import cosines
 from isthmus.records.reader import Run
-from isthmus.report import geometry, page, read
+from isthmus.report import page, read
+from isthmus.report.figures import geometry
 
 
 @pytest.fixture(scope="module")

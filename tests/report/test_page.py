@@ -14,7 +14,9 @@ from plotly.offline import get_plotlyjs
 
 from isthmus.errors import IsthmusError
 from isthmus.records.reader import Run, read
-from isthmus.report import figures, markup, page, paths
+from isthmus.report import markup, page
+from isthmus.report.figures import path as paths
+from isthmus.report.figures import theme as figures
 
 Write = Callable[..., Path]
 

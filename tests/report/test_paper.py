@@ -11,14 +11,16 @@ import pytest
 
 import isthmus as package
 from commands import Isthmus
-from isthmus import Experiment, federate, report
+from isthmus import Experiment, federate
 from isthmus.errors import IsthmusError
 from isthmus.records.reader import Run, read
-from isthmus.report import figures, seeds
+from isthmus.report import figures as figures_room
+from isthmus.report import seeds
+from isthmus.report.figures import theme as figures
 from isthmus.report.groups import grouped
 from isthmus.runs.landscape import survey
 
-paper = pytest.importorskip("isthmus.report.paper", reason="matplotlib is not installed")
+paper = pytest.importorskip("isthmus.report.figures.paper", reason="matplotlib is not installed")
 Figure = pytest.importorskip("matplotlib.figure").Figure
 
 Write = Callable[..., Path]
@@ -186,8 +188,8 @@ def test_without_matplotlib_the_command_says_what_to_install(
     isthmus: Isthmus, five: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "isthmus.report.paper")
-    monkeypatch.delattr(report, "paper")
+    monkeypatch.delitem(sys.modules, "isthmus.report.figures.paper")
+    monkeypatch.delattr(figures_room, "paper")
     assert "pip install 'isthmus[figures]'" in isthmus("figure", str(five[0].path), "gain").mistake
 
 

@@ -9,7 +9,9 @@ from rich.console import Console
 
 from isthmus.errors import IsthmusError
 from isthmus.records.reader import Run, read
-from isthmus.report import page, reach, standing
+from isthmus.report import page
+from isthmus.report import show as standing
+from isthmus.report.tables import reach
 
 Write = Callable[..., Path]
 

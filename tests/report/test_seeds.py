@@ -11,8 +11,12 @@ import pytest
 
 import runs as fixture
 from isthmus.records.reader import Run, read
-from isthmus.report import client_sections, curves, figures, page, seeds, tables
+from isthmus.report import page, seeds
+from isthmus.report.figures import curves
+from isthmus.report.figures import theme as figures
 from isthmus.report.groups import Group, grouped
+from isthmus.report.page import client_sections
+from isthmus.report.tables import summary as tables
 
 Write = Callable[..., Path]
 

@@ -7,7 +7,8 @@ import pytest
 
 from isthmus import Experiment, federate
 from isthmus.records.reader import Run
-from isthmus.report import geometry, page, read, simplex
+from isthmus.report import page, read
+from isthmus.report.figures import geometry, simplex
 
 
 def record(place: Path, vertices: int, tau: int) -> Run:

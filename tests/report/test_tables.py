@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from isthmus.records.reader import Run, read
-from isthmus.report import curves, tables
+from isthmus.report.figures import curves
 from isthmus.report.groups import grouped
+from isthmus.report.tables import summary as tables
 
 Write = Callable[..., Path]
 

@@ -222,7 +222,7 @@ def show(
 
     `isthmus show first --target 0.9`
     """
-    from isthmus.report import standing
+    from isthmus.report import show as standing
 
     stands = standing.read(run, target)
     print(json.dumps(stands, indent=2) if as_json else standing.text(stands))
@@ -392,7 +392,7 @@ def _table(runs: list[Path]) -> None:
     from rich.console import Console
 
     from isthmus.records import reader
-    from isthmus.report import tables
+    from isthmus.report.tables import summary as tables
 
     Console().print(tables.terminal(tables.summary([reader.read(path) for path in runs])))
 
@@ -401,7 +401,9 @@ def _report(paths: list[Path], out: Path, baseline: str | None = None) -> None:
     from rich.console import Console
 
     from isthmus.records import reader
-    from isthmus.report import comparison, contrasts, page, reach, tables
+    from isthmus.report import contrasts, page
+    from isthmus.report.tables import comparison, reach
+    from isthmus.report.tables import summary as tables
 
     runs = [reader.read(path) for path in paths]
     target = reach.baseline_of(runs, baseline)

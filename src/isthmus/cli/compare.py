@@ -382,7 +382,7 @@ def _tables(
     """Writes the tables; those for people say what is missing in them."""
     from rich.console import Console
 
-    from isthmus.report import comparison
+    from isthmus.report.tables import comparison
 
     Console().print(comparison.terminal(comparison.write(runs, out, reference)))
     for name, mark in (("table.md", "\nMissing: "), ("table.tex", "% Missing: ")):

@@ -53,7 +53,7 @@ def figure(
     `isthmus figure demo/superfed-mm path --metric loss --columns 2 --out path.pdf`
     """
     try:
-        from isthmus.report import paper
+        from isthmus.report.figures import paper
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise

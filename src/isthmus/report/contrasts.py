@@ -8,9 +8,11 @@ import numpy as np
 from isthmus.errors import IsthmusError
 from isthmus.records.columns import Floats
 from isthmus.records.reader import Run
-from isthmus.report import reach, statistics, tables
+from isthmus.report import statistics
 from isthmus.report.groups import SEEDED, Group, grouped, told_apart
 from isthmus.report.statistics import Interval, Tally
+from isthmus.report.tables import reach
+from isthmus.report.tables import summary as tables
 
 # Settings that decide who holds which examples: runs that differ in one are on other data.
 FEDERATION = ("data", "partition", "noise", "clients", "test", "validation", "held_out")

@@ -10,7 +10,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from isthmus.report.figures import View
+from isthmus.report.figures.theme import View
 from isthmus.report.markup import escaped
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from isthmus.records.reader import Run
-from isthmus.report import figures, tables
+from isthmus.report.figures import theme as figures
 from isthmus.report.groups import Group
-from isthmus.report.tables import MISSING
+from isthmus.report.tables import summary as tables
+from isthmus.report.tables.summary import MISSING
 
 # The markers of figures, 10 wide and high around (17, 6).
 MARKS = {

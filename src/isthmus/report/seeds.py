@@ -9,7 +9,7 @@ import numpy as np
 from isthmus.records.columns import Floats, Integers
 from isthmus.records.reader import Curve, Run
 from isthmus.report.groups import Group
-from isthmus.report.tables import Row
+from isthmus.report.tables.summary import Row
 
 POINTS_AT_MOST = 200  # of a curve that is known after every round
 NEXT_TO_NOTHING = (

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from math import isnan
 from typing import NamedTuple
 
-from isthmus.report import tables
 from isthmus.report.contrasts import Block, Comparison, Difference, Row
 from isthmus.report.statistics import LEVEL, RESAMPLES, Interval
-from isthmus.report.tables import DAGGER, FOOTNOTE, MISSING
+from isthmus.report.tables import summary as tables
+from isthmus.report.tables.summary import DAGGER, FOOTNOTE, MISSING
 
 TIED = "≈"
 FEW = 10  # data sets; below, the approximations of rank tests are rough

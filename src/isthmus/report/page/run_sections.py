@@ -6,7 +6,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.records.reader import Run, labels
-from isthmus.report import figures, markup, reach, seeds, tables
+from isthmus.report import markup, seeds
+from isthmus.report.figures import theme as figures
 from isthmus.report.groups import SEEDED, Group
 from isthmus.report.markup import (
     escaped,
@@ -16,7 +17,9 @@ from isthmus.report.markup import (
     signed,
     swatch,
 )
-from isthmus.report.tables import MISSING
+from isthmus.report.tables import reach
+from isthmus.report.tables import summary as tables
+from isthmus.report.tables.summary import MISSING
 
 
 def summary(

@@ -12,8 +12,8 @@ from matplotlib.ticker import MaxNLocator
 
 from isthmus.errors import IsthmusError
 from isthmus.records.reader import Run
-from isthmus.report import geometry
-from isthmus.report.figures import LOSS, SHOWN_AT_MOST, View
+from isthmus.report.figures import geometry
+from isthmus.report.figures.theme import LOSS, SHOWN_AT_MOST, View
 from isthmus.report.groups import Group
 
 SHADES = "cividis"  # told apart in grey, and by every common kind of colour vision

@@ -6,7 +6,7 @@ from typing import Any
 from isthmus.errors import IsthmusError
 from isthmus.metrics import spread
 from isthmus.records import reader
-from isthmus.report import tables
+from isthmus.report.tables import summary as tables
 
 POOLED = ("top1", "loss", "brier", "ece", "mce")
 

@@ -6,12 +6,23 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from isthmus.report import figures, markup, seeds, tables
-from isthmus.report.figures import ACCURACY, CALIBRATION, LOSS, Style, View, numbers, plain, veil
+from isthmus.report import markup, seeds
+from isthmus.report.figures import theme as figures
+from isthmus.report.figures.theme import (
+    ACCURACY,
+    CALIBRATION,
+    LOSS,
+    Style,
+    View,
+    numbers,
+    plain,
+    veil,
+)
 from isthmus.report.groups import Group
 from isthmus.report.markup import escaped, footnote, plot, views
 from isthmus.report.seeds import Axis, Line
-from isthmus.report.tables import DAGGER, MISSING, PER_BATCH
+from isthmus.report.tables import summary as tables
+from isthmus.report.tables.summary import DAGGER, MISSING, PER_BATCH
 
 VARIANCE = View(seeds.VARIANCE, "Last layers", "variance of the last layers", 1, "", "log")
 MODELS = ("personal", "shared")

@@ -7,9 +7,10 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.records.reader import Run
-from isthmus.report import controls, markup, tables
+from isthmus.report import controls, markup
 from isthmus.report.controls import bar_below
-from isthmus.report.figures import (
+from isthmus.report.figures.geometry import SERVER, Landscape, Marked, landscape
+from isthmus.report.figures.theme import (
     ACCURACY,
     FONT,
     GRID,
@@ -24,8 +25,8 @@ from isthmus.report.figures import (
     numbers,
     plain,
 )
-from isthmus.report.geometry import SERVER, Landscape, Marked, landscape
 from isthmus.report.markup import escaped, folded, listed, plot, swatch, views
+from isthmus.report.tables import summary as tables
 
 VIEWS = (LOSS, ACCURACY)
 SYMBOLS = {"shared": "star", "own": "circle", "personal": "diamond"}

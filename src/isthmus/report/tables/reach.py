@@ -11,9 +11,9 @@ from rich.text import Text
 from isthmus.errors import IsthmusError
 from isthmus.metrics.cost import Spent, improvement
 from isthmus.records.reader import Run, counterpart
-from isthmus.report import tables
 from isthmus.report.groups import grouped
-from isthmus.report.tables import MISSING
+from isthmus.report.tables import summary as tables
+from isthmus.report.tables.summary import MISSING
 
 BASELINE = "fedavg"
 HEAD = ("method", "target %", "rounds", "times fewer", "training s", "sent")

@@ -6,10 +6,10 @@ import plotly.graph_objects as go
 
 from isthmus.records.reader import Run
 from isthmus.report.contrasts import Block, Comparison, compare
-from isthmus.report.figures import ALONE, SERIES, colours, layout, numbers, plain
+from isthmus.report.figures.theme import ALONE, SERIES, colours, layout, numbers, plain
 from isthmus.report.markup import escaped, plot, swatch
-from isthmus.report.tables import MISSING
-from isthmus.report.wording import COLUMNS, cells, notes, ranked
+from isthmus.report.tables.summary import MISSING
+from isthmus.report.tables.wording import COLUMNS, cells, notes, ranked
 
 
 def section(runs: Sequence[Run], drawn: dict[str, go.Figure], reference: str | None = None) -> str:

@@ -17,7 +17,7 @@ from isthmus.records.reader import Federation, Run, trained_alone
 from isthmus.report import groups as grouping
 from isthmus.report import seeds
 from isthmus.report.groups import Group
-from isthmus.report.tables import DAGGER, nbytes
+from isthmus.report.tables.summary import DAGGER, nbytes
 
 # Light and dark tones of one hue each, the first six told apart by every common kind of colour
 # vision; each has a contrast of at least 3 with its background.

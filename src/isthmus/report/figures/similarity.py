@@ -6,8 +6,10 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.records.reader import Run
-from isthmus.report import markup, paths, tables
-from isthmus.report.figures import (
+from isthmus.report import markup
+from isthmus.report.figures import path as paths
+from isthmus.report.figures.geometry import Similarity, side_by_side, similarity
+from isthmus.report.figures.theme import (
     ACCURACY,
     GRID,
     LOSS,
@@ -20,8 +22,8 @@ from isthmus.report.figures import (
     numbers,
     veil,
 )
-from isthmus.report.geometry import Similarity, side_by_side, similarity
 from isthmus.report.markup import escaped, folded, plot, swatch, views
+from isthmus.report.tables import summary as tables
 
 
 def section(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]) -> str:

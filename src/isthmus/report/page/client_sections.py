@@ -6,10 +6,12 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.records.reader import Run, counterpart, labels
-from isthmus.report import figures, markup, tables
+from isthmus.report import markup
+from isthmus.report.figures import theme as figures
 from isthmus.report.groups import Group
 from isthmus.report.markup import dagger, escaped, folded, footnote, listed, plot, signed, swatch
-from isthmus.report.tables import MISSING
+from isthmus.report.tables import summary as tables
+from isthmus.report.tables.summary import MISSING
 
 LOWEST = 5  # clients in the table of the worst
 

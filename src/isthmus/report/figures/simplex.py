@@ -9,8 +9,19 @@ import plotly.graph_objects as go
 
 from isthmus.records.columns import Floats
 from isthmus.records.reader import Run
-from isthmus.report import controls, markup, tables
-from isthmus.report.figures import (
+from isthmus.report import controls, markup
+from isthmus.report.figures.geometry import (
+    EVERYONE,
+    SERVER,
+    Places,
+    Projection,
+    Surface,
+    outline,
+    places,
+    projected,
+    surface,
+)
+from isthmus.report.figures.theme import (
     ACCURACY,
     GRID,
     INK,
@@ -25,18 +36,8 @@ from isthmus.report.figures import (
     layout,
     numbers,
 )
-from isthmus.report.geometry import (
-    EVERYONE,
-    SERVER,
-    Places,
-    Projection,
-    Surface,
-    outline,
-    places,
-    projected,
-    surface,
-)
 from isthmus.report.markup import escaped, folded, plot, swatch, views
+from isthmus.report.tables import summary as tables
 
 OUTLINED_AT_MOST = 60  # clients whose regions are drawn
 VIEWS = (ACCURACY, LOSS)

@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from isthmus.records.reader import Run
-from isthmus.report import tables
 from isthmus.report.contrasts import Block, Comparison, Row, compare
 from isthmus.report.groups import SEEDED
 from isthmus.report.statistics import LEVEL, RESAMPLES
-from isthmus.report.wording import COLUMNS, cells, notes, ranked
+from isthmus.report.tables import summary as tables
+from isthmus.report.tables.wording import COLUMNS, cells, notes, ranked
 
 NARROW = ("personal", "worst", "difference", "w/t/l", "p", "harmed")  # in 80 columns
 PREAMBLE = r"""% In an article such as this one:

@@ -18,10 +18,13 @@ from matplotlib.ticker import MaxNLocator
 from isthmus.errors import IsthmusError, nearest
 from isthmus.records.columns import Floats
 from isthmus.records.reader import Run
-from isthmus.report import curves, figures, maps, paths, seeds
-from isthmus.report.figures import ACCURACY, CALIBRATION, LOSS, Style, View
+from isthmus.report import seeds
+from isthmus.report.figures import curves, maps
+from isthmus.report.figures import path as paths
+from isthmus.report.figures import theme as figures
+from isthmus.report.figures.theme import ACCURACY, CALIBRATION, LOSS, Style, View
 from isthmus.report.groups import Group, grouped
-from isthmus.report.tables import DAGGER, FOOTNOTE
+from isthmus.report.tables.summary import DAGGER, FOOTNOTE
 
 WIDTHS = {1: 3.3, 2: 6.9}  # inches: one column of a page, and both
 ENTRY = 0.15  # inches: the height of a line of the legend

@@ -8,8 +8,9 @@ import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
 from isthmus.records.reader import Along, Run
-from isthmus.report import controls, markup, tables
-from isthmus.report.figures import (
+from isthmus.report import controls, markup
+from isthmus.report.figures.geometry import Path, walked
+from isthmus.report.figures.theme import (
     ACCURACY,
     CALIBRATION,
     GRID,
@@ -21,9 +22,9 @@ from isthmus.report.figures import (
     numbers,
     veil,
 )
-from isthmus.report.geometry import Path, walked
 from isthmus.report.markup import escaped, folded, footnote, listed, plot, swatch, views
-from isthmus.report.tables import DAGGER, MISSING
+from isthmus.report.tables import summary as tables
+from isthmus.report.tables.summary import DAGGER, MISSING
 
 VIEWS = (ACCURACY, LOSS, CALIBRATION)
 LINES_AT_MOST = 60  # clients drawn one by one along the path; more become a band

@@ -11,23 +11,14 @@ from plotly.offline import get_plotlyjs
 
 from isthmus.errors import IsthmusError
 from isthmus.records.reader import Run
-from isthmus.report import (
-    client_sections,
-    comparison_section,
-    curves,
-    figures,
-    landscape,
-    markup,
-    paths,
-    reach,
-    run_sections,
-    seeds,
-    similarity,
-    simplex,
-    tables,
-    trials,
-)
+from isthmus.report import markup, seeds
+from isthmus.report.figures import curves, landscape, similarity, simplex
+from isthmus.report.figures import path as paths
+from isthmus.report.figures import theme as figures
 from isthmus.report.groups import Group, grouped
+from isthmus.report.page import client_sections, run_sections
+from isthmus.report.tables import comparison_section, reach, trials
+from isthmus.report.tables import summary as tables
 
 # No request may leave the page, whatever a record smuggles into it.
 POLICY = (
