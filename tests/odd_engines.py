@@ -16,6 +16,7 @@ class Wire:
     """Runs clients one by one; every message and every state goes through bytes and back."""
 
     notes: ClassVar[list[str]] = []
+    workers = 1
 
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]
@@ -38,6 +39,7 @@ class Flaky:
     def __init__(self, lost: Callable[[int, int], bool]):
         self.lost = lost
         self.notes: list[str] = []
+        self.workers = 1
 
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]

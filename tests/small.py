@@ -61,6 +61,7 @@ def setting(
         "batch_size": 8,
         "lr": 0.1,
         "seed": 3,
+        "engine": "loop",
     }
     made = assemble(Experiment(**(given | changes)), data, build)
     return made if engine is None else made._replace(engine=engine)

@@ -1,6 +1,6 @@
 """What stays the same during a run, one call of a client function, and what runs such calls."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from isthmus.data.federation import Federation
@@ -45,6 +45,7 @@ class Engine(Protocol):
     """Runs a client function for clients, anywhere; not every one need answer."""
 
     notes: list[str]  # what happened since somebody looked
+    workers: int  # processes that compute
 
     def run(
         self, setting: "Setting", call: Call, requests: Iterator[Request]
@@ -52,8 +53,19 @@ class Engine(Protocol):
         """Yields (client, what the function returned) for those that answer."""
         ...
 
+    def describe(self, why: str = "") -> str:
+        """Says how it computes; `why` tells the reason, where its steps can run in several ways."""
+        ...
+
+    def watch(self) -> Callable[[], Mapping[str, float]]:
+        """Measures from now on where the time of clients goes, or refuses to.
+
+        Gives a function that tells the seconds spent on each part of the work so far.
+        """
+        ...
+
     def close(self) -> None:
-        """Lets go of whatever the engine holds; it may run again."""
+        """Frees what the engine holds; it may run again."""
         ...
 
 

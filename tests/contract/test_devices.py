@@ -13,7 +13,7 @@ from torch import nn
 
 from isthmus import Experiment, IsthmusError, federate, tree
 from isthmus.cohort import Clients, Round
-from isthmus.engines import Loop, Stacked, choice, devices
+from isthmus.engines import Loop, Plan, Stacked, choice, devices
 from isthmus.engines.devices import Place
 from isthmus.models.flat import Flat
 from isthmus.runs import opened
@@ -169,7 +169,8 @@ def test_what_stacked_might_refuse_is_not_stacked(monkeypatch: pytest.MonkeyPatc
         == "loop"
     )
     mixing = Flat(lambda: nn.Sequential(nn.BatchNorm1d(64, track_running_stats=False)))
-    assert choice.engine(own, [1], [mixing], own=False) == "loop"
+    plan = Plan("auto", "auto", 0, "cuda", 1, 1, 1, 1, sizes=[1], networks=[mixing], own=False)
+    assert choice.choose_engine(plan) == "loop"
 
 
 def test_a_device_is_for_blocks_and_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,8 @@ from typing import NoReturn
 from isthmus.cli import messages
 from isthmus.cli.progress import Board
 from isthmus.config.experiment import Experiment
-from isthmus.context import Engine, Setting
-from isthmus.engines import Loop, choice
-from isthmus.engines.profile import Profile
+from isthmus.context import Setting
+from isthmus.engines import choice
 from isthmus.errors import IsthmusError
 from isthmus.storage.store import Store
 from isthmus.tracking import callback
@@ -36,7 +35,7 @@ def begin(
     callback.check(track)
     asked = experiment.step
     experiment, setting = prepare(experiment, None, None, data_root, (), workers)
-    watch = _watched(setting.engine) if profile else None
+    spent = setting.engine.watch() if profile else None
     needed = estimate(experiment, setting)
     if needed is not None:
         refuse_what_cannot_fit(needed, out)
@@ -46,13 +45,13 @@ def begin(
     if needed is not None and board is None:
         messages.foretell(experiment, needed)
     if board is None:
-        why = choice.why(asked, experiment.step, setting.task.model)
-        messages.explain(experiment, setting.engine, why)
+        why = choice.explain_step(asked, experiment.step, setting.task.model)
+        messages.explain(setting.engine, why)
     began = time.perf_counter()
     run = _rest(experiment, setting, store, out, track, board)
-    if watch is not None:
+    if spent is not None:
         costs = [done.cost for done in run.rounds]
-        messages.profile(watch.spent(), costs, time.perf_counter() - began)
+        messages.profile(spent(), costs, time.perf_counter() - began)
     return run
 
 
@@ -74,19 +73,9 @@ def go_on(
     needed = None if over else estimate(experiment, setting)
     if needed is not None:
         messages.foretell(experiment, needed, done)
-        messages.explain(experiment, setting.engine, "as when the run began")
+        messages.explain(setting.engine, "as when the run began")
     store.start(experiment.toml())
     return _rest(experiment, setting, store, run, track)
-
-
-def _watched(engine: Engine) -> Profile:
-    if not isinstance(engine, Loop):
-        raise IsthmusError(
-            "--profile with engine=stacked, whose clients cannot be told apart; expected "
-            "engine=loop; set it, or leave --profile out"
-        )
-    engine.profile = Profile()
-    return engine.profile
 
 
 def _rest(

@@ -84,19 +84,9 @@ def foretell(experiment: "Experiment", needed: "Estimate", done: int = 0) -> Non
     )
 
 
-def explain(experiment: "Experiment", engine: "Engine", why: str) -> None:
+def explain(engine: "Engine", why: str) -> None:
     """Says how clients are computed, and why their steps are compiled or not."""
-    if experiment.engine == "stacked":
-        how = f"stacked, {experiment.block} clients at a time"
-    else:
-        workers, compiled = getattr(engine, "workers", 1), getattr(engine, "compiled", None)
-        how = f"loop in {workers} {'process' if workers == 1 else 'processes'}"
-        if compiled is None:
-            how += f"; steps are not compiled, {why}"
-        else:
-            since = f" from round {compiled.since + 1} on" if compiled.since else ""
-            how += f"; steps are compiled{since}, {why}"
-    print(f"engine: {how}", file=sys.stderr, flush=True)
+    print(f"engine: {engine.describe(why)}", file=sys.stderr, flush=True)
 
 
 def profile(spent: Mapping[str, float], costs: "Sequence[Cost]", seconds: float) -> None:

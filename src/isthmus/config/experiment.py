@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from isthmus.config import registry
 from isthmus.config.registry import OWN, PARTS, Table, merged
 from isthmus.data.sources import SOURCES
+from isthmus.engines import EngineName
 from isthmus.errors import IsthmusError, nearest
 from isthmus.models.flat import Head
 from isthmus.ranges import NonNegative, NonNegativeInt, Positive, PositiveInt
@@ -60,7 +61,7 @@ class Experiment(BaseModel):
     patience: NonNegativeInt = 0  # evaluations without a better one that end a run; 0: none do
     selection: Selection = "validation"
     calibration: Calibration = "split"  # per-batch: as the released SuPerFed code measures it
-    engine: Literal["auto", "loop", "stacked"] = "auto"  # as engines/choice.py says
+    engine: EngineName = "auto"  # as engines/choice.py says
     block: NonNegativeInt = 0  # clients that `stacked` computes together; 0: what stays in cache
     step: Literal["auto", "eager", "compiled"] = "auto"  # compiled where the run is long enough
     device: str = "cpu"  # or cuda, cuda:1 and so on, mps: where client functions compute

@@ -1,7 +1,24 @@
-"""Engines by name: where and how client functions run."""
+"""Engines by name: where and how client functions run.
 
-from isthmus.engines.base import ClientError
+A new engine is its file and one entry here.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+from isthmus.context import Engine
+from isthmus.engines.base import ClientError, Plan
 from isthmus.engines.loop import Loop
 from isthmus.engines.stacked import Stacked
 
-__all__ = ["ClientError", "Loop", "Stacked"]
+__all__ = ["ENGINES", "ClientError", "EngineName", "Loop", "Plan", "Stacked"]
+
+ENGINES: Mapping[str, Callable[[Plan], Engine]] = MappingProxyType(
+    {"loop": Loop.make, "stacked": Stacked.make}
+)
+
+if TYPE_CHECKING:
+    EngineName = str
+else:
+    EngineName = Literal["auto", *ENGINES]

@@ -2,7 +2,7 @@
 
 import ctypes
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
@@ -14,10 +14,49 @@ from numpy.typing import NDArray
 from isthmus import streams
 from isthmus.context import Call, Setting
 from isthmus.errors import IsthmusError
+from isthmus.models.flat import Flat
 
 
 class ClientError(RuntimeError):
     """Names the client, the round and the function in which an exception was raised."""
+
+
+class Plan(NamedTuple):
+    """What a run wants of its engine, and what an engine may want to know of the run."""
+
+    engine: str  # a name in `ENGINES`, or auto
+    step: str  # eager, compiled or auto
+    block: int  # clients that are stacked; 0: as many as stay in cache
+    device: str
+    rounds: int
+    clients_per_round: int
+    epochs: int
+    batch_size: int
+    sizes: Sequence[int]  # training examples of each client
+    networks: Sequence[Flat]  # of a client, the common one first
+    own: bool  # whether one of them is the user's, which may do what others do not
+    workers: int = 1  # processes that may compute
+
+    @property
+    def steps(self) -> list[int]:
+        """The mini-batches of each client in a pass."""
+        return [steps_per_pass(n, self.batch_size) for n in self.sizes]
+
+    @property
+    def steps_per_round(self) -> float:
+        """The mini-batches of all clients of a round, as they are on average."""
+        steps = self.steps
+        return self.clients_per_round * self.epochs * sum(steps) / len(steps)
+
+    @property
+    def parameters(self) -> int:
+        """The parameters of all networks of a client."""
+        return sum(network.size for network in self.networks)
+
+    @property
+    def mixes_examples(self) -> bool:
+        """Whether examples of a batch influence each other in a network."""
+        return any(network.mixes_examples for network in self.networks)
 
 
 class Drawn(NamedTuple):

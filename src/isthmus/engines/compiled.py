@@ -24,9 +24,11 @@ from torch.nn.functional import pad
 
 from isthmus import tree
 from isthmus.client import Batch, Step
+from isthmus.engines.base import Plan
 from isthmus.models.flat import Flat
 
 REPAID = 10_000  # steps, for each layer of the network, after which compiling has paid
+SOON = 1_000  # steps of a round, for each layer of the network, that take less than compiling does
 TOLERANCE = 1e-4  # of the largest entry, by which a program's first step may differ
 SHALLOW = 8  # layers up to which convolutions are faster with channels last
 EMPTIEST = 4  # how many times a client's examples may fit into a batch that is filled up
@@ -62,6 +64,18 @@ class Compiled:
         self._refused: set[tuple[Any, ...]] = set()  # the code of steps that cannot be compiled
         self.notes: list[str] = []
         self.seconds = 0.0  # spent on looking at steps and compiling them
+
+    @classmethod
+    def make(cls, plan: Plan) -> "Compiled":
+        """Makes the compiler of a run's steps.
+
+        A first round that is short is done before its steps would have been compiled: it is not
+        compiled, and shows soon that all is well.
+        """
+        layers = plan.networks[0].layers
+        mixes_examples = plan.own or plan.mixes_examples  # an own network may do so unnoticed
+        since = int(plan.steps_per_round <= SOON * layers)
+        return cls(plan.batch_size, layers, since, fills=not mixes_examples)
 
     def __reduce__(self) -> Any:
         # Programs are every process's own.

@@ -1,6 +1,6 @@
 """One client after another: the engine that the others are checked against."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -14,7 +14,7 @@ from isthmus.client import Batch, Client, Examples, Step, Steps
 from isthmus.context import Call, Request, Setting
 from isthmus.engines import messages
 from isthmus.engines import profile as spent
-from isthmus.engines.base import draw, naming, one_thread, steps_per_pass
+from isthmus.engines.base import Plan, draw, naming, one_thread, steps_per_pass
 from isthmus.engines.compiled import Compiled
 from isthmus.engines.devices import Place
 from isthmus.engines.profile import Profile
@@ -45,6 +45,12 @@ class Loop:
         self.profile: Profile | None = None  # to be set before the first call
         self._pool: Pool | None = None
         self._told: set[str] = set()
+
+    @classmethod
+    def make(cls, plan: Plan) -> "Loop":
+        """Makes the engine of a run, which compiles steps where the plan says so."""
+        compiled = Compiled.make(plan) if plan.step == "compiled" else None
+        return cls(plan.workers, compiled, device=plan.device)
 
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]
@@ -90,6 +96,20 @@ class Loop:
             return Answer(result, notes)
         seconds, self.profile = dict(self.profile.seconds), Profile()
         return Answer(result, notes, seconds)
+
+    def describe(self, why: str = "") -> str:
+        """Says how many processes compute, and whether and why steps are compiled."""
+        processes = "process" if self.workers == 1 else "processes"
+        compiled = "are not compiled" if self.compiled is None else "are compiled"
+        if self.compiled is not None and self.compiled.since:
+            compiled += f" from round {self.compiled.since + 1} on"
+        reason = f", {why}" if why else ""
+        return f"loop in {self.workers} {processes}; steps {compiled}{reason}"
+
+    def watch(self) -> Callable[[], Mapping[str, float]]:
+        """Measures where the time of clients goes, from the first call on."""
+        self.profile = Profile()
+        return self.profile.spent
 
     def close(self) -> None:
         """Ends the processes; the next call starts new ones."""

@@ -58,5 +58,5 @@ class Profile:
         own = dict(self.seconds)
         for whole, parts in INSIDE.items():
             if whole in own:
-                own[whole] -= sum(self.seconds[part] for part in parts)
+                own[whole] -= sum(self.seconds.get(part, 0.0) for part in parts)
         return own

@@ -9,7 +9,7 @@ run repeats to the bit.
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -19,8 +19,20 @@ from torch.nn.functional import pad
 from isthmus import tree
 from isthmus.client import Batch, Client, Examples, Step, Steps
 from isthmus.context import Call, Request, Setting
-from isthmus.engines.base import Drawn, draw, naming, one_thread, steps_per_pass
+from isthmus.engines.base import Drawn, Plan, draw, naming, one_thread, steps_per_pass
 from isthmus.engines.devices import Place
+from isthmus.errors import IsthmusError
+
+VECTORS = 6  # of P parameters: weights, momentum, gradient, and what a step makes of them
+CACHE = 12 << 20  # bytes, of the last level
+MEMORY = 1 << 30  # bytes, of a device that is not the CPU
+MOST = 256  # clients in a block
+
+
+def count_block(parameters: int, device: str) -> int:
+    """Counts the clients, of so many parameters each, that stay in cache together."""
+    room = CACHE if device == "cpu" else MEMORY
+    return max(1, min(MOST, room // (4 * VECTORS * parameters)))
 
 
 class Block(NamedTuple):
@@ -42,7 +54,18 @@ class Stacked:
     def __init__(self, block: int, device: str = "cpu"):
         self.block = block
         self.place = Place(device)
+        self.workers = 1
         self.notes: list[str] = []
+
+    @classmethod
+    def make(cls, plan: Plan) -> "Stacked":
+        """Makes the engine of a run whose networks treat examples apart."""
+        if plan.mixes_examples:
+            raise IsthmusError(
+                "engine=stacked pads batches, and the model's batch normalisation would count the "
+                "padding; expected a model that treats examples apart; set engine=loop"
+            )
+        return cls(plan.block or count_block(plan.parameters, plan.device), plan.device)
 
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]
@@ -54,8 +77,19 @@ class Stacked:
                 alike = [member for member in members if setting.kind(member.i) == kind]
                 yield from self._together(setting, call, kind, alike)
 
+    def describe(self, why: str = "") -> str:
+        """Says how many clients are computed at a time; its steps run in one way only."""
+        return f"stacked, {self.block} clients at a time"
+
+    def watch(self) -> NoReturn:
+        """Refuses to measure: one program computes many clients."""
+        raise IsthmusError(
+            "--profile with engine=stacked, whose clients cannot be told apart; expected "
+            "engine=loop; set it, or leave --profile out"
+        )
+
     def close(self) -> None:
-        """Has nothing to let go of."""
+        """Does nothing, since the engine holds nothing."""
 
     def _together(
         self, setting: Setting, call: Call, kind: int, members: Sequence[Request]

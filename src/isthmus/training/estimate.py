@@ -7,7 +7,7 @@ The figures are rough: they tell minutes from hours, and what fits from what doe
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import ceil, log
 from pathlib import Path
@@ -59,6 +59,7 @@ class First:
         self._loop = Loop(device=device)
         self.seconds = 0.0  # that all of them would take
         self.notes: list[str] = []
+        self.workers = 1
 
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]
@@ -71,8 +72,16 @@ class First:
         self.seconds += (1 + len(others)) * (time.perf_counter() - began)
         yield from ((i, result) for i in (i, *others))
 
+    def describe(self, why: str = "") -> str:
+        """Says how it computes."""
+        return "one client for all"
+
+    def watch(self) -> Callable[[], Mapping[str, float]]:
+        """Measures where the time of the first clients goes."""
+        return self._loop.watch()
+
     def close(self) -> None:
-        """Has nothing to let go of."""
+        """Does nothing, since the engine holds nothing."""
 
 
 class Trial(NamedTuple):
@@ -139,7 +148,7 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
     others = rounds - len(seldom)
     worked = sum(trial.seconds for trial in seldom) + others * last.seconds
     worked *= COMPILED if experiment.step == "compiled" else 1.0
-    workers = getattr(setting.engine, "workers", 1)
+    workers = setting.engine.workers
     waiting = ceil(asked / workers) / asked  # of a round's clients, those that one worker computes
     scores = clients * last.rows
     judged = evaluations * clients * last.evaluate_seconds / workers

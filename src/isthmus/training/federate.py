@@ -19,9 +19,8 @@ from isthmus.context import Setting
 from isthmus.data.build import add_noise
 from isthmus.data.federation import Federation
 from isthmus.data.own_files import found
-from isthmus.engines import Loop, Stacked, choice
+from isthmus.engines import Plan, choice
 from isthmus.engines.base import one_thread
-from isthmus.engines.compiled import Compiled
 from isthmus.engines.workers import cores
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation
@@ -265,7 +264,9 @@ def prepare(
     method: Method = registry.build("method", experiment.method)
     networks = [Flat(build, experiment.head), *map(Flat, _seconds(method, federation, others))]
     own = model is not None or bool(others)
-    experiment = Experiment(**given | choice.chosen(experiment, federation, networks, own))
+    plan = choice.choose(_plan(experiment, federation, networks, own))
+    given |= {"engine": plan.engine, "block": plan.block, "step": plan.step}
+    experiment = Experiment(**given)
     workers = cores() if workers is None else workers
     setting = assemble(experiment, federation, build, others, workers)
     return experiment, setting._replace(newcomers=later)
@@ -335,21 +336,28 @@ def assemble(
     )
     for second in seconds:
         _features(second, second.fresh(0), federation)
-    mixes_examples = any(each.mixes_examples for each in (network, *seconds))
-    if e.engine == "stacked" and mixes_examples:
-        raise IsthmusError(
-            "engine=stacked pads batches, and the model's batch normalisation would count the "
-            "padding; expected a model that treats examples apart; set engine=loop"
-        )
-    if e.engine == "stacked":
-        size = sum(each.size for each in (network, *seconds))
-        return Setting(method, task, federation, Stacked(choice.block(e, size), e.device))
-    compiled = None
-    if e.step == "compiled":
-        since = choice.compiled_from(e, federation, network)
-        own = e.model["name"] == OWN or bool(others)  # which may mix examples unnoticed
-        compiled = Compiled(e.batch_size, network.layers, since, not (own or mixes_examples))
-    return Setting(method, task, federation, Loop(workers, compiled, device=e.device))
+    own = e.model["name"] == OWN or bool(others)
+    plan = _plan(e, federation, (network, *seconds), own, workers)
+    return Setting(method, task, federation, choice.make_engine(plan))
+
+
+def _plan(
+    e: Experiment, federation: Federation, networks: Sequence[Flat], own: bool, workers: int = 1
+) -> Plan:
+    return Plan(
+        engine=e.engine,
+        step=e.step,
+        block=e.block,
+        device=e.device,
+        rounds=e.rounds,
+        clients_per_round=e.clients_per_round,
+        epochs=e.epochs,
+        batch_size=e.batch_size,
+        sizes=[federation.sizes(i)[0] for i in range(len(federation))],
+        networks=networks,
+        own=own,
+        workers=workers,
+    )
 
 
 def _seconds(
