@@ -19,7 +19,8 @@ METHOD_FILES = sorted({Path(inspect.getfile(type(method))) for method in METHODS
 # floor do not know each other.
 FLOORS: list[set[str]] = [
     {"errors", "ranges", "selection", "shelf", "streams", "system"},
-    {"formulas", "metrics", "tree"},
+    {"tree"},
+    {"formulas", "metrics"},
     {"data", "models"},
     {"task"},
     {"client"},
@@ -29,8 +30,8 @@ FLOORS: list[set[str]] = [
     {"cohort"},
     {"engines", "methods"},
     {"config"},
-    {"records", "tracking"},
-    {"storage"},
+    {"records"},
+    {"storage", "tracking"},
     {"training"},
     {"runs"},
     {"report"},

@@ -35,3 +35,13 @@ def mce(n: Any, top1: Any, confidence: Any) -> NDArray[np.float64]:
     """Maximum calibration error: the largest gap of a bin that holds an example; 1 if none does."""
     largest = np.max(gaps(n, top1, confidence), axis=-1)
     return np.where(np.sum(n, axis=-1) > 0, largest, 1.0)
+
+
+def ece_of_batches(n: Any, gap: Any) -> Any:
+    """Expected calibration error of each mini-batch, from tensors [L, BINS, batches]."""
+    return gap.sum(1) / n.sum(1).clamp(min=1)
+
+
+def mce_of_batches(n: Any, gap: Any) -> Any:
+    """Maximum calibration error of each mini-batch, from tensors [L, BINS, batches]."""
+    return (gap / n.clamp(min=1)).amax(1)

@@ -1,5 +1,6 @@
 """What a model's logits are worth, as sums over examples: sums add, so they combine anywhere."""
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,41 +9,49 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import log_softmax, pad
 
-from isthmus.metrics.calibration import BINS, ece, mce
+from isthmus import tree
+from isthmus.metrics.calibration import BINS
+from isthmus.metrics.metric import METRICS, Predictions
+
+OF_EXAMPLES = {name: metric.of_examples for name, metric in METRICS.items() if metric.of_examples}
+OF_BINS = {name: metric.of_bins for name, metric in METRICS.items() if metric.of_bins}
+OF_BATCHES = {name: metric.of_batches for name, metric in METRICS.items() if metric.of_batches}
 
 
 class Batches(NamedTuple):
     """Sums over the mini-batches of a split, for calibration as the released SuPerFed has it."""
 
     n: Tensor  # mini-batches
-    ece: Tensor  # the sum of their ECEs
-    mce: Tensor
+    errors: tuple[Tensor, ...]  # the sum of each of OF_BATCHES
 
 
 class Tally(NamedTuple):
-    """Sums over the examples of one split, for one model; any leading axes."""
+    """Sums over the examples of one split, for one model; any leading axes.
+
+    The sum of a metric is also an attribute: `tally.loss`.
+    """
 
     n: Tensor
-    top1: Tensor
-    top5: Tensor
-    loss: Tensor
-    brier: Tensor
+    sums: tuple[Tensor, ...]  # of each of OF_EXAMPLES
     bin_n: Tensor  # [BINS]: examples whose confidence falls into the bin
     bin_top1: Tensor  # [BINS]: of these, the ones classified rightly
     bin_confidence: Tensor  # [BINS]: sum of their confidences
     batches: Batches | tuple[()] = ()  # empty where calibration is that of the whole split
 
+    def __getattr__(self, metric: str) -> Tensor:
+        if metric not in OF_EXAMPLES:
+            raise AttributeError(f"a tally has no sum {metric!r}; it has {', '.join(OF_EXAMPLES)}")
+        return self.sums[list(OF_EXAMPLES).index(metric)]
 
-class Figures(NamedTuple):
-    """What is reported of a tally."""
 
-    n: NDArray[np.int64]
-    top1: NDArray[np.float64]
-    top5: NDArray[np.float64]
-    loss: NDArray[np.float64]
-    brier: NDArray[np.float64]
-    ece: NDArray[np.float64]
-    mce: NDArray[np.float64]
+def _fields(*names: str) -> Any:
+    return namedtuple("_fields", names)
+
+
+class Figures(_fields("n", *METRICS)):  # type: ignore[misc]  # its fields come from a table
+    """What is reported of a tally: n, and every metric by its name; numbers or arrays."""
+
+    __slots__ = ()
 
 
 class Bins(NamedTuple):
@@ -70,7 +79,7 @@ def tally(
     one, in the order of the rows; padding comes last.
     """
     if logits.dim() == 2:  # as one of several, so that it sums up to the same bits
-        return Tally(*(_first(sums) for sums in tally(logits[None], y, weight, batch)))
+        return tree.row(tally(logits[None], y, weight, batch), 0)
     real = torch.ones_like(y, dtype=torch.float64) if weight is None else weight.double()
     # Examples along the last axis, [L, C, n], which is faster by far, as there are many of them;
     # in double precision, so that it does not matter at which place of a vector one comes.
@@ -82,33 +91,25 @@ def tally(
     # The classes not behind the true one: put like this, a logit that is no number is never right.
     rank = (~((logits < true) | ((logits == true) & after))).sum(1)
     log_p = log_softmax(logits, dim=1)
-    squares = (log_p.exp() - (classes == y).double()).square().sum(1)
+    given = Predictions(log_p, label, classes == y, rank)
+    each = {name: compute(given) for name, compute in OF_EXAMPLES.items()}
     confidence = log_p.amax(1).exp()
     # (lower, upper]; the first bin also takes 0, which softmax gives only by underflow
     upper = torch.linspace(0, 1, BINS + 1, dtype=torch.float64, device=logits.device)[1:]
     above = (confidence[:, None] > upper[:-1, None]).sum(1)
     bins = torch.arange(BINS, device=logits.device)[:, None]
     member = (above[:, None] == bins) * real  # [L, BINS, n]
-    hit, loss = (rank < 1).double(), -log_p.gather(1, label)[:, 0]
-    sums = torch.stack([hit, (rank < 5).double(), loss, squares], 1) @ real
+    hit = each["top1"]
+    sums = torch.stack([*each.values()], 1) @ real
     binned = member @ torch.stack([torch.ones_like(hit), hit, confidence], 2)
     return Tally(
         n=real.sum().expand(len(logits)),
-        top1=sums[:, 0],
-        top5=sums[:, 1],
-        loss=sums[:, 2],
-        brier=sums[:, 3],
+        sums=sums.unbind(1),
         bin_n=binned[..., 0],
         bin_top1=binned[..., 1],
         bin_confidence=binned[..., 2],
         batches=() if batch is None else _one_by_one(member, hit, confidence, batch),
     )
-
-
-def _first(sums: Tensor | Batches | tuple[()]) -> Any:
-    if isinstance(sums, Tensor):
-        return sums[0]
-    return Batches(*(part[0] for part in sums)) if sums else ()
 
 
 def _one_by_one(member: Tensor, hit: Tensor, confidence: Tensor, size: int) -> Batches:
@@ -118,11 +119,9 @@ def _one_by_one(member: Tensor, hit: Tensor, confidence: Tensor, size: int) -> B
 
     n = sums(member)
     gap = sums(member * (hit - confidence)[:, None]).abs()  # times n
-    total = n.sum(1)
     return Batches(
-        n=(total > 0).sum(1).double(),
-        ece=(gap.sum(1) / total.clamp(min=1)).sum(1),
-        mce=(gap / n.clamp(min=1)).amax(1).sum(1),
+        n=(n.sum(1) > 0).sum(1).double(),
+        errors=tuple(compute(n, gap).sum(1) for compute in OF_BATCHES.values()),
     )
 
 
@@ -134,16 +133,14 @@ def figures(sums: Tally) -> Figures:
     (0.5, 1.1269)
     """
     n, batches = sums.n.numpy(), sums.batches
-    bins = (sums.bin_n.numpy(), sums.bin_top1.numpy(), sums.bin_confidence.numpy())
-    return Figures(
-        n=np.asarray(n).astype(np.int64),
-        top1=sums.top1.numpy() / n,
-        top5=sums.top5.numpy() / n,
-        loss=sums.loss.numpy() / n,
-        brier=sums.brier.numpy() / n,
-        ece=(batches.ece / batches.n).numpy() if batches else ece(*bins),
-        mce=(batches.mce / batches.n).numpy() if batches else mce(*bins),
-    )
+    means = {name: total.numpy() / n for name, total in zip(OF_EXAMPLES, sums.sums, strict=True)}
+    if batches:
+        pairs = zip(OF_BATCHES, batches.errors, strict=True)
+        errors = {name: (error / batches.n).numpy() for name, error in pairs}
+    else:
+        bins = (sums.bin_n.numpy(), sums.bin_top1.numpy(), sums.bin_confidence.numpy())
+        errors = {name: compute(*bins) for name, compute in OF_BINS.items()}
+    return Figures(n=np.asarray(n).astype(np.int64), **means, **errors)
 
 
 def pooled(sums: Tally) -> Pooled:

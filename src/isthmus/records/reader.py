@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from isthmus.errors import IsthmusError
 from isthmus.metrics import calibration, cost, spread
+from isthmus.metrics.metric import METRICS
 from isthmus.records.columns import (
     Floats,
     Integers,
@@ -196,13 +197,14 @@ class Run(NamedTuple):
 
     def pooled(self, metric: str, model: str = "personal") -> float | None:
         """Returns a metric over all clients' test examples together, each counted once."""
-        if metric in ("ece", "mce"):
+        of_bins = METRICS[metric].of_bins
+        if of_bins is not None:
             bins = self.bins(model)
             if bins is None:
                 return None
             n, *means = bins
             sums = [np.nan_to_num(n * mean) for mean in means]
-            return float(getattr(calibration, metric)(n, *sums))
+            return float(of_bins(n, *sums))
         values, n = self.values(metric, model), self.values("n", model)
         known = ~np.isnan(values)
         return float(np.average(values[known], weights=n[known])) if known.any() else None

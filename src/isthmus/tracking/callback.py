@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.errors import IsthmusError, nearest
+from isthmus.metrics.metric import METRICS
+from isthmus.records.schema import ROUNDS
 
 if TYPE_CHECKING:
     from isthmus.config.experiment import Experiment
@@ -25,7 +27,6 @@ Write = Callable[["Done"], None]
 Value = bool | int | float | str
 
 NEEDS = {"tensorboard": ("tensorboard",), "mlflow": ("mlflow", "sqlalchemy", "alembic")}
-METRICS = ("top1", "top5", "loss", "brier", "ece", "mce")
 
 
 def scalars(experiment: "Experiment", done: "Done") -> dict[str, float]:
@@ -35,30 +36,23 @@ def scalars(experiment: "Experiment", done: "Done") -> dict[str, float]:
     """
     cost, evaluation = done.cost, done.evaluation
     numbers: dict[str, float | None] = {
-        "cost/train seconds of the round": cost.train_seconds,
-        "cost/evaluate seconds of the round": cost.evaluate_seconds,
-        "cost/down bytes of the round": cost.down_bytes,
-        "cost/up bytes of the round": cost.up_bytes,
-        "cost/clients that answered": cost.answered,
-        "round/lr": cost.lr,
-        "round/head variance": cost.head_variance,
+        column.scalar: getattr(cost, column.name) for column in ROUNDS if column.scalar
     }
     if evaluation is not None:
         oracle = evaluation.chosen and experiment.rule.on_test
-        how = {"ece": " per batch", "mce": " per batch"}
-        how = how if experiment.calibration == "per-batch" else {}
+        per_batch = experiment.calibration == "per-batch"
+        names = {metric: m.column(per_batch).replace("_", " ") for metric, m in METRICS.items()}
         for score in evaluation.scores:
             if score.pooled is None:  # of a path: many models per client
                 continue
             chosen = " chosen on test data" if oracle and score.model == "personal" else ""
-            for metric in METRICS:
-                name = f"{score.model}{chosen}/{score.split}/{metric}{how.get(metric, '')}"
+            for metric, name in names.items():
                 mean = float(getattr(score.figures, metric).mean())
-                numbers[f"{name} mean over clients"] = mean
+                numbers[f"{score.model}{chosen}/{score.split}/{name} mean over clients"] = mean
         if evaluation.server is not None:
-            for metric in METRICS:
-                name = f"shared/server test set/{metric}{how.get(metric, '')}"
-                numbers[name] = float(getattr(evaluation.server, metric))
+            for metric, name in names.items():
+                figure = float(getattr(evaluation.server, metric))
+                numbers[f"shared/server test set/{name}"] = figure
     return {name: float(number) for name, number in numbers.items() if number is not None}
 
 

@@ -1,0 +1,158 @@
+"""Every metric, stated once: what it is called, how it prints, how it is computed.
+
+A new metric is one function and one entry of METRICS: tallies and figures, the columns of the
+records, tables, trackers, `isthmus show` and the report read what they need from it. No torch is
+imported here, since reports do without; a function uses the methods of the tensors it is given.
+
+Sizes: L models, C classes, n examples.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from isthmus.metrics import calibration
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Predictions(NamedTuple):
+    """What models say of examples, beside the truth; in double precision."""
+
+    log_p: "Tensor"  # [L, C, n], logarithms of the probabilities
+    label: "Tensor"  # [L, 1, n], the true class
+    is_label: "Tensor"  # [C, n], whether a class is the true one
+    rank: "Tensor"  # [L, n], the true class's place: 0 if it is the likeliest
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that says how good a model is on some examples.
+
+    It is a mean over examples, `of_examples`, or a calibration error: computed `of_bins` of
+    confidence, from their sums (n, top-1, confidence), and, with `calibration = "per-batch"`,
+    `of_batches`, from n [L, BINS, batches] and the bins' gaps times n.
+    """
+
+    name: str  # of its column and of its attribute of Figures
+    label: str  # in tables, where space is short
+    title: str  # in full
+    meaning: str  # what docs/records.md says of its column
+    range: str  # its unit, or the values it takes
+    factor: float = 1  # by which it is multiplied to be printed: 100 gives a percentage
+    format: str = ".3f"  # of what is printed
+    larger_is_better: bool = False
+    in_tables: bool = True  # tables and `isthmus show` have it, not only the records
+    of_examples: Callable[[Predictions], "Tensor"] | None = None  # [L, n]
+    of_bins: Callable[[Any, Any, Any], Any] | None = None
+    of_batches: Callable[[Any, Any], Any] | None = None  # [L, batches]
+
+    @property
+    def is_calibration(self) -> bool:
+        """Whether it is a calibration error, which `calibration = "per-batch"` changes."""
+        return self.of_bins is not None
+
+    @property
+    def heading(self) -> str:
+        """The label with the sign of percentages: "ECE %", "loss"."""
+        return f"{self.label} %" if self.factor == 100 else self.label
+
+    def column(self, per_batch: bool) -> str:
+        """Names its column; means over mini-batches are not taken for those of whole splits."""
+        return f"{self.name}_per_batch" if per_batch and self.is_calibration else self.name
+
+    def text(self, value: float) -> str:
+        """Prints a value, a percentage without its sign.
+
+        >>> METRICS["top1"].text(0.98765), METRICS["loss"].text(0.98765)
+        ('98.77', '0.988')
+        """
+        return f"{self.factor * value:{self.format}}"
+
+
+def top1(given: Predictions) -> "Tensor":
+    """Is 1 where the true class is the likeliest."""
+    return (given.rank < 1).double()
+
+
+def top5(given: Predictions) -> "Tensor":
+    """Is 1 where the true class is among the five likeliest."""
+    return (given.rank < 5).double()
+
+
+def loss(given: Predictions) -> "Tensor":
+    """Cross-entropy: minus the logarithm of the true class's probability."""
+    return -given.log_p.gather(1, given.label)[:, 0]
+
+
+def brier(given: Predictions) -> "Tensor":
+    """Sums, over classes, the squared difference of the probability and 1 or 0."""
+    return (given.log_p.exp() - given.is_label.double()).square().sum(1)
+
+
+_ALL = (
+    Metric(
+        name="top1",
+        label="top-1",
+        title="top-1 accuracy",
+        meaning="share of examples with the true class first",
+        range="0 to 1",
+        factor=100,
+        format=".2f",
+        larger_is_better=True,
+        of_examples=top1,
+    ),
+    Metric(
+        name="top5",
+        label="top-5",
+        title="top-5 accuracy",
+        meaning="share of examples with the true class among the first five",
+        range="0 to 1",
+        factor=100,
+        format=".2f",
+        larger_is_better=True,
+        in_tables=False,
+        of_examples=top5,
+    ),
+    Metric(
+        name="loss",
+        label="loss",
+        title="cross-entropy loss",
+        meaning="mean cross-entropy",
+        range="nats",
+        of_examples=loss,
+    ),
+    Metric(
+        name="brier",
+        label="Brier",
+        title="Brier score",
+        meaning="Brier score",
+        range="0 to 2",
+        of_examples=brier,
+    ),
+    Metric(
+        name="ece",
+        label="ECE",
+        title="expected calibration error",
+        meaning="expected calibration error",
+        range="0 to 1",
+        factor=100,
+        format=".2f",
+        of_bins=calibration.ece,
+        of_batches=calibration.ece_of_batches,
+    ),
+    Metric(
+        name="mce",
+        label="MCE",
+        title="maximum calibration error",
+        meaning="maximum calibration error",
+        range="0 to 1",
+        factor=100,
+        format=".2f",
+        of_bins=calibration.mce,
+        of_batches=calibration.mce_of_batches,
+    ),
+)
+METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _ALL})

@@ -1,0 +1,254 @@
+"""Every column of a run's tables, stated once: name, type, unit, how it is written, what it means.
+
+What writes the tables, what reads them and docs/records.md follow these values. A new column is one
+entry here and, where its value is made, one value; the columns of metrics come from
+isthmus.metrics.metric.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from isthmus.metrics.metric import METRICS
+
+
+@dataclass(frozen=True)
+class RecordColumn:
+    """A column of a table."""
+
+    name: str
+    type: type  # int, float or str; tuple: numbers, separated by spaces
+    meaning: str
+    unit: str = ""  # or the values it takes
+    values: str = ""  # what docs/records.md says in place of the type
+    format: str = ""  # of a number in the file; as many digits as it takes if there is none
+    may_be_empty: bool = False
+    may_be_missing: bool = False  # of some runs, and of those that older versions made
+    scalar: str = ""  # what trackers call it, where they are told of it
+
+    @property
+    def type_and_unit(self) -> str:
+        """What docs/records.md says of its values."""
+        types = {int: "integer", float: "number", str: "text", tuple: "numbers"}
+        parts = [self.values or types[self.type], self.unit]
+        parts += ["or empty"] if self.may_be_empty else []
+        return ", ".join(part for part in parts if part)
+
+
+ROUND = RecordColumn("round", int, "the round after which it was measured, counted from 1")
+CLIENT = RecordColumn("client", str, "whose data it was measured on", values="integer or `server`")
+SPLIT = RecordColumn("split", str, "which part of the data", values="`validation` or `test`")
+EXAMPLES = RecordColumn("n", int, "examples in that part")
+OLDEST = ("top1", "top5", "loss", "ece", "mce")  # metrics that every run ever made has
+SCORES = {
+    metric.name: RecordColumn(
+        metric.name,
+        float,
+        metric.meaning,
+        metric.range,
+        format=".8g",
+        may_be_missing=metric.name not in OLDEST,
+    )
+    for metric in METRICS.values()
+}
+
+FEDERATION = (
+    RecordColumn("client", int, "the client's number, from 0"),
+    RecordColumn("train", int, "examples it trains on"),
+    RecordColumn("validation", int, "examples it chooses on"),
+    RecordColumn("test", int, "examples it is tested on"),
+    RecordColumn(
+        "labels",
+        tuple,
+        "its examples of class 0, 1, ..., over all three parts",
+        values="integers, separated by spaces",
+    ),
+    RecordColumn(
+        "kind",
+        str,
+        "only where clients are of several kinds, as in FedSimSup-TCL: its second network",
+        may_be_missing=True,
+    ),
+    RecordColumn(
+        "name",
+        str,
+        "the client's name; the column is there only where clients have names",
+        may_be_missing=True,
+    ),
+)
+ROUNDS = (
+    RecordColumn("round", int, "counted from 1"),
+    RecordColumn("lr", float, "the learning rate of that round", scalar="round/lr"),
+    RecordColumn("asked", int, "clients that were asked to compute"),
+    RecordColumn(
+        "answered",
+        int,
+        "clients whose reply arrived; with the bundled engines, all of them",
+        scalar="cost/clients that answered",
+    ),
+    RecordColumn(
+        "down_bytes",
+        int,
+        "sum over clients of what the server sent",
+        "bytes",
+        scalar="cost/down bytes of the round",
+    ),
+    RecordColumn(
+        "up_bytes",
+        int,
+        "sum over clients of what they sent back",
+        "bytes",
+        scalar="cost/up bytes of the round",
+    ),
+    RecordColumn(
+        "head_variance",
+        float,
+        "total variance of the last layers that came back, see "
+        "[metrics.md](metrics.md#variance-of-the-last-layer)",
+        format=".8g",
+        may_be_empty=True,
+        may_be_missing=True,
+        scalar="round/head variance",
+    ),
+    RecordColumn(
+        "train_seconds",
+        float,
+        "wall-clock time of the round without evaluation",
+        "seconds",
+        format=".6f",
+        scalar="cost/train seconds of the round",
+    ),
+    RecordColumn(
+        "evaluate_seconds",
+        float,
+        "wall-clock time of the evaluation after it; 0 if there was none",
+        "seconds",
+        format=".6f",
+        scalar="cost/evaluate seconds of the round",
+    ),
+)
+CLIENTS = (
+    ROUND,
+    CLIENT,
+    RecordColumn(
+        "model", str, "which model", values="`personal`, `shared`, `path`, `line` or `simplex`"
+    ),
+    RecordColumn(
+        "at",
+        tuple,
+        "where on its path, or in its simplex, the model lies",
+        values="numbers, separated by spaces",
+        format=".6g",
+        may_be_empty=True,
+    ),
+    SPLIT,
+    EXAMPLES,
+    *SCORES.values(),
+)
+RELIABILITY = (
+    ROUND,
+    RecordColumn("model", str, "which model", values="`personal` or `shared`"),
+    RecordColumn(
+        "split",
+        str,
+        "which part of the data, of all clients together",
+        values="`validation` or `test`",
+    ),
+    RecordColumn("bin", int, "which bin of confidence", "1 to 15"),
+    RecordColumn("lower", float, "its lower edge, at which it is open", "0 to 1", format=".8g"),
+    RecordColumn("upper", float, "its upper edge, at which it is closed", "0 to 1", format=".8g"),
+    RecordColumn("n", int, "examples whose confidence falls into it"),
+    RecordColumn(
+        "top1",
+        float,
+        "share of them that is classified rightly",
+        "0 to 1",
+        format=".8g",
+        may_be_empty=True,
+    ),
+    RecordColumn(
+        "confidence", float, "their mean confidence", "0 to 1", format=".8g", may_be_empty=True
+    ),
+)
+NOTES = (
+    RecordColumn("round", int, "0 for the division of the data, else the round it is about"),
+    RecordColumn("note", str, "what the partition relaxed, or what the method said"),
+)
+NEWCOMERS = (
+    RecordColumn(
+        "shots", str, "how many examples the newcomers trained on", values="integer or `all`"
+    ),
+    *CLIENTS[1:],
+)
+_OF_MODELS = "`train`, `validation` or `test`"
+LANDSCAPE = (
+    RecordColumn("round", int, "rounds that were done when it was measured"),
+    RecordColumn(
+        "model",
+        str,
+        "a marked model; empty: a point of the grid",
+        values="`shared`, `own`, `personal`",
+        may_be_empty=True,
+    ),
+    RecordColumn(
+        "of",
+        str,
+        "whose: a client's number; for `shared` the other run's directory, or empty for this run's",
+        values="integer, a name",
+        may_be_empty=True,
+    ),
+    RecordColumn(
+        "x", float, "place in the plane, in units of distance between parameters", format=".8g"
+    ),
+    RecordColumn("y", float, "the same, in the other direction", format=".8g"),
+    CLIENT,
+    RecordColumn(
+        "split", str, "which part of them; the server has a test set only", values=_OF_MODELS
+    ),
+    EXAMPLES,
+    SCORES["top1"],
+    SCORES["loss"],
+)
+SIMPLEX = (
+    LANDSCAPE[0],
+    CLIENT,
+    RecordColumn(
+        "at",
+        tuple,
+        "the V coordinates of a point",
+        values="numbers, separated by spaces",
+        format=".6g",
+    ),
+    LANDSCAPE[6],
+    EXAMPLES,
+    SCORES["top1"],
+    SCORES["loss"],
+)
+TABLES: Mapping[str, tuple[RecordColumn, ...]] = MappingProxyType(
+    {
+        "federation": FEDERATION,
+        "rounds": ROUNDS,
+        "clients": CLIENTS,
+        "reliability": RELIABILITY,
+        "notes": NOTES,
+        "newcomers": NEWCOMERS,
+        "landscape": LANDSCAPE,
+        "simplex": SIMPLEX,
+    }
+)
+
+
+def names(columns: Sequence[RecordColumn], per_batch: bool = False) -> list[str]:
+    """Names the columns as they stand in a file, whose calibration may be per batch."""
+    return [
+        METRICS[column.name].column(per_batch) if column.name in METRICS else column.name
+        for column in columns
+    ]
+
+
+def markdown(columns: Sequence[RecordColumn]) -> Iterator[str]:
+    """Writes the table of columns that docs/records.md shows."""
+    yield "| column | type, unit | meaning |"
+    yield "|---|---|---|"
+    for column in columns:
+        yield f"| `{column.name}` | {column.type_and_unit} | {column.meaning} |"
