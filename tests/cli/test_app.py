@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from commands import Isthmus, Said
-from isthmus.cli import app
+from isthmus.cli import demo
 from isthmus.config.registry import about
 from isthmus.methods import METHODS
 from isthmus.training import federate
@@ -32,7 +32,7 @@ TINY = [
     *("--set", "samples=120", "--set", "clients=4", "--set", "clients_per_round=2"),
     *("--set", "epochs=1", "--set", "hidden=8"),
 ]
-HELP = "import sys; sys.argv[1:] = {}; import isthmus.cli.app as cli; app.main(); {}"
+HELP = "import sys; sys.argv[1:] = {}; from isthmus.cli import app; app.main(); {}"
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -97,7 +97,7 @@ def test_the_same_experiment_gives_the_same_digest(isthmus: Isthmus, tmp_path: P
     """In this process, in another one, from the experiment file alone; not with another seed."""
     first = isthmus("run", *TINY, "--out", "first")
     code = f"import sys; sys.argv[1:] = {['run', *TINY, '--out', 'second']}; "
-    second = in_a_process(code + "import isthmus.cli.app as cli; app.main()", tmp_path)
+    second = in_a_process(code + "from isthmus.cli import app; app.main()", tmp_path)
     third = isthmus("run", "first/experiment.toml", "--out", "third")
     fourth = isthmus("run", "first/experiment.toml", "--seed", "5", "--out", "fourth")
     assert first.digest == second.digest == third.digest != fourth.digest
@@ -247,8 +247,8 @@ def test_the_list_for_people_names_everything(isthmus: Isthmus) -> None:
 def test_the_demo_measures_models_around_those_it_trains(
     isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "DEMO", {"superfed-mm": {}, "floco": {"tau": 1}})
-    monkeypatch.setattr(app, "DEMO_SETTINGS", {"data": "digits", "rounds": 2, "epochs": 1})
+    monkeypatch.setattr(demo, "DEMO", {"superfed-mm": {}, "floco": {"tau": 1}})
+    monkeypatch.setattr(demo, "DEMO_SETTINGS", {"data": "digits", "rounds": 2, "epochs": 1})
     said = isthmus("demo")
     assert said.code == 0, said.err
     assert "superfed-mm: done: personal" in said.err

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from isthmus import Experiment, federate
-from isthmus.cli.app import DEMO, DEMO_SETTINGS
+from isthmus.cli.demo import DEMO, DEMO_SETTINGS
 from isthmus.engines import Stacked
 from isthmus.evaluation import Evaluation
 from isthmus.storage.store import digest_of

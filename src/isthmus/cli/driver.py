@@ -111,6 +111,15 @@ def _rest(
     return run
 
 
+def find_free(path: Path) -> Path:
+    """Finds a directory that is not taken: path, path-2, path-3, ..."""
+    candidate, number = path, 1
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate
+
+
 def _stopped(how: str, out: Path) -> NoReturn:
     print(f"isthmus: {how}; go on with: isthmus resume {out}", file=sys.stderr)
     sys.exit(130)

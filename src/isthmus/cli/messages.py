@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.cli.progress import Board, Show
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from isthmus.records.writer import Cost
     from isthmus.training.early_stopping import Best
     from isthmus.training.estimate import Estimate
+    from isthmus.training.federate import Run
 
 
 @contextmanager
@@ -136,3 +138,21 @@ def patience() -> Iterator[Callable[[], bool]]:
         yield lambda: wished
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def conclude(run: "Run", out: Path) -> None:
+    """Prints how a run ended: its figures, its place, its digest."""
+    from rich.console import Console
+
+    from isthmus.records import reader
+    from isthmus.report.tables import summary as tables
+    from isthmus.training.newcomers import describe
+
+    if run.reason:
+        ended = f"ended after round {run.progress.t} of {run.experiment.rounds}"
+        print(f"{out}: {ended}: {run.reason}", file=sys.stderr)
+    Console().print(tables.terminal(tables.summary([reader.read(out)])))
+    if run.newcomers:
+        print(describe(run.newcomers))
+    print(f"records: {out}")
+    print(f"digest: {run.digest}")

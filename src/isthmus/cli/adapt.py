@@ -1,0 +1,37 @@
+"""The command adapt."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.cli.options import DataRoot
+
+
+def adapt(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
+    data: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="Newcomers' data: arrays x and y, or as in the run."),
+    ],
+    shots: Annotated[
+        list[int] | None,
+        typer.Option(help="Fewer examples to train on; may be repeated."),
+    ] = None,
+    data_root: DataRoot = Path("data"),
+) -> None:
+    """Lets clients that took part in no round join a finished run, and shows how they fare.
+
+    Example: `isthmus adapt first --data newcomer_files.npz --shots 5 --shots 20`
+
+    In an .npz file, `x` are inputs as in the run's data, `y` labels, `client` whose each is.
+    Newcomers to a run on a table, or on folders, may come in a table or folders like the run's.
+    """
+    from isthmus.data import newcomer_files
+    from isthmus.runs import opened
+    from isthmus.training import newcomers
+
+    with opened.open(run, data_root=data_root) as here:
+        arrived = newcomer_files.read(data, here.setting.federation, here.experiment.data)
+        found = here.adapt(arrived, [*shots, None] if shots else newcomers.SHOTS)
+    print(newcomers.describe(found))

@@ -1,0 +1,45 @@
+"""The command export."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.cli.options import DataRoot
+from isthmus.errors import IsthmusError
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
+    to: Annotated[Path, typer.Option(metavar="DIR", help="Where the models go.")],
+    client: Annotated[
+        list[int] | None, typer.Option(help="A client's number; may be repeated.")
+    ] = None,
+    everyone: Annotated[bool, typer.Option("--all", help="All clients.")] = False,
+    data_root: DataRoot = Path("data"),
+) -> None:
+    """Writes personal models out: safetensors, and a JSON card that says what each one is.
+
+    Examples, one per line:
+
+    `isthmus export first --client 7 --to models`
+
+    `isthmus export first --all --to models`
+
+    In Python, `isthmus.models.card.load("models/client-7.json")` gives the network back.
+    """
+    if bool(client) == everyone:
+        raise IsthmusError(
+            "neither or both of --client and --all; expected one of them; for example --client 0"
+        )
+    from isthmus.runs import opened
+
+    with opened.open(run, data_root=data_root) as here:
+        wrong = [i for i in client or [] if not 0 <= i < len(here)]
+        if wrong:
+            raise IsthmusError(
+                f"no client {wrong[0]}; expected 0 to {len(here) - 1}; the run has {len(here)}"
+            )
+        for count, path in enumerate(opened.export(here, to, client), start=1):  # noqa: B007
+            pass
+    print(f"{count} {'model' if count == 1 else 'models'} in {to}, the last one's card: {path}")

@@ -1,0 +1,42 @@
+"""The command report."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Directories of runs.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHOD",
+            help="Whom the others are held against; fedavg if left out.",
+        ),
+    ] = None,
+) -> None:
+    """Prints a table of runs and writes one page that shows them.
+
+    Example: `isthmus report demo/fedavg demo/superfed-mm --out report.html`
+    """
+    from rich.console import Console
+
+    from isthmus.records import reader
+    from isthmus.report import contrasts, page
+    from isthmus.report.tables import comparison, reach
+    from isthmus.report.tables import summary as tables
+
+    records = [reader.read(path) for path in runs]
+    target = reach.baseline_of(records, baseline)
+    if contrasts.seeded(records):
+        Console().print(comparison.terminal(contrasts.compare(records, baseline)))
+    else:
+        Console().print(tables.terminal(tables.summary(records)))
+    if target is not None and len(runs) > 1:
+        Console().print(reach.terminal(records, target))
+    written = page.write(records, out, baseline=baseline)
+    print(f"page: {written.resolve().as_uri()}")

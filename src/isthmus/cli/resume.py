@@ -1,0 +1,49 @@
+"""The command resume."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.cli import compare
+from isthmus.cli.options import DataRoot, Jobs, Track, Workers
+from isthmus.errors import IsthmusError
+
+
+def resume(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The directory of a run, or of a comparison.")
+    ],
+    rounds: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Make the run longer: rounds in all.")
+    ] = None,
+    data_root: DataRoot = Path("data"),
+    track: Track = None,
+    workers: Workers = None,
+    jobs: Jobs = None,
+) -> None:
+    """Goes on with a run, or a comparison, that was stopped or killed: to the same digest.
+
+    Examples, one per line:
+
+    `isthmus resume first`
+
+    `isthmus resume first --rounds 80` makes a run longer, if its method allows it.
+    """
+    from isthmus.cli import driver, messages
+    from isthmus.config.experiment import Experiment, assign
+
+    wanted = Experiment(**assign(f"rounds={rounds}")).rounds if rounds else None
+    if compare.holds(run):
+        for name, given in {"rounds": rounds, "track": track, "workers": workers}.items():
+            if given:
+                raise IsthmusError(
+                    f"--{name}, but {run} is a comparison; expected a single run; leave it out"
+                )
+        compare.go_on(run, data_root, jobs)
+        return
+    if jobs is not None:
+        raise IsthmusError(
+            f"--jobs {jobs}, but {run} is no comparison; expected one; a run takes --workers"
+        )
+    messages.conclude(driver.go_on(run, wanted, data_root, track or (), workers), run)

@@ -1,0 +1,72 @@
+"""The command run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.cli.options import (
+    Data,
+    DataRoot,
+    File,
+    Seed,
+    Settings,
+    Track,
+    Workers,
+    described,
+)
+
+
+def run(
+    file: File = None,
+    method: Annotated[str | None, typer.Option(help="See `isthmus list methods`.")] = None,
+    data: Data = None,
+    rounds: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Communication rounds.")
+    ] = None,
+    seed: Seed = None,
+    preset: Annotated[
+        str | None, typer.Option(help="clean, paper or release: whose defaults to take.")
+    ] = None,
+    settings: Settings = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where the records go; runs/DATA-METHOD-SEED if left out."
+        ),
+    ] = None,
+    data_root: DataRoot = Path("data"),
+    sync: Annotated[
+        str,
+        typer.Option(
+            metavar="WHEN",
+            help="round: every round is on disk before the next; system: a power cut may lose all.",
+        ),
+    ] = "round",
+    track: Track = None,
+    workers: Workers = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show at the end where the time of a round went.")
+    ] = False,
+) -> None:
+    """Runs one experiment, shows its figures, keeps its records.
+
+    Examples, one per line:
+
+    `isthmus run --method superfed-mm --data digits --rounds 40 --out first`
+
+    `isthmus run --method fedprox --data digits --set mu=0.1 --set partition=iid`
+
+    `isthmus run --method superfed-lm --data mnist --data-root ~/data`
+
+    `isthmus run first/experiment.toml` runs the same again, to the same digest.
+    """
+    from isthmus.cli import driver, messages
+
+    named = {"method": method, "data": data, "rounds": rounds, "seed": seed, "preset": preset}
+    experiment = described(file, named, settings)
+    source = Path(experiment.data.get("path", "")).stem or experiment.data["name"]
+    name = f"{source}-{experiment.method['name']}-{experiment.seed}"
+    where = out or driver.find_free(Path("runs") / name)
+    done = driver.begin(experiment, where, data_root, sync, track or (), workers, profile=profile)
+    messages.conclude(done, where)

@@ -1,0 +1,32 @@
+"""The command show."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def show(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
+    target: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Also show the rounds, seconds and bytes to this mean personal test top-1.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Shows how a run stands: its settings, its progress, its figures, its size on disk.
+
+    Examples, one per line:
+
+    `isthmus show first`
+
+    `isthmus show first --target 0.9`
+    """
+    from isthmus.report import show as standing
+
+    stands = standing.read(run, target)
+    print(json.dumps(stands, indent=2) if as_json else standing.text(stands))
