@@ -16,7 +16,8 @@ PLAIN = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX
 def named(*parts: str) -> dict[str, Any]:
     """Names these parts anew, in a process whose kernels are the plainest."""
     command = [sys.executable, str(HERE / "digests.py"), *parts]
-    env = {**os.environ, **PLAIN, "PYTHONPATH": str(HERE.parent)}
+    path = os.pathsep.join([str(HERE.parent), *sys.path])  # the same isthmus as in this process
+    env = {**os.environ, **PLAIN, "PYTHONPATH": path}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     return tomllib.loads(done.stdout)
 
