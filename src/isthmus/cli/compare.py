@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,8 @@ import typer
 
 from isthmus.cli.options import Data, DataRoot, File, Jobs, Settings, described
 from isthmus.errors import IsthmusError
+from isthmus.system.files import write_text
+from isthmus.system.machine import cores
 
 if TYPE_CHECKING:
     from isthmus.cli.progress import Board
@@ -118,7 +119,7 @@ def conduct(grid: "Grid", out: Path, data_root: Path, jobs: int | None) -> None:
     from isthmus.comparison.grid import ASKED, refuse_other_runs
     from isthmus.comparison.processes import Crew
 
-    at_a_time = _cores() if jobs is None else jobs
+    at_a_time = cores() if jobs is None else jobs
     if at_a_time < 1:
         raise IsthmusError(f"--jobs {jobs}; expected at least 1; for example --jobs 2")
     trials, likely = grid.trials(), grid.runs(dict.fromkeys(grid.tune, 1))
@@ -283,12 +284,6 @@ def _placed(experiment: "Experiment", seed: int, data_root: Path) -> "Experiment
     return changed(experiment, seed=seed, data=data)
 
 
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _foretell(grid: "Grid", left: "Sequence[Cell]", costs: Costs, jobs: int) -> None:
     from isthmus.cli.messages import lasting
 
@@ -409,11 +404,9 @@ def _write(path: Path, text: str) -> None:
     """Writes a file that is there whole or not at all."""
     from isthmus.storage.database import writing
 
-    draft = path.with_name(f"{path.name}.part")
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
+        write_text(path, text)
 
 
 def _note(text: str) -> None:

@@ -25,6 +25,7 @@ from isthmus.engines import messages
 from isthmus.engines.base import ClientError
 from isthmus.engines.profile import MESSAGES, Profile
 from isthmus.errors import IsthmusError
+from isthmus.system import machine
 
 
 class Answer(NamedTuple):
@@ -45,9 +46,7 @@ PATIENCE = 5.0  # seconds for a worker to end by itself
 
 def cores() -> int:
     """Counts the cores that this process may use; 1 where a worker would run the script again."""
-    if START != "fork":
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return machine.cores() if START == "fork" else 1
 
 
 class Worker:

@@ -16,6 +16,7 @@ from isthmus.errors import IsthmusError
 from isthmus.models import MODELS
 from isthmus.models.pretrained import without_file
 from isthmus.models.together import Together
+from isthmus.system.files import write_bytes, write_text
 
 OWN = "own"
 
@@ -26,8 +27,8 @@ def save(module: nn.Module, card: Mapping[str, Any], folder: Path, name: str) ->
     path = folder / f"{name}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        safetensors.torch.save_file(tensors, folder / f"{name}.safetensors")
-        path.write_text(json.dumps(card, indent=2) + "\n")
+        write_bytes(folder / f"{name}.safetensors", safetensors.torch.save(tensors))
+        write_text(path, json.dumps(card, indent=2) + "\n")
     except (OSError, SafetensorError) as error:
         raise IsthmusError(
             f"{path} cannot be written ({error}); expected a directory to write into; name another"

@@ -29,6 +29,7 @@ from isthmus.methods.floco.simplex import Server, lattice
 from isthmus.metrics.score import figures, tally
 from isthmus.records.writer import headed
 from isthmus.runs.opened import Opened
+from isthmus.system.files import write_text
 
 LANDSCAPE = ("round", "model", "of", "x", "y", "client", "split", "n", "top1", "loss")
 SIMPLEX = ("round", "client", "at", "split", "n", "top1", "loss")
@@ -231,10 +232,8 @@ def _record(
     path: Path, opened: Opened, columns: Sequence[str], rows: Iterator[tuple[Any, ...]]
 ) -> Path:
     """Writes a table, whole or not at all."""
-    text = headed(opened.experiment.toml(), columns, rows)
-    draft = path.with_name(f"{path.name}.part")
-    draft.write_text(text, newline="")
-    return draft.replace(path)
+    write_text(path, headed(opened.experiment.toml(), columns, rows))
+    return path
 
 
 def _part(opened: Opened, name: str, split: str) -> Part:

@@ -28,6 +28,7 @@ from isthmus.method import State
 from isthmus.records.writer import Cost, Ledger, Rows, rows
 from isthmus.shelf import EMPTY, after
 from isthmus.storage.database import Sync, Vault, blank, writing
+from isthmus.system.files import write_text
 from isthmus.training.early_stopping import Best
 
 SHELF = b"shelf/"
@@ -101,7 +102,7 @@ class Store:
         try:
             self._vault.write(changes)
             with writing(self._path):
-                _replace(self._path / "experiment.toml", experiment)
+                write_text(self._path / "experiment.toml", experiment)
                 setting = self._setting
                 self._ledger = Ledger(
                     self._path,
@@ -195,7 +196,7 @@ class Store:
         versions = {"isthmus": version("isthmus"), "torch": version("torch")}
         summary = {"status": status, **figures, "federation": self._federation, **versions}
         with writing(self._path):
-            _replace(self._path / "summary.json", json.dumps(summary, indent=2) + "\n")
+            write_text(self._path / "summary.json", json.dumps(summary, indent=2) + "\n")
 
 
 class Shelved(Mapping[str, Tensor]):
@@ -326,13 +327,6 @@ def _differences(about: bytes | None, federation: str, start: str) -> Iterator[s
                 f"made with {name} {was[name]}, resumed with {version(name)}: "
                 "the bits may differ from those of one piece"
             )
-
-
-def _replace(path: Path, text: str) -> None:
-    """Writes a file that is there whole or not at all."""
-    draft = path.with_name(f"{path.name}.part")
-    draft.write_text(text)
-    draft.replace(path)
 
 
 def _unused(path: Path) -> bool:

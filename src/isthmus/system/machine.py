@@ -1,6 +1,12 @@
-"""How much memory is free."""
+"""What the machine offers: cores and memory."""
 
+import os
 from pathlib import Path
+
+
+def cores() -> int:
+    """Counts the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def free_memory() -> int | None:
@@ -9,5 +15,5 @@ def free_memory() -> int | None:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return None
-    found = [line.split() for line in lines if line.startswith("MemAvailable:")]
-    return int(found[0][1]) * 1024 if found else None
+    available = [line.split() for line in lines if line.startswith("MemAvailable:")]
+    return int(available[0][1]) * 1024 if available else None
