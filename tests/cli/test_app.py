@@ -179,6 +179,15 @@ def test_an_existing_directory_is_refused_and_untouched(isthmus: Isthmus) -> Non
     assert Path("taken/precious").read_text() == "kept"
 
 
+def test_a_run_is_known_by_its_settings_not_by_how_they_are_written(isthmus: Isthmus) -> None:
+    assert isthmus("run", *TINY, "--out", "taken").code == 0
+    file = Path("taken/experiment.toml")
+    file.write_text(file.read_text().replace("rounds = 2\n", "rounds = 0x2 # two\n"))
+    assert "holds this run already" in isthmus("run", *TINY, "--out", "taken").mistake
+    another = isthmus("run", *TINY, "--rounds", "3", "--out", "taken").mistake
+    assert "holds another run (rounds = 2 there, rounds = 3 here)" in another
+
+
 def test_divergence_is_one_line_and_keeps_the_rounds_before(isthmus: Isthmus) -> None:
     """With lr * weight_decay = 1e6 * 1e-4 = 100, every step multiplies the parameters by about
     -99: from 1e4 or so after the first they need some ten steps until products of two layers

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from isthmus import Experiment, IsthmusError
 from isthmus.config import registry
-from isthmus.config.experiment import assign, assignments
-from isthmus.config.registry import Option, merged
+from isthmus.config.experiment import read_assignment, read_assignments
+from isthmus.config.registry import Option, merge
 from isthmus.methods import METHODS
 
 
@@ -96,7 +96,7 @@ def test_a_split_seed_is_written_only_where_there_is_one(tmp_path: Path) -> None
 
 
 def test_own_parts_keep_what_describes_them(tmp_path: Path) -> None:
-    own = {"name": "own", "class": 'a "quoted" \\ name'}
+    own = {"name": "own", "class": 'a "quoted" \\ name \x01\x7f\r\n\t'}
     e = Experiment(data={"name": "own", "digest": "f00d"}, model=own, clients=9)
     again = loaded(tmp_path, e.toml())
     assert again == e
@@ -268,12 +268,12 @@ def test_joining_tables(
     first: dict[str, Any], second: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     """The second wins; a part that changes its name loses the options of the old one."""
-    assert merged(first, second) == expected
+    assert merge(first, second) == expected
 
 
 def test_joining_leaves_its_arguments_alone() -> None:
     first, second = {"method": {"name": "fedprox"}}, {"method": {"mu": 1}}
-    merged(first, second)["method"]["mu"] = 2
+    merge(first, second)["method"]["mu"] = 2
     assert (first, second) == ({"method": {"name": "fedprox"}}, {"method": {"mu": 1}})
 
 
@@ -298,13 +298,13 @@ def test_joining_leaves_its_arguments_alone() -> None:
     ],
 )
 def test_a_setting_is_read_with_and_without_its_part(text: str, expected: dict[str, Any]) -> None:
-    assert assign(text) == expected
+    assert read_assignment(text) == expected
 
 
 @pytest.mark.parametrize("text", ["lr", "", "=3", " = "])
 def test_a_setting_without_key_or_value_is_refused(text: str) -> None:
     with pytest.raises(IsthmusError, match=r"--set .*; expected key=value; for example"):
-        assign(text)
+        read_assignment(text)
 
 
 @pytest.mark.parametrize(
@@ -313,29 +313,29 @@ def test_a_setting_without_key_or_value_is_refused(text: str) -> None:
 )
 def test_a_setting_that_nobody_has_is_refused(text: str, message: str) -> None:
     with pytest.raises(IsthmusError, match=rf"no setting is called .*{message}"):
-        assign(text)
+        read_assignment(text)
 
 
 def test_a_setting_that_two_parts_have_needs_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
     both = {"x": {"depth": Option(int, 1)}}
     monkeypatch.setattr(registry, "options", lambda part: both if part in ("data", "model") else {})
     with pytest.raises(IsthmusError, match=r"'depth' is an option of data and of model; .*write"):
-        assign("depth=3")
-    assert assign("model.depth=3") == {"model": {"depth": 3}}
+        read_assignment("depth=3")
+    assert read_assignment("model.depth=3") == {"model": {"depth": 3}}
 
 
 def test_a_setting_that_two_parts_have_is_that_of_the_one_that_is_chosen() -> None:
     """`alpha` is an option of dirichlet-hsu and of apfl; in any order."""
     dirichlet, mixture = "partition=dirichlet-hsu", "method=apfl"
-    assert assignments(["alpha=0.5", dirichlet], {})["partition"]["alpha"] == 0.5
-    assert assignments(["alpha=0.5"], {"method": "apfl"}) == {"method": {"alpha": 0.5}}
+    assert read_assignments(["alpha=0.5", dirichlet], {})["partition"]["alpha"] == 0.5
+    assert read_assignments(["alpha=0.5"], {"method": "apfl"}) == {"method": {"alpha": 0.5}}
     with pytest.raises(IsthmusError, match=r"'alpha' is an option of method and of partition"):
-        assignments(["alpha=0.5", dirichlet, mixture], {})
+        read_assignments(["alpha=0.5", dirichlet, mixture], {})
 
 
 def test_every_part_is_listed_with_its_options() -> None:
-    listed = {entry["name"]: entry for entry in registry.catalogue("method")}
+    listed = {entry["name"]: entry for entry in registry.describe_choices("method")}
     assert list(listed) == list(METHODS)
     assert listed["fedavg-lu"]["options"]["tune"] == 1
     for part in registry.PARTS:
-        assert all(entry["summary"] for entry in registry.catalogue(part))
+        assert all(entry["summary"] for entry in registry.describe_choices(part))

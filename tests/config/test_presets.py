@@ -4,7 +4,7 @@ import pytest
 
 from isthmus import Experiment
 from isthmus.config import registry
-from isthmus.config.experiment import presets
+from isthmus.config.experiment import read_presets
 from isthmus.data.sources import SOURCES
 from isthmus.methods import METHODS
 
@@ -13,7 +13,7 @@ PRESETS = ["clean", "paper", "release"]
 
 def test_clean_is_the_default_and_sets_nothing() -> None:
     assert Experiment() == Experiment(preset="clean")
-    assert presets()["clean"] == {"all": {}}
+    assert read_presets()["clean"] == {"all": {}}
     for name, field in Experiment.model_fields.items():
         if name not in registry.PARTS and name != "clients":
             assert getattr(Experiment(), name) == field.default
@@ -113,7 +113,7 @@ def test_every_preset_fits_every_method(preset: str, method: str) -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_names_only_what_exists(preset: str) -> None:
     """A misspelt option would be left out in silence as one that the part lacks."""
-    for method, table in presets()[preset].items():
+    for method, table in read_presets()[preset].items():
         assert (
             method == "all" or method in METHODS or (method in SOURCES and list(table) == ["data"])
         )
@@ -129,7 +129,7 @@ def test_switching_the_method_drops_its_options() -> None:
     """The start of superfed-lm's release is not superfed-mm's."""
     first = Experiment(preset="release", method={"name": "superfed-lm", "start": 0.77})
     settings = {"preset": "release", "method": dict(first.method)}
-    second = Experiment(**registry.merged(settings, {"method": "superfed-mm"}))
+    second = Experiment(**registry.merge(settings, {"method": "superfed-mm"}))
     assert second.method["start"] == 0.4
-    third = Experiment(**registry.merged(settings, {"method": "fedavg"}))
+    third = Experiment(**registry.merge(settings, {"method": "fedavg"}))
     assert dict(third.method) == {"name": "fedavg", "tune": 0, "tune_lr": 0.01}

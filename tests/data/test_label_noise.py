@@ -9,7 +9,7 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, Federation, IsthmusError, federate
-from isthmus.config.registry import catalogue
+from isthmus.config.registry import describe_choices
 from isthmus.data.label_noise import MATRICES, pair, redrawn, symmetric
 from isthmus.streams import stream
 from isthmus.training.data import read_federation
@@ -182,7 +182,7 @@ def test_experiments_of_before_there_was_noise_still_load(tmp_path: Path) -> Non
 
 
 def test_the_command_line_knows_noise(isthmus: Isthmus) -> None:
-    assert [entry["name"] for entry in catalogue("noise")] == [
+    assert [entry["name"] for entry in describe_choices("noise")] == [
         "none",
         "pair",
         "symmetric",

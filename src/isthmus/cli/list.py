@@ -25,7 +25,7 @@ def list_(
     kinds["noise"] = "noise"
     if what not in kinds:
         raise IsthmusError(f"nothing to list is called {what!r}; {nearest(what, list(kinds))}")
-    entries = registry.catalogue(kinds[what])
+    entries = registry.describe_choices(kinds[what])
     if as_json:
         print(json.dumps(entries, indent=2))
         return

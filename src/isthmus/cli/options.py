@@ -56,8 +56,8 @@ def described(
     file: Path | None, named: Mapping[str, str | None], settings: Sequence[str] | None
 ) -> "Experiment":
     """Makes the experiment of a file, of options by name, and of what came with --set."""
-    from isthmus.config.experiment import Experiment, assignments, read
-    from isthmus.config.registry import merged
+    from isthmus.config.experiment import Experiment, read, read_assignments, read_value
+    from isthmus.config.registry import merge
     from isthmus.data.own_files import ARRAYS, TABLES, found, kind_of
     from isthmus.data.sources import SOURCES
 
@@ -67,6 +67,6 @@ def described(
     if data and data not in SOURCES and (named_alike or Path(data).exists()):
         place = found(data, Path())
         own = {"data": {"name": kind_of(place), "path": str(place)}}
-    texts = [f"{key}={value}" for key, value in named.items() if value and key not in own]
-    changes = merged(own, assignments([*texts, *(settings or [])], merged(given, own)))
+    values = {key: read_value(text) for key, text in named.items() if text and key not in own}
+    changes = merge(own, read_assignments(settings or [], merge(given, own), values))
     return Experiment.load(file, changes) if file else Experiment(**changes)

@@ -31,9 +31,9 @@ def resume(
     `isthmus resume first --rounds 80` makes a run longer, if its method allows it.
     """
     from isthmus.cli import driver, messages
-    from isthmus.config.experiment import Experiment, assign
+    from isthmus.config.experiment import read_rounds
 
-    wanted = Experiment(**assign(f"rounds={rounds}")).rounds if rounds else None
+    longer = read_rounds(rounds) if rounds else None
     if compare.holds(run):
         for name, given in {"rounds": rounds, "track": track, "workers": workers}.items():
             if given:
@@ -46,4 +46,4 @@ def resume(
         raise IsthmusError(
             f"--jobs {jobs}, but {run} is no comparison; expected one; a run takes --workers"
         )
-    messages.conclude(driver.go_on(run, wanted, data_root, track or (), workers), run)
+    messages.conclude(driver.go_on(run, longer, data_root, track or (), workers), run)

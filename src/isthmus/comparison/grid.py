@@ -14,8 +14,10 @@ from math import isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from isthmus.config.experiment import Experiment, assignments
-from isthmus.config.registry import PARTS, merged, options
+import tomli_w
+
+from isthmus.config.experiment import Experiment, read_assignments
+from isthmus.config.registry import PARTS, merge, options
 from isthmus.errors import IsthmusError, nearest
 
 ASKED = "compare.toml"
@@ -95,16 +97,10 @@ class Grid:
 
     def toml(self) -> str:
         """Writes all of it as TOML that `read` reads back."""
-        lines = [f"seeds = {list(self.seeds)}"]
-        lines += [f"reference = {json.dumps(self.reference)}"] if self.reference else []
-        for method, asked in self.tune.items():
-            lines += ["", f"[tune.{method}]"]
-            lines += [f"{_text(key)} = {_text(list(values))}" for key, values in asked.items()]
-        for method, experiment in self.experiments.items():
-            place = f"experiments.{method}"
-            text = experiment.toml().replace("\n[", f"\n[{place}.")
-            lines += ["", f"[{place}]", text.rstrip("\n")]
-        return "\n".join(lines) + "\n"
+        experiments = {method: each.table() for method, each in self.experiments.items()}
+        written = {"seeds": self.seeds, "reference": self.reference, "tune": self.tune}
+        filled = {key: value for key, value in written.items() if value}
+        return tomli_w.dumps({**filled, "experiments": experiments})
 
 
 def read(path: Path) -> Grid:
@@ -129,7 +125,7 @@ def read(path: Path) -> Grid:
 def changed(experiment: Experiment, texts: Sequence[str] = (), **settings: Any) -> Experiment:
     """Gives an experiment with some settings changed, as by --set or by name."""
     given = {name: getattr(experiment, name) for name in Experiment.model_fields}
-    return Experiment(**merged(given, assignments(texts, given)) | settings)
+    return Experiment(**merge(given, read_assignments(texts, given)) | settings)
 
 
 def checked(grid: Grid) -> Grid:
@@ -195,21 +191,10 @@ def _alike(one: str, here: Experiment, other: str, there: Experiment) -> None:
 
 def differing(one: Experiment, other: Experiment) -> dict[str, tuple[Any, Any]]:
     """Lists the settings in which two experiments differ, with the values of both."""
-    here, there = _flat(one), _flat(other)
+    here, there = one.flat(), other.flat()
     keys = dict.fromkeys([*here, *there])
     pairs = {key: (here.get(key), there.get(key)) for key in keys}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def _flat(experiment: Experiment) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name in Experiment.model_fields:
-        value = getattr(experiment, name)
-        if name in PARTS:
-            flat |= {f"{name}.{option}": chosen for option, chosen in value.items()}
-        else:
-            flat[name] = value
-    return flat
 
 
 def methods_of(text: str) -> tuple[str, ...]:

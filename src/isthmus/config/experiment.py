@@ -11,10 +11,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+import tomli_w
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from isthmus.config import registry
-from isthmus.config.registry import OWN, PARTS, Table, merged
+from isthmus.config.flatten import flatten
+from isthmus.config.registry import OWN, PARTS, Table, merge
 from isthmus.data.sources import SOURCES
 from isthmus.engines import EngineName
 from isthmus.errors import IsthmusError, nearest
@@ -76,10 +78,7 @@ class Experiment(BaseModel):
         try:
             BaseModel.__init__(self, **complete(given))
         except ValidationError as error:
-            place = str(error.errors()[0]["loc"][0])
-            default = Experiment.model_fields[place].default
-            example = 0 if default is None else default
-            raise IsthmusError(registry.one_line(error, place, example)) from None
+            raise _mistake(error, str(error.errors()[0]["loc"][0])) from None
         if self.clients_per_round > self.clients > 0:
             raise IsthmusError(
                 f"clients_per_round={self.clients_per_round} of clients={self.clients}; expected "
@@ -102,7 +101,7 @@ class Experiment(BaseModel):
                 f"{path} has preset={preset}, not {changes['preset']}; expected no other, since "
                 "the file states its values; leave the file or the preset out"
             )
-        return cls(**merged(given, changes))
+        return cls(**merge(given, changes))
 
     @property
     def rule(self) -> Rule:
@@ -115,13 +114,22 @@ class Experiment(BaseModel):
         return self.seed if self.split_seed is None else self.split_seed
 
     def toml(self) -> str:
-        """Writes all settings as TOML that `load` reads back; TOML leaves out what is None."""
+        """Writes all settings as TOML that `load` reads back."""
+        return tomli_w.dumps(self.table())
+
+    def table(self) -> dict[str, Any]:
+        """Lists all settings but those that are None, of which TOML knows nothing."""
         settings = {name: getattr(self, name) for name in type(self).model_fields}
-        plain = {key: v for key, v in settings.items() if key not in PARTS and v is not None}
-        lines = [f"{key} = {_value(v)}" for key, v in plain.items()]
-        for part in PARTS:
-            lines += ["", f"[{part}]", *(f"{k} = {_value(v)}" for k, v in settings[part].items())]
-        return "\n".join(lines) + "\n"
+        settings |= {part: dict(settings[part]) for part in PARTS}
+        return {name: value for name, value in settings.items() if value is not None}
+
+    def flat(self) -> dict[str, Any]:
+        """Lists all settings by their names, options of a part as `part.option`.
+
+        >>> Experiment(method="fedprox").flat()["method.mu"]
+        0.01
+        """
+        return flatten({name: getattr(self, name) for name in type(self).model_fields})
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -139,9 +147,9 @@ def read(path: Path) -> dict[str, Any]:
         ) from None
 
 
-def named(given: Table) -> dict[str, Any]:
+def name_parts(given: Table) -> dict[str, Any]:
     """Names the parts that were left out: after the data set, which brings the others."""
-    wanted = merged({"method": "superfed-mm", "data": "digits"}, given)
+    wanted = merge({"method": "superfed-mm", "data": "digits"}, given)
     source = wanted["data"].get("name")
     brings = SOURCES.get(source) if isinstance(source, str) else None
     defaults = {
@@ -150,7 +158,7 @@ def named(given: Table) -> dict[str, Any]:
         "clients": brings.clients if brings else 100,
         "noise": "none",
     }
-    return merged(defaults, wanted)
+    return merge(defaults, wanted)
 
 
 def complete(given: Table) -> dict[str, Any]:
@@ -159,65 +167,78 @@ def complete(given: Table) -> dict[str, Any]:
     for key in given:
         if key not in known:
             raise IsthmusError(f"no setting is called {key!r}; {nearest(key, known)}")
-    wanted = named(given)
-    family = presets().get(str(wanted.get("preset", "clean")), {})
+    wanted = name_parts(given)
+    family = read_presets().get(str(wanted.get("preset", "clean")), {})
     for name in (wanted["method"].get("name"), wanted["data"].get("name"), "all"):
-        wanted = merged(registry.fitting(family.get(str(name), {}), wanted), wanted)
+        wanted = merge(registry.restrict_preset(family.get(str(name), {}), wanted), wanted)
     return {k: registry.complete(k, v) if k in PARTS else v for k, v in wanted.items()}
 
 
 @cache
-def presets() -> dict[str, Any]:
+def read_presets() -> dict[str, Any]:
     """Reads the preset families."""
     return tomllib.loads((files("isthmus.config") / "presets.toml").read_text())
 
 
-def assignments(texts: Iterable[str], given: Table) -> dict[str, Any]:
-    """Reads several `key=value`, as changes of what is given.
+def read_assignments(
+    texts: Iterable[str], given: Table, changes: Table = MappingProxyType({})
+) -> dict[str, Any]:
+    """Reads several `key=value` as further changes of what is given.
 
     Options without their part come last: whose they are depends on the parts that are chosen.
 
-    >>> assignments(["alpha=0.1", "partition=dirichlet-hsu"], {})
+    >>> read_assignments(["alpha=0.1", "partition=dirichlet-hsu"], {})
     {'partition': {'name': 'dirichlet-hsu', 'alpha': 0.1}}
     """
-    changes: dict[str, Any] = {}
-    for text in sorted(texts, key=lambda text: not _placed(text.partition("=")[0].strip())):
-        changes = merged(changes, assign(text, merged(given, changes)))
-    return changes
+    for text in sorted(texts, key=lambda text: not _has_place(text.partition("=")[0].strip())):
+        changes = merge(changes, read_assignment(text, merge(given, changes)))
+    return dict(changes)
 
 
-def _placed(key: str) -> bool:
+def _has_place(key: str) -> bool:
     return "." in key or key in Experiment.model_fields
 
 
-def assign(text: str, given: Table = MappingProxyType({})) -> dict[str, Any]:
-    """Reads `key=value` as from --set; the value is TOML, or a string where it is not.
+def read_assignment(text: str, given: Table = MappingProxyType({})) -> dict[str, Any]:
+    """Reads `key=value` as from --set.
 
-    >>> assign("nu=2"), assign("partition=iid")
+    >>> read_assignment("nu=2"), read_assignment("partition=iid")
     ({'method': {'nu': 2}}, {'partition': 'iid'})
     """
     key, equals, value = (piece.strip() for piece in text.partition("="))
     if not key or not equals:
         raise IsthmusError(f"--set {text!r}; expected key=value; for example --set lr=0.1")
-    try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value
+    parsed = read_value(value)
     top, dot, option = key.partition(".")
     if dot and top in PARTS:
         return {top: {option: parsed}}
     if key in Experiment.model_fields:
         return {key: parsed}
-    chosen = {part: str(table.get("name")) for part, table in named(given).items() if part in PARTS}
-    return {registry.owner_of(key, list(Experiment.model_fields), chosen): {key: parsed}}
+    parts = {part: table for part, table in name_parts(given).items() if part in PARTS}
+    names = {part: str(table.get("name")) for part, table in parts.items()}
+    return {registry.find_owner(key, list(Experiment.model_fields), names): {key: parsed}}
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_value(entry) for entry in value)}]"
-    text = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{text}"'
+def read_value(text: str) -> Any:
+    """Reads a value that is TOML, or a string where it is not.
+
+    >>> read_value("0.1"), read_value("validation")
+    (0.1, 'validation')
+    """
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text.strip()
+
+
+def read_rounds(text: str) -> int:
+    """Reads a number of rounds."""
+    try:
+        return TypeAdapter(PositiveInt).validate_python(read_value(text))
+    except ValidationError as error:
+        raise _mistake(error, "rounds") from None
+
+
+def _mistake(error: ValidationError, setting: str) -> IsthmusError:
+    default = Experiment.model_fields[setting].default
+    return IsthmusError(registry.explain_error(error, setting, 0 if default is None else default))

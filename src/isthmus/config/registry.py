@@ -66,10 +66,10 @@ def _options(owner: Any) -> dict[str, Option]:
     }
 
 
-def catalogue(part: str) -> list[dict[str, Any]]:
+def describe_choices(part: str) -> list[dict[str, Any]]:
     """Describes all that a part may be called: name, one line, options with their defaults.
 
-    >>> [entry["name"] for entry in catalogue("partition")][:3]
+    >>> [entry["name"] for entry in describe_choices("partition")][:3]
     ['iid', 'pathological', 'dirichlet-classwise']
     """
     return [
@@ -109,17 +109,17 @@ def build(part: str, table: Table, *arguments: Any) -> Any:
     return dataclasses.replace(owner, **chosen)
 
 
-def second(text: str, shape: tuple[int, ...]) -> dict[str, Any]:
+def read_network(text: str, shape: tuple[int, ...]) -> dict[str, Any]:
     """Reads a second network, written as a name and options, for inputs of some shape.
 
     `auto` is about a sixth of LeNet-5 for images, and of `mlp` for all else.
 
-    >>> second("mlp hidden=8", (16,)), second("auto", (16,))
+    >>> read_network("mlp hidden=8", (16,)), read_network("auto", (16,))
     ({'name': 'mlp', 'hidden': 8}, {'name': 'mlp', 'hidden': 11})
     """
     if text == AUTO:
         image = len(shape) == 3 and min(shape[1:]) >= LENET
-        return second("lenet5_sixth" if image else "mlp hidden=11", shape)
+        return read_network("lenet5_sixth" if image else "mlp hidden=11", shape)
     name, *given = text.split() or [text]
     try:
         chosen = tomllib.loads("\n".join(given))
@@ -146,16 +146,16 @@ def complete(part: str, given: Table) -> dict[str, Any]:
         try:
             result[option] = TypeAdapter(kind).validate_python(given.get(option, default))
         except ValidationError as error:
-            raise IsthmusError(one_line(error, f"{part}.{option}", default)) from None
+            raise IsthmusError(explain_error(error, f"{part}.{option}", default)) from None
     return result
 
 
-def merged(first: Table, second: Table) -> dict[str, Any]:
+def merge(first: Table, second: Table) -> dict[str, Any]:
     """Joins two tables of settings; where both set a key, the second wins.
 
     A part that changes its name loses the options it had: they were another's.
 
-    >>> merged({"method": {"name": "fedprox", "mu": 1}}, {"method": "fedavg"})
+    >>> merge({"method": {"name": "fedprox", "mu": 1}}, {"method": "fedavg"})
     {'method': {'name': 'fedavg'}}
     """
     result = {key: _table(value) if key in PARTS else value for key, value in first.items()}
@@ -169,7 +169,7 @@ def merged(first: Table, second: Table) -> dict[str, Any]:
     return result
 
 
-def fitting(preset: Table, wanted: Table) -> dict[str, Any]:
+def restrict_preset(preset: Table, wanted: Table) -> dict[str, Any]:
     """Leaves out of a preset the options that the chosen parts do not have."""
     result = dict(preset)
     for part in PARTS:
@@ -178,7 +178,7 @@ def fitting(preset: Table, wanted: Table) -> dict[str, Any]:
     return result
 
 
-def owner_of(option: str, settings: list[str], chosen: Mapping[str, str]) -> str:
+def find_owner(option: str, settings: list[str], chosen: Mapping[str, str]) -> str:
     """Finds the part of an option that was named without it: `mu` is `method.mu`.
 
     Where several parts might have it, it is that of the one that has it as it is chosen.
@@ -197,7 +197,7 @@ def owner_of(option: str, settings: list[str], chosen: Mapping[str, str]) -> str
     raise IsthmusError(f"no setting is called {option!r}; {nearest(option, known)}")
 
 
-def one_line(error: ValidationError, name: str, default: Any) -> str:
+def explain_error(error: ValidationError, name: str, default: Any) -> str:
     """Says of the first thing that is wrong what was given, what was expected, what would do."""
     first = error.errors()[0]
     expected = first["msg"].removeprefix("Input should be ").split(", unable")[0]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.config.flatten import flatten
 from isthmus.errors import IsthmusError
 from isthmus.metrics import calibration, cost, spread
 from isthmus.metrics.metric import METRICS
@@ -337,12 +338,7 @@ def _settings(path: Path) -> Mapping[str, Any]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise IsthmusError(f"{path} is not TOML ({error}); restore it, or run again") from None
-    flat: dict[str, Any] = {}
-    for key, value in tables.items():
-        if isinstance(value, dict):
-            flat |= {f"{key}.{option}": choice for option, choice in value.items()}
-        else:
-            flat[key] = value
+    flat = flatten(tables)
     if "method.name" not in flat:
         raise IsthmusError(f"{path} names no method; expected a table [method] with a name")
     return MappingProxyType(flat)

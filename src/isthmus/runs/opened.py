@@ -18,7 +18,7 @@ from isthmus import tree
 from isthmus.client import Client, Point
 from isthmus.cohort import Clients, Each, Round, one_for_all
 from isthmus.config.experiment import Experiment
-from isthmus.config.registry import second
+from isthmus.config.registry import read_network
 from isthmus.context import ClientFunction, Setting
 from isthmus.data.federation import Federation
 from isthmus.engines.base import one_thread
@@ -169,7 +169,7 @@ def export(opened: Opened, folder: Path, ids: Sequence[int] | None = None) -> It
             "top1": {split: personal.top1(split) for split in splits},
             "train_examples": n,
             "model": dict(experiment.model),
-            "beside": second(names[setting.kind(personal.i)], shape) if names else None,
+            "beside": read_network(names[setting.kind(personal.i)], shape) if names else None,
             "shape": list(shape),
             "classes": setting.federation.classes,
             **{name: getattr(setting.federation.arrays, name) for name in ("scale", "mean", "std")},

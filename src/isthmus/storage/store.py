@@ -10,6 +10,7 @@ when a run is resumed. A round is in state.lmdb altogether or not at all.
 """
 
 import json
+import tomllib
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor
 
 from isthmus import tree
+from isthmus.config.flatten import flatten
 from isthmus.context import Setting
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation, Score
@@ -347,14 +349,26 @@ def _refuse_existing(path: Path, experiment: str) -> None:
         before = (path / "experiment.toml").read_text()
     except OSError:
         before = experiment  # it was killed before it wrote them
-    if before == experiment:
+    there, here = _settings(before), _settings(experiment)
+    if there == here:
         raise IsthmusError(
             f"{path} holds this run already; expected a new directory; go on with: "
             f"isthmus resume {path}"
         )
-    pairs = zip(before.splitlines(), experiment.splitlines(), strict=False)
-    changed = [f"{old} there, {new} here" for old, new in pairs if old != new]
+    changed = [
+        f"{key} = {there.get(key)} there, {key} = {here.get(key)} here"
+        for key in {**there, **here}
+        if there.get(key) != here.get(key)
+    ]
     raise IsthmusError(
-        f"{path} holds another run ({'; '.join(changed[:3]) or 'other settings'}); expected a new "
-        "directory; name another one with --out"
+        f"{path} holds another run ({'; '.join(changed[:3])}); expected a new directory; name "
+        "another one with --out"
     )
+
+
+def _settings(text: str) -> dict[str, Any]:
+    """Reads an experiment; what is no TOML has no settings."""
+    try:
+        return flatten(tomllib.loads(text))
+    except tomllib.TOMLDecodeError:
+        return {}

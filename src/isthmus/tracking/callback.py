@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from isthmus.errors import IsthmusError, nearest
 from isthmus.metrics.metric import METRICS
@@ -58,14 +58,8 @@ def scalars(experiment: "Experiment", done: "Done") -> dict[str, float]:
 
 def settings(experiment: "Experiment") -> dict[str, Value]:
     """Lists all settings of an experiment by their names, options of a part as `part.option`."""
-    listed: dict[str, Any] = {}
-    for key in type(experiment).model_fields:
-        value = getattr(experiment, key)
-        if hasattr(value, "items"):
-            listed |= {f"{key}.{option}": choice for option, choice in value.items()}
-        else:
-            listed[key] = value
-    return {key: v if isinstance(v, Value) else str(v) for key, v in listed.items()}
+    flat = experiment.flat()
+    return {key: v if isinstance(v, Value) else str(v) for key, v in flat.items()}
 
 
 @contextmanager

@@ -373,7 +373,7 @@ def _seconds(
         )
     mine = iter(given)
     for name in names:
-        table = registry.second(name, shape)
+        table = registry.read_network(name, shape)
         yield next(mine) if name == OWN else partial(registry.build, "model", table, shape, classes)
 
 
