@@ -104,7 +104,7 @@ def test_padding_changes_nothing(row: Row, monkeypatch: pytest.MonkeyPatch) -> N
             filler = filler.zero_()
         return torch.cat([rows, filler])
 
-    monkeypatch.setattr(engine, "_rows", sevens)
+    monkeypatch.setattr(engine, "pad_rows", sevens)
     filled = advance(made, middle, evaluate=True)
     assert digest_of(zeros[0]) == digest_of(filled[0])
     assert repr(zeros[1].evaluation) == repr(filled[1].evaluation)

@@ -105,7 +105,7 @@ def test_one_process_computes_on_a_device() -> None:
 def test_a_device_that_is_not_here_is_one_line(
     device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "devices", lambda: ["cpu"])
+    monkeypatch.setattr(devices, "list_devices", lambda: ["cpu"])
     experiment = Experiment(method="fedavg", data="digits", device=device)
     with pytest.raises(IsthmusError) as caught:
         federate(experiment, out=tmp_path / "run")
@@ -114,7 +114,7 @@ def test_a_device_that_is_not_here_is_one_line(
 
 
 def test_the_first_cuda_device_need_not_be_numbered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "devices", lambda: ["cpu", "cuda:0"])
+    monkeypatch.setattr(devices, "list_devices", lambda: ["cpu", "cuda:0"])
     devices.check("cuda")
     devices.check("cuda:0")
     with pytest.raises(IsthmusError, match="torch finds cpu, cuda:0 here"):
@@ -126,11 +126,11 @@ def test_a_run_of_a_device_can_be_looked_at_where_there_is_none(
 ) -> None:
     """It is as if somebody had taken the device away after the run; going on is refused."""
     monkeypatch.setattr(devices, "check", lambda device: None)
-    monkeypatch.setattr(Place, "here", True)
+    monkeypatch.setattr(Place, "on_cpu", True)
     given = {"method": "fedavg", "data": "digits", "rounds": 2, "epochs": 1}
     federate(Experiment(**given, device="mps"), out=tmp_path / "run", watch=lambda done: True)
     monkeypatch.undo()
-    monkeypatch.setattr(devices, "devices", lambda: ["cpu"])
+    monkeypatch.setattr(devices, "list_devices", lambda: ["cpu"])
     with opened.open(tmp_path / "run") as run:
         assert run.experiment.device == "cpu"
     with pytest.raises(IsthmusError, match="device=mps, and torch finds cpu here"):

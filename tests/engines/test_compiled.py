@@ -11,7 +11,7 @@ from torch import nn
 from isthmus import Experiment, IsthmusError, federate, tree
 from isthmus.client import Batch
 from isthmus.engines import Loop
-from isthmus.engines.compiled import Compiled, captured, compiler, within
+from isthmus.engines.compiled import Compiled, find_functions, find_tensors, has_compiler
 from isthmus.engines.compiled import advance as advance_in_place
 from isthmus.engines.loop import fold
 from isthmus.methods import METHODS
@@ -25,10 +25,14 @@ def close(ours: object, theirs: object) -> bool:
     return all(torch.allclose(a.double(), b.double(), atol=1e-5) for a, b in pairs)
 
 
+def as_it_is(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> Callable[..., Any]:
+    """Runs a graph without compiling it, which would take seconds."""
+    return graph.forward
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_s_step_is_captured_once_for_all_clients_and_rounds(method: str) -> None:
-    """The graphs run as they are: compiling them proper takes seconds for each."""
-    compiled = Compiled(batch_size=8, layers=2, fills=True, make=lambda graph, _: graph.forward)
+    compiled = Compiled(batch_size=8, layers=2, fills=True, make_program=as_it_is)
     ours, theirs = setting(method, Loop()), setting(method, Loop(compiled=compiled))
     one, other = begin(ours), begin(theirs)
     made = []
@@ -41,7 +45,7 @@ def test_every_method_s_step_is_captured_once_for_all_clients_and_rounds(method:
     assert 0 < made[-1] == made[-2]
 
 
-@pytest.mark.skipif(not compiler(), reason="there is no C++ compiler")
+@pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler")
 @pytest.mark.parametrize("method", ["superfed-lm", "fedsimsup"])
 def test_a_compiled_step_gives_what_the_plain_loop_gives(method: str) -> None:
     """Of the two methods, one mixes by layer and the other looks up a table of its examples."""
@@ -58,12 +62,12 @@ def test_a_compiled_step_gives_what_the_plain_loop_gives(method: str) -> None:
 def test_a_batch_is_filled_up_with_examples_that_count_nothing() -> None:
     """But not for a client whose examples would fill less than a quarter of it."""
     compiled = Compiled(batch_size=4, layers=1, fills=True)
-    rows, weights = compiled.filled([torch.arange(4), torch.tensor([7])], 5, torch.float64)
+    rows, weights = compiled.fill([torch.arange(4), torch.tensor([7])], 5, torch.float64)
     assert [each.tolist() for each in rows] == [[0, 1, 2, 3], [7, 7, 7, 7]]
     assert weights is not None
     assert [each.tolist() for each in weights] == [[1, 1, 1, 1], [1, 0, 0, 0]]
     compiled = Compiled(batch_size=5, layers=1, fills=True)
-    rows, weights = compiled.filled([torch.tensor([7])], 1, torch.float64)
+    rows, weights = compiled.fill([torch.tensor([7])], 1, torch.float64)
     assert [each.tolist() for each in rows] == [[7]]
     assert weights is not None
     assert [each.tolist() for each in weights] == [[1]]
@@ -79,7 +83,7 @@ def test_a_filled_batch_gives_what_the_short_one_gives() -> None:
     ends = []
     for fills in (False, True):
         took.clear()
-        made = setting("superfed-mm", Loop(compiled=Compiled(8, 2, fills=fills, make=make)))
+        made = setting("superfed-mm", Loop(compiled=Compiled(8, 2, fills=fills, make_program=make)))
         end, _ = advance(made, begin(made), evaluate=False)
         ends.append((end.server, len(took)))
     (one, short), (other, all_of_them) = ends
@@ -116,7 +120,7 @@ def added(carry: tuple[torch.Tensor], batch: Batch) -> tuple[torch.Tensor]:
     return ((batch.x.T @ batch.x).add(carry[0], alpha=0.1),)
 
 
-@pytest.mark.skipif(not compiler(), reason="there is no C++ compiler")
+@pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler")
 def test_a_compiler_s_mistake_is_noticed() -> None:
     """torch 2.13 forgets the factor beside a product: 0.9 of the carry too much in every step."""
     start = (torch.ones(6, 6),)
@@ -128,7 +132,7 @@ def test_a_compiler_s_mistake_is_noticed() -> None:
 def test_a_program_that_does_not_agree_with_the_plain_step_is_not_used() -> None:
     start = (torch.ones(6, 6),)
     expected, *_ = fold(added, start, iter(batches(3)))
-    compiled = Compiled(batch_size=8, layers=1, make=lambda *_: lambda *inputs: None)
+    compiled = Compiled(batch_size=8, layers=1, make_program=lambda *_: lambda *inputs: None)
     for _ in range(2):
         found, *_ = compiled.fold(added, start, iter(batches(3)), n=-1)
         assert torch.equal(found, expected)
@@ -148,14 +152,14 @@ def test_tensors_are_found_in_functions_within_functions() -> None:
     def inner() -> Any:
         return table, scalar
 
-    found = list(captured(within(lambda: inner())))
+    found = list(find_tensors(find_functions(lambda: inner())))
     assert {id(tensor) for tensor in found} == {id(table), id(scalar)}
 
 
 def test_long_runs_are_compiled_and_short_ones_are_not() -> None:
     """10,000 steps for each of two layers; the digits' 20 clients have 54 examples to train on,
     so 5 clients x 10 epochs x 6 batches are 300 steps a round, and 67 rounds repay it."""
-    for rounds, step in ((60, "eager"), (70, "compiled" if compiler() else "eager")):
+    for rounds, step in ((60, "eager"), (70, "compiled" if has_compiler() else "eager")):
         experiment = Experiment(method="fedavg", data="digits", rounds=rounds)
         assert prepare(experiment, None, None, Path())[0].step == step
 
@@ -184,7 +188,7 @@ class Peculiar(nn.Module):
         return z if x.detach().sum().item() > -1e9 else -z
 
 
-@pytest.mark.skipif(not compiler(), reason="there is no C++ compiler")
+@pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler")
 @pytest.mark.parametrize(("epochs", "since"), [(66, 1), (67, 0)])
 def test_a_short_first_round_is_over_before_anything_is_compiled(epochs: int, since: int) -> None:
     """1,000 steps for each of two layers; 5 clients of 6 batches take 30 an epoch."""
@@ -196,7 +200,7 @@ def test_a_short_first_round_is_over_before_anything_is_compiled(epochs: int, si
 
 
 def test_programs_are_made_from_their_first_round_on() -> None:
-    compiled = Compiled(batch_size=8, layers=2, since=1, make=lambda graph, _: graph.forward)
+    compiled = Compiled(batch_size=8, layers=2, since=1, make_program=as_it_is)
     made = setting("fedavg", Loop(compiled=compiled))
     progress, _ = advance(made, begin(made), evaluate=False)
     assert compiled.programs == 0

@@ -9,7 +9,7 @@ from isthmus import tree
 from isthmus.cohort import Clients, Round
 from isthmus.context import Call, Request
 from isthmus.engines import ClientError, Loop, Stacked
-from isthmus.engines.loop import handle
+from isthmus.engines.loop import make_client
 from isthmus.method import Method
 from isthmus.methods.superfed import SuPerFed
 from isthmus.metrics.score import tally
@@ -164,7 +164,7 @@ def normalised() -> nn.Module:
 def test_a_part_is_scored_as_if_it_were_alone(build: Any) -> None:
     """Parts go through the network together, but where it would normalise them together."""
     made = setting("fedavg", build=build)
-    client = handle(made, Call(len, (), 0, "evaluate", 0), Request(1, (), ()))
+    client = make_client(made, Call(len, (), 0, "evaluate", 0), Request(1, (), ()))
     path = torch.stack([made.task.w0, made.task.model.fresh(seed=3)])
     for w in (made.task.w0, path):
         together = client.tallies(w, "validation", "test")
@@ -239,7 +239,8 @@ def test_a_second_call_in_a_round_draws_other_batches() -> None:
     clients = Clients([1, 2], round)
 
     def first_rows(client: Any, own: Any) -> Any:
-        return own, (client._plan().rows[0],)
+        """Puts the first row of each batch behind those before, as digits are."""
+        return own, (client.scan(lambda seen, batch: 100 * seen + batch.rows[0], torch.tensor(0)),)
 
     (one,), (two,) = clients.map(first_rows)[1], clients.map(first_rows)[1]
     assert not torch.equal(one, two)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from isthmus.engines.compiled import Compiled, compiler
-from isthmus.engines.graph_passes import LARGE, SMALL, Joined, Products, join
+from isthmus.engines.compiled import Compiled, has_compiler
+from isthmus.engines.graph_passes import LARGE, SMALL, JoinedInPlace, ProductPass, join
 
 aten = torch.ops.aten
 
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 def gone_over(function: Callable[..., Tensor], *inputs: Tensor) -> list[Any]:
     """Gives the operations of a program that the pass has gone over, having run it."""
     program = make_fx(function, {aten.t.default: lambda x: x.permute(1, 0)}, "fake")(*inputs)
-    Products()(program.graph)
+    ProductPass()(program.graph)
     program.graph.lint()
     program.recompile()
     assert torch.allclose(program(*inputs), function(*inputs), atol=1e-4)
@@ -62,14 +62,14 @@ def test_a_layer_that_is_laid_out_otherwise_stays_where_it_is() -> None:
 def parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """Records by what each part of a joined vector is computed."""
     kinds: dict[str, str] = {}
-    realize = Joined.realize_into
+    realize = JoinedInPlace.realize_into
 
-    def recorded(_: type[Joined], src: Any, dst: Any) -> Any:
+    def recorded(_: type[JoinedInPlace], src: Any, dst: Any) -> Any:
         part = realize(src, dst)
         kinds[part.get_name()] = type(part).__name__
         return part
 
-    monkeypatch.setattr(Joined, "realize_into", classmethod(recorded))
+    monkeypatch.setattr(JoinedInPlace, "realize_into", classmethod(recorded))
     with torch._inductor.config.patch(fx_graph_cache=False):
         yield kinds
 
@@ -78,10 +78,10 @@ def program(function: Callable[..., Any], *inputs: Tensor) -> Any:
     """Runs a function as programs of steps are run."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of what it does itself
-        return torch.compile(function, backend=Compiled(8, layers=1)._inductor)(*inputs)
+        return torch.compile(function, backend=Compiled(8, layers=1).make_program)(*inputs)
 
 
-@pytest.mark.skipif(not compiler(), reason="there is no C++ compiler")
+@pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler")
 def test_products_are_written_into_the_vector_without_a_copy(parts: dict[str, str]) -> None:
     """Of the parts, the two products are computed by the library, and the third is copied."""
     g, x, bias = torch.randn(8, 5), torch.randn(8, 7), torch.randn(3)
@@ -89,7 +89,7 @@ def test_products_are_written_into_the_vector_without_a_copy(parts: dict[str, st
     assert sorted(parts.values()) == ["ComputedBuffer", "ExternKernelOut", "ExternKernelOut"]
 
 
-@pytest.mark.skipif(not compiler(), reason="there is no C++ compiler")
+@pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler")
 def test_a_product_that_others_need_too_is_still_there_for_them(parts: dict[str, str]) -> None:
     """It is twice in one vector, once in another, and read after both have been overwritten."""
 

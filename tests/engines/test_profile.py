@@ -28,15 +28,15 @@ def test_a_second_inside_another_is_counted_once(monkeypatch: pytest.MonkeyPatch
     ticks = itertools.count()
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
     profile = Profile()
-    step = profile.timed(STEP, lambda: None)
+    step = profile.measure(STEP, lambda: None)
 
     def function() -> None:
         step()
         step()
 
-    profile.timed(FUNCTION, function)()
+    profile.measure(FUNCTION, function)()
     assert dict(profile.seconds) == {STEP: 2, FUNCTION: 5}
-    assert profile.spent() == {STEP: 2, FUNCTION: 3}
+    assert profile.own_seconds() == {STEP: 2, FUNCTION: 3}
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -57,7 +57,7 @@ def test_an_engine_says_what_its_clients_did(workers: int) -> None:
 
 
 def test_compiling_is_told_apart() -> None:
-    engine = Loop(compiled=Compiled(8, 2, make=lambda graph, _: graph.forward))
+    engine = Loop(compiled=Compiled(8, 2, make_program=lambda graph, _: graph.forward))
     spent = engine.watch()
     run = setting("fedavg", engine)
     advance(run, begin(run), evaluate=False)

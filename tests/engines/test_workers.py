@@ -17,8 +17,7 @@ from torch import Tensor
 
 from isthmus import Client, Clients, Method, Task, tree
 from isthmus.context import Call, Request
-from isthmus.engines import ClientError, Loop
-from isthmus.engines.workers import Pool
+from isthmus.engines import ClientError, Loop, messages
 from isthmus.methods import METHODS
 from small import advance, begin, network, setting
 
@@ -97,7 +96,7 @@ def test_workers_change_no_bit(method: str, engine: Loop) -> None:
     assert sent[0] == sent[1]
 
 
-def echoed(client: Client, own: Tensor) -> Tensor:
+def echo(client: Client, own: Tensor) -> Tensor:
     return own
 
 
@@ -105,18 +104,17 @@ def test_an_answer_is_not_overwritten_by_the_next(
     engine: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that has sent one is at its next client before the answer is read."""
-    read = Pool._read
+    read = messages.read
 
-    def late(*arguments: Any) -> Any:
-        time.sleep(0.02)
-        return read(*arguments)
+    def read_late(*arguments: Any, keep: bool) -> Any:
+        if keep:  # it is an answer
+            time.sleep(0.02)
+        return read(*arguments, keep=keep)
 
-    monkeypatch.setattr(Pool, "_read", late)
+    monkeypatch.setattr(messages, "read", read_late)
     made = setting("fedavg", engine)
     requests = [Request(k % 6, torch.full((1000,), k), ()) for k in range(12)]
-    answers = [
-        each for _, each in engine.run(made, Call(echoed, (), 0, "train", 0), iter(requests))
-    ]
+    answers = [each for _, each in engine.run(made, Call(echo, (), 0, "train", 0), iter(requests))]
     assert sorted(each.unique().item() for each in answers) == list(range(12))
 
 
@@ -133,7 +131,7 @@ def test_workers_stay_from_round_to_round_and_go_with_the_run(tmp_path: Path, en
     assert not children() & ours
 
 
-def test_workers_go_with_whoever_hired_them(tmp_path: Path) -> None:
+def test_workers_go_with_the_engine_that_started_them(tmp_path: Path) -> None:
     others = children()
     run = setting("fedavg", Loop(workers=2))._replace(method=Marks(tmp_path))
     advance(run, begin(run), evaluate=False)
@@ -149,16 +147,15 @@ def test_one_client_needs_no_worker(tmp_path: Path, engine: Loop) -> None:
     assert step.notes == ("1 processes, here: True",)
 
 
-def test_a_killed_worker_is_told_of_and_its_client_computed_again(
+def test_a_killed_worker_is_noted_and_its_client_computed_again(
     tmp_path: Path, engine: Loop
 ) -> None:
     run = setting("fedavg", engine)._replace(method=Marks(tmp_path))
     (tmp_path / "die").touch()
     _, step = advance(run, begin(run), evaluate=False)
-    told = [note for note in step.notes if "killed by SIGKILL" in note]
-    assert len(told) == 1
-    assert told[0].endswith("computed again")
-    assert "round 1: its worker process ended" in told[0]
+    (note,) = [note for note in step.notes if "killed by SIGKILL" in note]
+    assert note.endswith("computed again")
+    assert "round 1: its worker process ended" in note
     assert step.cost.answered == 4
 
 

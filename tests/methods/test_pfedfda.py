@@ -11,7 +11,7 @@ from by_hand import Cohort, chain, client, task, vector
 from isthmus import IsthmusError
 from isthmus.client import Client
 from isthmus.context import Call, Request, Setting
-from isthmus.engines.loop import handle
+from isthmus.engines.loop import make_client
 from isthmus.methods.pfedfda import PFedFda, Server, lda
 from isthmus.models.flat import Flat
 from small import begin, federation, played, setting
@@ -107,7 +107,7 @@ def test_the_limiting_case_is_lda_of_the_clients_own_features() -> None:
 def a_client(beta: str) -> tuple[Setting, Client]:
     """A client with six examples of each class, and so three in each half."""
     made = setting({"name": "pfedfda", "beta": beta}, data=federation((120,)), clients_per_round=1)
-    here = handle(made, Call(len, (), 0, "train", 0), Request(0, (), ()))
+    here = make_client(made, Call(len, (), 0, "train", 0), Request(0, (), ()))
     assert here.label_counts().min() >= 6
     return made, here
 

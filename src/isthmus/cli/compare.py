@@ -12,7 +12,7 @@ import typer
 from isthmus.cli.options import Data, DataRoot, File, Jobs, Settings, described
 from isthmus.errors import IsthmusError
 from isthmus.system.files import write_text
-from isthmus.system.machine import cores
+from isthmus.system.machine import count_cores
 
 if TYPE_CHECKING:
     from isthmus.cli.progress import Board
@@ -119,7 +119,7 @@ def conduct(grid: "Grid", out: Path, data_root: Path, jobs: int | None) -> None:
     from isthmus.comparison.grid import ASKED, refuse_other_runs
     from isthmus.comparison.processes import Crew
 
-    at_a_time = cores() if jobs is None else jobs
+    at_a_time = count_cores() if jobs is None else jobs
     if at_a_time < 1:
         raise IsthmusError(f"--jobs {jobs}; expected at least 1; for example --jobs 2")
     trials, likely = grid.trials(), grid.runs(dict.fromkeys(grid.tune, 1))

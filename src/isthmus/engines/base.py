@@ -1,4 +1,4 @@
-"""What engines share: steps drawn before a function runs, one thread, errors that say where."""
+"""What engines share: plans, random numbers drawn beforehand, one thread, errors that say where."""
 
 import ctypes
 import sys
@@ -59,21 +59,21 @@ class Plan(NamedTuple):
         return any(network.mixes_examples for network in self.networks)
 
 
-class Drawn(NamedTuple):
+class RandomPart(NamedTuple):
     """The random part of one call for one client."""
 
     orders: NDArray[np.int64]  # [passes, n]: the order of the examples in each pass
     u: NDArray[np.float64]  # [passes * steps per pass, noise]
 
 
-def draw(setting: Setting, call: Call, i: int, n: int) -> Drawn:
+def draw(setting: Setting, call: Call, i: int, n: int) -> RandomPart:
     """Draws a client's shuffles and uniforms from the streams that bear its name."""
     method, task = setting.method, setting.task
     passes, steps = method.passes(task), steps_per_pass(n, task.batch_size)
     place = (call.t, call.turn, i)
     shuffle = streams.stream(task.seed, f"{call.purpose} batches", *place)
     uniform = streams.stream(task.seed, f"{call.purpose} uniforms", *place)
-    return Drawn(
+    return RandomPart(
         np.stack([shuffle.permutation(n) for _ in range(passes)]),
         uniform.random((passes * steps, method.noise(task))),
     )
@@ -85,8 +85,8 @@ def steps_per_pass(n: int, batch_size: int) -> int:
 
 
 @contextmanager
-def naming(call: Call, who: str) -> Iterator[None]:
-    """Wraps what a client function raises so that it says whose it was."""
+def wrap_errors(call: Call, who: str) -> Iterator[None]:
+    """Wraps what a client function raises in an error that names the client and the round."""
     try:
         yield
     except IsthmusError:
@@ -120,7 +120,7 @@ def one_thread() -> Iterator[None]:
     a processor may take a hundred times as long for each.
     """
     keep_memory()
-    threads, flushes = torch.get_num_threads(), flushing()
+    threads, flushes = torch.get_num_threads(), flushes_denormals()
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     try:
@@ -130,7 +130,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def flushing() -> bool:
+def flushes_denormals() -> bool:
     """Tells whether numbers below the least normal one count as zero."""
     least = torch.full((1,), torch.finfo(torch.float32).tiny, device="cpu")
     return not bool(least.mul(0.5))

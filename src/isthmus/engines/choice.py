@@ -7,7 +7,7 @@ measurements behind the numbers.
 from isthmus.context import Engine
 from isthmus.engines import ENGINES, devices
 from isthmus.engines.base import Plan
-from isthmus.engines.compiled import compiler, repays
+from isthmus.engines.compiled import has_compiler, repays
 from isthmus.engines.stacked import count_block
 from isthmus.errors import IsthmusError
 from isthmus.models.flat import Flat
@@ -55,7 +55,7 @@ def choose_step(plan: Plan) -> str:
             "engine=loop on the CPU, where steps are compiled; set step=eager, or engine=loop and "
             "device=cpu"
         )
-    if plan.step == "compiled" and not compiler():
+    if plan.step == "compiled" and not has_compiler():
         raise IsthmusError(
             "step=compiled, and no C++ compiler is on the path; expected g++ or clang++; install "
             "one, or set step=eager"
@@ -77,7 +77,7 @@ def explain_step(wanted: str, chosen: str, network: Flat) -> str:
         return "as asked for"
     if chosen == "compiled":
         return "as there are enough of them to repay it"
-    if not compiler():
+    if not has_compiler():
         return "as there is no C++ compiler"
     if network.recurrent:
         return "as the network is recurrent"

@@ -46,9 +46,9 @@ class Compiled:
         layers: int,
         since: int = 0,
         fills: bool = False,
-        make: Make | None = None,
+        make_program: Make | None = None,
     ):
-        self._make = self._inductor if make is None else make
+        self.make_program = self._compile if make_program is None else make_program
         self.batch_size = batch_size
         self.layers = layers
         self.since = since  # the first round, from 0, whose steps are compiled
@@ -67,7 +67,7 @@ class Compiled:
 
     @classmethod
     def make(cls, plan: Plan) -> "Compiled":
-        """Makes the compiler of a run's steps.
+        """Makes what compiles the steps of a run.
 
         A first round that is short is done before its steps would have been compiled: it is not
         compiled, and shows soon that all is well.
@@ -85,12 +85,13 @@ class Compiled:
     def _begin(self) -> Callable[[Step, Any, Batch], None]:
         return torch.compile(advance, backend=self._backend, fullgraph=True, dynamic=False)
 
-    def filled(
+    def fill(
         self, batches: list[Tensor], n: int, dtype: torch.dtype
     ) -> tuple[list[Tensor], list[Tensor] | None]:
-        """Fills the batches of a client of n examples up with their first one, counting nothing.
+        """Fills short batches of a client of n examples up with their first one, at weight 0.
 
-        Gives rows and weights. A client of very few examples would have little but such.
+        Gives rows and weights. A client of very few examples is left as it is: nearly all of its
+        batch would be filling.
         """
         if not self.fills:
             return batches, None
@@ -118,11 +119,11 @@ class Compiled:
         return carry
 
     def _first(self, step: Step, carry: Any, batch: Batch, n: int) -> Callable[[Batch], None]:
-        """Takes the first step, and gives what takes the others."""
-        functions = list(within(step))
+        """Takes the first step, and returns the function that takes the others."""
+        functions = list(find_functions(step))
         code = tuple(function.__code__ for function in functions)
         if code not in self._refused:
-            for table in captured(functions):
+            for table in find_tensors(functions):
                 if table.dim() and len(table) == n:  # each example's: as long as a client is large
                     torch._dynamo.maybe_mark_dynamic(table, 0)
             began, before, made = time.perf_counter(), tree.map(torch.clone, carry), self.programs
@@ -154,7 +155,7 @@ class Compiled:
         """Tells whether a program took its first step as the plain one does, from `before` on."""
         advance(step, before, batch)
         pairs = zip(tree.leaves(after), tree.leaves(before), strict=True)
-        return all(_near(found.double(), plain.double()) for found, plain in pairs)
+        return all(_close(ours.double(), plain.double()) for ours, plain in pairs)
 
     def _program(self, batch: Batch) -> Callable[[Batch], None]:
         assert self._latest is not None
@@ -174,18 +175,18 @@ class Compiled:
 
         return run
 
-    def _inductor(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
+    def _compile(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
         from torch._inductor.compile_fx import compile_fx
 
-        from isthmus.engines.graph_passes import Products
+        from isthmus.engines.graph_passes import ProductPass
 
-        options = self._options | {"post_grad_custom_post_pass": Products()}
+        options = self._options | {"post_grad_custom_post_pass": ProductPass()}
         program: Any = compile_fx(graph, examples, config_patches=options)
         return program  # type: ignore[no-any-return]
 
     def _backend(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
         self.programs += 1
-        program = self._make(graph, examples)
+        program = self.make_program(graph, examples)
 
         def run(*inputs: Any) -> Any:
             self._latest = program, inputs
@@ -195,7 +196,7 @@ class Compiled:
 
 
 def advance(step: Step, carry: Any, batch: Batch) -> None:
-    """Takes one step, and writes what it gives over what it was given."""
+    """Takes one step, and overwrites the carry with its result."""
     before = list(tree.leaves(carry))
     after = [
         new.clone() if any(new is old for old in before) else new
@@ -205,25 +206,25 @@ def advance(step: Step, carry: Any, batch: Batch) -> None:
         old.copy_(new)
 
 
-def _near(found: Tensor, plain: Tensor) -> bool:
-    """Compares what differs by rounding only, or is the same number that is none."""
-    if not found.numel():
+def _close(ours: Tensor, plain: Tensor) -> bool:
+    """Tells whether tensors differ by rounding only; NaN agrees with anything."""
+    if not ours.numel():
         return True
-    apart = (found - plain).abs().nan_to_num().max()
+    apart = (ours - plain).abs().nan_to_num().max()
     return bool(apart <= TOLERANCE * (1e-3 + plain.abs().nan_to_num().max()))
 
 
-def within(function: Any) -> Iterator[FunctionType]:
-    """Yields a function, and the functions that it holds."""
+def find_functions(function: Any) -> Iterator[FunctionType]:
+    """Yields a function, and those in its closure."""
     function = getattr(function, "__func__", function)
     if isinstance(function, FunctionType):
         yield function
         for cell in function.__closure__ or ():
-            yield from within(cell.cell_contents)
+            yield from find_functions(cell.cell_contents)
 
 
-def captured(functions: Iterable[FunctionType]) -> Iterator[Tensor]:
-    """Yields the tensors that functions hold."""
+def find_tensors(functions: Iterable[FunctionType]) -> Iterator[Tensor]:
+    """Yields the tensors in the closures of functions."""
     for function in functions:
         for cell in function.__closure__ or ():
             if isinstance(cell.cell_contents, Tensor):
@@ -231,11 +232,11 @@ def captured(functions: Iterable[FunctionType]) -> Iterator[Tensor]:
 
 
 @cache
-def compiler() -> bool:
+def has_compiler() -> bool:
     """Tells whether there is a C++ compiler."""
     return any(shutil.which(name) for name in ("g++", "clang++", "cl"))
 
 
 def repays(network: Flat, steps: float) -> bool:
     """Tells whether a run of so many steps is worth compiling the step of this network."""
-    return compiler() and not network.recurrent and steps >= REPAID * network.layers
+    return has_compiler() and not network.recurrent and steps >= REPAID * network.layers

@@ -28,21 +28,21 @@ class Place:
         self._moved: tuple[Task, Task] | None = None
 
     @property
-    def here(self) -> bool:
-        """Tells whether it is the CPU, where everything is to begin with."""
+    def on_cpu(self) -> bool:
+        """Whether it is the CPU, where everything is to begin with."""
         return self.device.type == "cpu"
 
-    def there(self, things: T) -> T:
+    def send(self, things: T) -> T:
         """Copies the tensors of a tree to the device."""
-        return things if self.here else tree.map(self._sent, things)
+        return things if self.on_cpu else tree.map(self._send_one, things)
 
-    def back(self, things: T) -> T:
+    def fetch(self, things: T) -> T:
         """Copies the tensors of a tree to the CPU."""
-        return things if self.here else tree.map(_fetched, things)
+        return things if self.on_cpu else tree.map(_fetch_one, things)
 
     def task(self, task: Task) -> Task:
         """Gives a task whose networks and start are on the device; they are moved once."""
-        if self.here:
+        if self.on_cpu:
             return task
         if self._moved is None or self._moved[0] is not task:
             others = tuple(other.to(self.device) for other in task.others)
@@ -53,7 +53,7 @@ class Place:
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Makes new tensors on the device, and computes there as exactly as on the CPU."""
-        if self.here:
+        if self.on_cpu:
             yield
         elif self.device.type == "cuda":
             with self.device, cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
@@ -62,16 +62,16 @@ class Place:
             with self.device:
                 yield
 
-    def _sent(self, thing: Any) -> Any:
+    def _send_one(self, thing: Any) -> Any:
         return thing.to(self.device) if isinstance(thing, Tensor) else thing
 
 
-def _fetched(thing: Any) -> Any:
+def _fetch_one(thing: Any) -> Any:
     return thing.cpu() if isinstance(thing, Tensor) else thing
 
 
-def devices() -> list[str]:
-    """Names the devices that torch finds here."""
+def list_devices() -> list[str]:
+    """Lists the devices that torch finds here."""
     cuda = [f"cuda:{k}" for k in range(torch.cuda.device_count())]
     return ["cpu", *cuda, *(["mps"] if torch.backends.mps.is_available() else [])]
 
@@ -80,9 +80,9 @@ def check(device: str) -> None:
     """Refuses a device that is not here."""
     if device == "cpu":  # without asking drivers, which may take seconds
         return
-    found = devices()
-    if device not in found and (device != "cuda" or "cuda:0" not in found):
+    present = list_devices()
+    if device not in present and (device != "cuda" or "cuda:0" not in present):
         raise IsthmusError(
-            f"device={device}, and torch finds {', '.join(found)} here; expected one of these; set "
-            "device=cpu, or install a torch that is made for the device"
+            f"device={device}, and torch finds {', '.join(present)} here; expected one of these; "
+            "set device=cpu, or install a torch that is made for the device"
         )

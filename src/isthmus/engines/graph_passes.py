@@ -3,7 +3,7 @@
 The gradient of a network, as one vector, is its tensors' gradients one after another, and most of
 these are products of matrices. Torch's compiler has each product written to memory of its own and
 copied from there: of the seven vectors that a step of plain SGD then reads and writes, two are the
-copy. Here a product is told to write its result into the vector.
+copy. Here a product writes its result into the vector.
 
 And where a layer is large and a batch is small, nearly all of a product's time goes into reading
 the layer, which the library does twice as fast if the layer is the first of the two factors.
@@ -33,24 +33,24 @@ library.impl("join", lambda parts: torch.cat(parts), "CompositeExplicitAutograd"
 join = torch.ops.isthmus.join.default
 
 
-class Products(CustomGraphPass):
-    """Goes over a program before it is made: turns products round, and has others joined."""
+class ProductPass(CustomGraphPass):
+    """Rewrites a program before it is compiled: turns some products round, joins others."""
 
     def __call__(self, graph: fx.Graph) -> None:
         """Rewrites the operations of a program."""
         for node in graph.find_nodes(op="call_function", target=aten.addmm.default):
-            if _turns(node):
-                _replace(node, _turned(node))
+            if _should_turn(node):
+                _replace(node, _turn(node))
         for node in graph.find_nodes(op="call_function", target=aten.cat.default):
-            if _joins(node):
-                _replace(node, _called(node, join, node.args[0]))
+            if _should_join(node):
+                _replace(node, _call(node, join, node.args[0]))
 
     def uuid(self) -> Any:
         """Names this version: programs that another one left on disk are not used."""
         return get_hash_for_files((__file__,))
 
 
-def _turns(node: Node) -> bool:
+def _should_turn(node: Node) -> bool:
     """Tells whether a layer is large, a batch small, and the layer laid out as layers are."""
     _, x, layer = node.args
     examples, entries = x.meta["val"].shape[0], layer.meta["val"].numel()
@@ -58,24 +58,24 @@ def _turns(node: Node) -> bool:
     return bool(across and not node.kwargs and examples <= SMALL and entries >= LARGE)
 
 
-def _turned(node: Node) -> Node:
+def _turn(node: Node) -> Node:
     """Writes bias + x W^T as bias + (W x^T)^T."""
     bias, x, layer = node.args
-    first = _called(node, aten.permute.default, layer, [1, 0])
-    second = _called(node, aten.permute.default, x, [1, 0])
-    product = _called(node, aten.mm.default, first, second)
-    upright = _called(node, aten.permute.default, product, [1, 0])
-    return _called(node, aten.add.Tensor, upright, bias)
+    first = _call(node, aten.permute.default, layer, [1, 0])
+    second = _call(node, aten.permute.default, x, [1, 0])
+    product = _call(node, aten.mm.default, first, second)
+    upright = _call(node, aten.permute.default, product, [1, 0])
+    return _call(node, aten.add.Tensor, upright, bias)
 
 
-def _joins(node: Node) -> bool:
+def _should_join(node: Node) -> bool:
     """Tells whether a vector is put together from products of matrices, among others."""
     return node.meta["val"].dim() == 1 and any(
         part.target in RESHAPED and part.args[0].target is aten.mm.default for part in node.args[0]
     )
 
 
-def _called(node: Node, target: Any, *arguments: Any) -> Node:
+def _call(node: Node, target: Any, *arguments: Any) -> Node:
     """Adds the call of an operation before a node."""
     with node.graph.inserting_before(node):
         new = node.graph.call_function(target, arguments)
@@ -88,14 +88,14 @@ def _replace(old: Node, new: Node) -> None:
     old.graph.erase_node(old)
 
 
-class Joined(ir.ConcatKernel):
+class JoinedInPlace(ir.ConcatKernel):
     """A vector whose parts are computed in place, products of matrices among them."""
 
     @classmethod
     def realize_into(cls, src: Any, dst: Any) -> Any:
         """Has a part computed where it belongs, or copied there if that cannot be."""
         part = src.data if isinstance(src, ir.TensorBox) else src
-        product = _product(part)
+        product = _find_product(part)
         if product is None:
             return super().realize_into(src, dst)
         vector, place = ir.as_storage_and_layout(dst)
@@ -105,7 +105,7 @@ class Joined(ir.ConcatKernel):
         return product
 
 
-def _product(part: Any) -> Any:
+def _find_product(part: Any) -> Any:
     """Gives the product that a part is, all of it, its rows one after another; else None."""
     box: Any = part.data if isinstance(part, ir.ReinterpretView) else None
     product = getattr(box, "data", None)
@@ -122,4 +122,4 @@ def _product(part: Any) -> Any:
 
 @register_lowering(join, type_promotion_kind=None)
 def _join(parts: list[Any]) -> Any:
-    return ir.TensorBox(Joined.create(parts, 0))
+    return ir.TensorBox(JoinedInPlace.create(parts, 0))

@@ -14,7 +14,7 @@ from isthmus.client import Batch, Client, Examples, Step, Steps
 from isthmus.context import Call, Request, Setting
 from isthmus.engines import messages
 from isthmus.engines import profile as spent
-from isthmus.engines.base import Plan, draw, naming, one_thread, steps_per_pass
+from isthmus.engines.base import Plan, draw, one_thread, steps_per_pass, wrap_errors
 from isthmus.engines.compiled import Compiled
 from isthmus.engines.devices import Place
 from isthmus.engines.profile import Profile
@@ -38,13 +38,13 @@ class Loop:
         device: str = "cpu",
     ):
         self.place = Place(device)
-        self.workers = workers if self.place.here else 1  # what drives a device survives no fork
-        self.notes: list[str] = []  # what happened since somebody looked
+        self.workers = workers if self.place.on_cpu else 1  # what drives a device survives no fork
+        self.notes: list[str] = []
         self.compiled = compiled
         self._start = start
-        self.profile: Profile | None = None  # to be set before the first call
+        self.profile: Profile | None = None  # set by `watch`, before the first call
         self._pool: Pool | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     @classmethod
     def make(cls, plan: Plan) -> "Loop":
@@ -58,38 +58,38 @@ class Loop:
         """Yields (client, what the function returned)."""
         first = list(islice(requests, 2))
         requests = chain(first, requests)
-        if self.workers > 1 and len(first) > 1 and self._serves(setting):
+        if self.workers > 1 and len(first) > 1 and self._pool_knows(setting):
             try:
-                yield from self._hired(setting).run(call, requests)
+                yield from self._get_pool(setting).run(call, requests)
                 return
-            except messages.CannotSend:  # a function without a name is run here
+            except messages.CannotSend:  # a function without a name runs here
                 pass
             finally:
                 if self._pool is not None:
-                    self._tell(self._pool.notes)
+                    self._report(self._pool.notes)
         for request in requests:
             yield request.i, self.compute(setting, call, request)
 
     def compute(self, setting: Setting, call: Call, request: Request) -> Any:
         """Runs the function for one client, here."""
         watched = self.profile if call.purpose == "train" else None
-        make, function = handle, call.function
+        make, function = make_client, call.function
         if watched is not None:
-            make = watched.timed(spent.PREPARING, make)
-            function = watched.timed(spent.FUNCTION, function)
-        with one_thread(), naming(call, f"client {request.i}"), torch.no_grad():
-            request = request._replace(own=self.place.there(request.held(setting)))
+            make = watched.measure(spent.PREPARING, make)
+            function = watched.measure(spent.FUNCTION, function)
+        with one_thread(), wrap_errors(call, f"client {request.i}"), torch.no_grad():
+            request = request._replace(own=self.place.send(request.held(setting)))
             client = make(setting, call, request, self.compiled, self.place, watched)
-            received = self.place.there((*call.shared, *request.each))
+            received = self.place.send((*call.shared, *request.each))
             with self.place.computing():
                 result = function(client, request.own, *received)
-            result = self.place.back(result)
+            result = self.place.fetch(result)
         if self.compiled is not None:
-            self._tell(self.compiled.notes)
+            self._report(self.compiled.notes)
         return result
 
     def answer(self, setting: Setting, call: Call, request: Request) -> Answer:
-        """Runs the function for one client in a worker, and tells what else there is to tell."""
+        """Runs the function for one client in a worker; gives its notes and times along."""
         result = self.compute(setting, call, request)
         notes, self.notes = self.notes, []
         if self.profile is None:
@@ -109,7 +109,7 @@ class Loop:
     def watch(self) -> Callable[[], Mapping[str, float]]:
         """Measures where the time of clients goes, from the first call on."""
         self.profile = Profile()
-        return self.profile.spent
+        return self.profile.own_seconds
 
     def close(self) -> None:
         """Ends the processes; the next call starts new ones."""
@@ -117,43 +117,43 @@ class Loop:
             self._pool.close()
             self._pool = None
 
-    def _tell(self, notes: list[str]) -> None:
-        """Takes notes over, each once: several workers may come upon the same."""
-        new = [note for note in dict.fromkeys(notes) if note not in self._told]
+    def _report(self, notes: list[str]) -> None:
+        """Moves notes to the engine's, each once: several workers may note the same."""
+        new = [note for note in dict.fromkeys(notes) if note not in self._reported]
         self.notes += new
-        self._told.update(new)
+        self._reported.update(new)
         notes.clear()
 
-    def _serves(self, setting: Setting) -> bool:
-        """Tells whether workers know this setting, or may still be told."""
+    def _pool_knows(self, setting: Setting) -> bool:
+        """Tells whether the workers, if there are any, were started with this setting."""
         pool = self._pool
         return pool is None or all(
             getattr(pool.setting, part) is getattr(setting, part)
             for part in ("method", "task", "federation")
         )
 
-    def _check(self, setting: Setting) -> None:
-        """Gives up on workers where a fresh process could not be told what to compute."""
+    def _check_sendable(self, setting: Setting) -> None:
+        """Gives up on workers where a fresh process cannot be sent the method and the task."""
         try:
             messages.write((setting.method, setting.task), {}, None)
         except messages.CannotSend as error:
             self.workers = 1
-            self._tell(
+            self._report(
                 [f"one process computes, since others cannot be sent the method or model: {error}"]
             )
             raise
 
-    def _hired(self, setting: Setting) -> Pool:
+    def _get_pool(self, setting: Setting) -> Pool:
         if self._pool is None:
             if self._start != "fork":
-                self._check(setting)
+                self._check_sendable(setting)
             alone = Loop(compiled=self.compiled)
             alone.profile = None if self.profile is None else Profile()
             self._pool = Pool(setting, self.workers, alone.answer, self._start, self.profile)
         return self._pool
 
 
-def handle(
+def make_client(
     setting: Setting,
     call: Call,
     request: Request,
@@ -170,20 +170,20 @@ def handle(
     per_pass = steps_per_pass(n, size)
 
     def part(name: str) -> Examples:
-        return place.there(Examples(*federation.part(i, name)))
+        return place.send(Examples(*federation.part(i, name)))
 
     def plan() -> Steps:
         drawn = draw(setting, call, i, n)
-        orders, u = place.there(
+        orders, u = place.send(
             (torch.as_tensor(drawn.orders), torch.as_tensor(drawn.u, dtype=dtype))
         )
         batches = [batch for order in orders for batch in order.split(size)]
         if compiled is None:
             return Steps(batches, u, per_pass)
-        rows, weight = compiled.filled(batches, n, dtype)
+        rows, weight = compiled.fill(batches, n, dtype)
         return Steps(rows, u, per_pass, weight)
 
-    length, steps = place.there(
+    length, steps = place.send(
         (torch.tensor(n, dtype=dtype), torch.tensor(task.epochs * per_pass, dtype=dtype))
     )
     return Client(
@@ -197,14 +197,14 @@ def handle(
         own=request.own,
         gradient=gradient
         if profile is None or compiled is not None
-        else profile.timed(spent.NETWORK, gradient),
-        fold=folding(compiled, n, profile),
+        else profile.measure(spent.NETWORK, gradient),
+        fold=choose_fold(compiled, n, profile),
         choice=call.choice,
         kind=setting.kind(i),
     )
 
 
-def folding(
+def choose_fold(
     compiled: Compiled | None, n: int, profile: Profile | None
 ) -> Callable[[Step, Any, Iterator[Batch]], Any]:
     """Chooses how one step after another is taken by a client of n examples."""
@@ -213,11 +213,11 @@ def folding(
         return run
 
     def watched(step: Step, carry: Any, batches: Iterator[Batch]) -> Any:
-        batches = profile.each(spent.GATHER, batches)
+        batches = profile.measure_each(spent.GATHER, batches)
         if compiled is None:
-            return run(profile.timed(spent.STEP, step), carry, batches)
+            return run(profile.measure(spent.STEP, step), carry, batches)
         gathering, compiling = profile.seconds[spent.GATHER], compiled.seconds
-        result = profile.timed(spent.COMPILED, run)(step, carry, batches)
+        result = profile.measure(spent.COMPILED, run)(step, carry, batches)
         profile.seconds[spent.COMPILED] -= profile.seconds[spent.GATHER] - gathering
         profile.seconds[spent.COMPILING] += compiled.seconds - compiling
         return result

@@ -15,61 +15,61 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 ALIGNED = 64  # bytes: tensors begin where torch would have put them
-ROOM = 1 << 30  # bytes of addresses; memory is taken only where something is written
+SHARED = 1 << 30  # bytes of addresses; memory is taken only where something is written
 
 
-class CannotSend(Exception):  # noqa: N818 - it is no error
+class CannotSend(Exception):  # noqa: N818 - the caller computes here instead
     """Says that something in a message, a function say, cannot be named to another process."""
 
 
-class Letter(NamedTuple):
-    """A message: its head, and where each of its tensors lies, or the tensor itself."""
+class Message(NamedTuple):
+    """A pickled head, and where each of its tensors lies, or the tensor itself."""
 
     head: bytes
-    parts: list[tuple[int, int] | bytes]  # (offset, bytes) in the arena
+    parts: list[tuple[int, int] | bytes]  # (offset, bytes) in shared memory
 
 
-def arena() -> mmap.mmap:
-    """Makes room that processes forked from this one share."""
-    return mmap.mmap(-1, ROOM)
+def allocate_shared() -> mmap.mmap:
+    """Allocates memory that processes forked from this one share."""
+    return mmap.mmap(-1, SHARED)
 
 
-def write(message: Any, known: Mapping[int, str], room: mmap.mmap | None) -> Letter:
-    """Writes a message; what both sides know, by the object's id, is only named.
+def write(value: Any, known: Mapping[int, str], memory: mmap.mmap | None) -> Message:
+    """Writes a value as a message; what both sides know, by the object's id, is only named.
 
-    A tensor for which there is no room travels in the letter itself.
+    A tensor for which the shared memory has no room travels in the message itself.
     """
     buffers: list[pickle.PickleBuffer] = []
     head = io.BytesIO()
     try:
-        _Writer(head, known, buffers).dump(message)
+        _Writer(head, known, buffers).dump(value)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise CannotSend(str(error)) from None
     parts: list[tuple[int, int] | bytes] = []
     end = 0
     for buffer in buffers:
         raw = buffer.raw()
-        if room is not None and end + raw.nbytes <= len(room):
-            room[end : end + raw.nbytes] = raw
+        if memory is not None and end + raw.nbytes <= len(memory):
+            memory[end : end + raw.nbytes] = raw
             parts.append((end, raw.nbytes))
             end += -(-raw.nbytes // ALIGNED) * ALIGNED
         else:
             parts.append(raw.tobytes())
-    return Letter(head.getvalue(), parts)
+    return Message(head.getvalue(), parts)
 
 
-def read(letter: Letter, known: Mapping[str, Any], room: mmap.mmap | None, keep: bool) -> Any:
-    """Reads a message; unless they are to be kept, its tensors live until the next one comes."""
+def read(message: Message, known: Mapping[str, Any], memory: mmap.mmap | None, keep: bool) -> Any:
+    """Reads a message's value; without `keep`, its tensors are valid until the next message."""
     buffers = []
-    for part in letter.parts:
+    for part in message.parts:
         if isinstance(part, bytes):
             buffers.append(memoryview(bytearray(part)))
         else:
-            assert room is not None
+            assert memory is not None
             offset, size = part
-            view = memoryview(room)[offset : offset + size]
+            view = memoryview(memory)[offset : offset + size]
             buffers.append(memoryview(bytearray(view)) if keep else view)
-    return _Reader(io.BytesIO(letter.head), known, buffers).load()
+    return _Reader(io.BytesIO(message.head), known, buffers).load()
 
 
 class _Writer(pickle.Pickler):
@@ -84,7 +84,7 @@ class _Writer(pickle.Pickler):
 
     def reducer_override(self, thing: Any) -> Any:
         if isinstance(thing, Tensor):
-            return tensor, (np.ascontiguousarray(thing.detach().numpy()), thing.shape)
+            return make_tensor, (np.ascontiguousarray(thing.detach().numpy()), thing.shape)
         return NotImplemented
 
 
@@ -97,7 +97,7 @@ class _Reader(pickle.Unpickler):
         return self._known[name]
 
 
-def tensor(array: NDArray[Any], shape: tuple[int, ...]) -> Tensor:
+def make_tensor(array: NDArray[Any], shape: tuple[int, ...]) -> Tensor:
     """Makes a tensor of an array, without copying."""
-    made = torch.from_numpy(array)
-    return made if array.shape == shape else made.view(shape)  # a number was given an axis
+    tensor = torch.from_numpy(array)
+    return tensor if array.shape == shape else tensor.view(shape)  # a number was given an axis

@@ -1,4 +1,4 @@
-"""Where the time of clients goes, where somebody asks for it."""
+"""Where the time of clients goes, in an engine that is watched."""
 
 import time
 from collections import defaultdict
@@ -29,31 +29,31 @@ class Profile:
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
-    def timed(self, name: str, function: Callable[..., T]) -> Callable[..., T]:
-        """Gives a function that is timed whenever it is called."""
+    def measure(self, name: str, function: Callable[..., T]) -> Callable[..., T]:
+        """Gives a function whose calls are timed."""
 
-        def timed(*given: Any, **named: Any) -> T:
+        def run(*given: Any, **named: Any) -> T:
             began = time.perf_counter()
             try:
                 return function(*given, **named)
             finally:
                 self.seconds[name] += time.perf_counter() - began
 
-        return timed
+        return run
 
-    def each(self, name: str, things: Iterator[T]) -> Iterator[T]:
+    def measure_each(self, name: str, things: Iterator[T]) -> Iterator[T]:
         """Yields the same things, and times how long each took to come."""
-        take = self.timed(name, next)
+        take = self.measure(name, next)
         nothing: Any = object()
         while (thing := take(things, nothing)) is not nothing:
             yield thing
 
     def add(self, seconds: Mapping[str, float]) -> None:
-        """Adds what somebody else measured."""
-        for name, spent in seconds.items():
-            self.seconds[name] += spent
+        """Adds what another process measured."""
+        for name, more in seconds.items():
+            self.seconds[name] += more
 
-    def spent(self) -> dict[str, float]:
+    def own_seconds(self) -> dict[str, float]:
         """Gives the seconds of each part without those of the parts in it."""
         own = dict(self.seconds)
         for whole, parts in INSIDE.items():

@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 from isthmus import tree
 from isthmus.client import Batch, Client, Examples, Step, Steps
 from isthmus.context import Call, Request, Setting
-from isthmus.engines.base import Drawn, Plan, draw, naming, one_thread, steps_per_pass
+from isthmus.engines.base import Plan, RandomPart, draw, one_thread, steps_per_pass, wrap_errors
 from isthmus.engines.devices import Place
 from isthmus.errors import IsthmusError
 
@@ -35,8 +35,8 @@ def count_block(parameters: int, device: str) -> int:
     return max(1, min(MOST, room // (4 * VECTORS * parameters)))
 
 
-class Block(NamedTuple):
-    """The padded data of a block of K clients."""
+class ClientBlock(NamedTuple):
+    """The padded data and steps of K clients."""
 
     train: Examples  # [K, n, ...]
     validation: Examples
@@ -75,7 +75,7 @@ class Stacked:
             # Clients of another kind hold states of another shape, which cannot be stacked.
             for kind in dict.fromkeys(setting.kind(member.i) for member in members):
                 alike = [member for member in members if setting.kind(member.i) == kind]
-                yield from self._together(setting, call, kind, alike)
+                yield from self._run_block(setting, call, kind, alike)
 
     def describe(self, why: str = "") -> str:
         """Says how many clients are computed at a time; its steps run in one way only."""
@@ -91,17 +91,17 @@ class Stacked:
     def close(self) -> None:
         """Does nothing, since the engine holds nothing."""
 
-    def _together(
+    def _run_block(
         self, setting: Setting, call: Call, kind: int, members: Sequence[Request]
     ) -> Iterator[tuple[int, Any]]:
         place, method, task = self.place, setting.method, self.place.task(setting.task)
-        shared = place.there(call.shared)
+        shared = place.send(call.shared)
         per_pass = max(
             steps_per_pass(setting.federation.sizes(member.i)[0], task.batch_size)
             for member in members
         )
 
-        def one(block: Block, own: Any, each: tuple[Any, ...]) -> Any:
+        def run_one(block: ClientBlock, own: Any, each: tuple[Any, ...]) -> Any:
             client = Client(
                 method,
                 task,
@@ -119,8 +119,8 @@ class Stacked:
             return call.function(client, own, *shared, *each)
 
         ids = [member.i for member in members]
-        with one_thread(), naming(call, f"clients {ids}"), torch.no_grad():
-            given = place.there(
+        with one_thread(), wrap_errors(call, f"clients {ids}"), torch.no_grad():
+            given = place.send(
                 (
                     stack(setting, call, ids, per_pass),
                     tree.stack([member.held(setting) for member in members]),
@@ -128,8 +128,8 @@ class Stacked:
                 )
             )
             with place.computing():
-                results = vmap(one, randomness="error")(*given)
-            results = place.back(results)
+                results = vmap(run_one, randomness="error")(*given)
+            results = place.fetch(results)
         for k, i in enumerate(ids):
             yield i, tree.row(results, k)
 
@@ -143,18 +143,20 @@ def fold(step: Step, carry: Any, batches: Iterator[Batch]) -> Any:
     return carry
 
 
-def stack(setting: Setting, call: Call, ids: Sequence[int], per_pass: int) -> Block:
+def stack(setting: Setting, call: Call, ids: Sequence[int], per_pass: int) -> ClientBlock:
     """Pads and stacks the data and the steps of a block's clients."""
     task, federation = setting.task, setting.federation
     sizes = [federation.sizes(i)[0] for i in ids]
-    drawn = [draw(setting, call, i, n) for i, n in zip(ids, sizes, strict=True)]
-    plans = [_plan(one, n, task.batch_size, per_pass) for one, n in zip(drawn, sizes, strict=True)]
+    random = [draw(setting, call, i, n) for i, n in zip(ids, sizes, strict=True)]
+    plans = [
+        _pad_steps(one, n, task.batch_size, per_pass) for one, n in zip(random, sizes, strict=True)
+    ]
     rows, u, weight = (torch.stack(parts) for parts in zip(*plans, strict=True))
     dtype = task.w0.dtype
-    return Block(
-        train=_examples(setting, ids, "train"),
-        validation=_examples(setting, ids, "validation"),
-        test=_examples(setting, ids, "test"),
+    return ClientBlock(
+        train=_stack_examples(setting, ids, "train"),
+        validation=_stack_examples(setting, ids, "validation"),
+        test=_stack_examples(setting, ids, "test"),
         n=torch.tensor(sizes, dtype=dtype),
         steps=torch.tensor(
             [task.epochs * steps_per_pass(n, task.batch_size) for n in sizes], dtype=dtype
@@ -165,27 +167,30 @@ def stack(setting: Setting, call: Call, ids: Sequence[int], per_pass: int) -> Bl
     )
 
 
-def _plan(drawn: Drawn, n: int, size: int, per_pass: int) -> tuple[Tensor, Tensor, Tensor]:
-    passes = len(drawn.orders)
+def _pad_steps(
+    random: RandomPart, n: int, size: int, per_pass: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    passes = len(random.orders)
     steps = steps_per_pass(n, size)
     slots = per_pass * size - n  # empty places at the end of each pass
-    rows = pad(torch.as_tensor(drawn.orders), (0, slots)).view(passes * per_pass, size)
+    rows = pad(torch.as_tensor(random.orders), (0, slots)).view(passes * per_pass, size)
     weight = pad(torch.ones(passes, n), (0, slots)).view(passes * per_pass, size)
-    u = torch.as_tensor(drawn.u).view(passes, steps, -1)
+    u = torch.as_tensor(random.u).view(passes, steps, -1)
     u = pad(u, (0, 0, 0, per_pass - steps)).view(passes * per_pass, u.shape[2])
     return rows, u, weight
 
 
-def _examples(setting: Setting, ids: Sequence[int], name: str) -> Examples:
+def _stack_examples(setting: Setting, ids: Sequence[int], name: str) -> Examples:
     parts = [setting.federation.part(i, name) for i in ids]
     largest = max(len(part.y) for part in parts)
     return Examples(
-        torch.stack([_rows(part.x, largest) for part in parts]),
-        torch.stack([_rows(part.y, largest) for part in parts]),
-        torch.stack([_rows(torch.ones(len(part.y)), largest) for part in parts]),
+        torch.stack([pad_rows(part.x, largest) for part in parts]),
+        torch.stack([pad_rows(part.y, largest) for part in parts]),
+        torch.stack([pad_rows(torch.ones(len(part.y)), largest) for part in parts]),
     )
 
 
-def _rows(rows: Tensor, count: int) -> Tensor:
+def pad_rows(rows: Tensor, count: int) -> Tensor:
+    """Fills rows up with zeros, to so many."""
     filler = rows.new_zeros(count - len(rows), *rows.shape[1:])
     return torch.cat([rows, filler])

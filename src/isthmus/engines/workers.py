@@ -25,15 +25,15 @@ from isthmus.engines import messages
 from isthmus.engines.base import ClientError
 from isthmus.engines.profile import MESSAGES, Profile
 from isthmus.errors import IsthmusError
-from isthmus.system import machine
+from isthmus.system.machine import count_cores
 
 
 class Answer(NamedTuple):
-    """What a worker found for a client, and what else it has to tell."""
+    """What a worker computed for a client, what it noted, and what it measured."""
 
     result: Any
     notes: list[str]
-    seconds: Mapping[str, float] = {}  # what they were spent on, where somebody wants to know
+    seconds: Mapping[str, float] = {}  # by what they were spent on, where the engine is watched
 
 
 Compute = Callable[[Setting, Call, Request], Answer]
@@ -44,24 +44,25 @@ START = "fork" if sys.platform == "linux" else "spawn"  # elsewhere forking is n
 PATIENCE = 5.0  # seconds for a worker to end by itself
 
 
-def cores() -> int:
-    """Counts the cores that this process may use; 1 where a worker would run the script again."""
-    return machine.cores() if START == "fork" else 1
+def count_workers() -> int:
+    """Counts the workers of a run: one for each core; 1 where each would run the script again."""
+    return count_cores() if START == "fork" else 1
 
 
 class Worker:
-    """One process, and the two ends of what leads to it."""
+    """One process, the connection to it, and the memory that both share."""
 
-    def __init__(self, setting: Setting, compute: Compute, call_room: Any, start: str):
+    def __init__(self, setting: Setting, compute: Compute, call_memory: Any, start: str):
         context: Any = multiprocessing.get_context(start)
         forks = start == "fork"
         setting = setting._replace(engine=None)  # type: ignore[arg-type]  # that is this process's
-        # Answers come in two rooms by turns: one is read while the next is being computed.
-        self.inbox, *self.outboxes = (messages.arena() if forks else None for _ in range(3))
+        # Answers take two pieces of memory in turns: one is read while the next is computed.
+        memory = [messages.allocate_shared() if forks else None for _ in range(3)]
+        self.request_memory, *self.answer_memory = memory
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
             target=serve,
-            args=(setting, compute, theirs, call_room, self.inbox, list(self.outboxes)),
+            args=(setting, compute, theirs, call_memory, memory[0], memory[1:]),
             name="isthmus-worker",
             daemon=True,
         )
@@ -69,24 +70,24 @@ class Worker:
             warnings.simplefilter("ignore", DeprecationWarning)
             self.process.start()
         theirs.close()
-        self.request: Request | None = None  # what it is at
-        self.told: messages.Letter | None = None  # the call that it knows of
+        self.request: Request | None = None  # what it computes
+        self.call: messages.Message | None = None  # the last call that it was sent
 
     def stop(self) -> None:
-        """Ends the process, whatever it is at."""
+        """Ends the process, whatever it computes."""
         self.connection.close()
         self.process.terminate()
         self.process.join(PATIENCE)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
-        for room in (self.inbox, *self.outboxes):
-            if room is not None:
-                room.close()
+        for memory in (self.request_memory, *self.answer_memory):
+            if memory is not None:
+                memory.close()
 
 
 class Pool:
-    """The workers of one run."""
+    """The worker processes of one run."""
 
     def __init__(
         self,
@@ -101,99 +102,108 @@ class Pool:
         self.notes: list[str] = []
         self._compute = compute
         self._start = start
-        self._room = messages.arena() if start == "fork" else None
-        things = {"method": setting.method, "task": setting.task}
-        self._names = {id(thing): name for name, thing in things.items()}
-        self._known = things
-        self._workers = [self._hire() for _ in range(count)]
-        self._ending = weakref.finalize(self, _dismiss, self._workers, self._room)
+        self._memory = messages.allocate_shared() if start == "fork" else None
+        self._known = {"method": setting.method, "task": setting.task}
+        self._names = {id(thing): name for name, thing in self._known.items()}
+        self._workers = [self._start_worker() for _ in range(count)]
+        self._stop_all = weakref.finalize(self, _stop_all, self._workers, self._memory)
 
     def run(self, call: Call, requests: Iterator[Request]) -> Iterator[tuple[int, Any]]:
         """Yields (client, what the function returned), in the order in which they come."""
-        letter = self._timed(messages.write)(call, self._names, self._room)
-        again: set[int] = set()
+        call_message = self._measure(messages.write)(call, self._names, self._memory)
+        retried: set[int] = set()
         try:
             for worker, first in zip(self._workers, requests, strict=False):
-                self._send(worker, letter, first)
+                self._send(worker, call_message, first)
             while busy := [worker for worker in self._workers if worker.request is not None]:
                 ready = wait([worker.connection for worker in busy])
                 for worker in [worker for worker in busy if worker.connection in ready]:
                     request = worker.request
                     assert request is not None
                     try:
-                        answer = worker.connection.recv()
+                        message = worker.connection.recv()
                     except (EOFError, ConnectionError):
-                        self._replace(worker, call, letter, request, again)
+                        self._replace(worker, call, call_message, request, retried)
                         continue
                     worker.request = None
                     if (following := next(requests, None)) is not None:
-                        self._send(worker, letter, following)
-                    found = self._read(worker, answer)
-                    if isinstance(found, BaseException):
-                        raise found
-                    self.notes += found.notes
+                        self._send(worker, call_message, following)
+                    answer = self._read(worker, message)
+                    if isinstance(answer, BaseException):
+                        raise answer
+                    self.notes += answer.notes
                     if self._profile is not None:
-                        self._profile.add(found.seconds)
-                    yield request.i, found.result
+                        self._profile.add(answer.seconds)
+                    yield request.i, answer.result
         finally:
-            # Whoever stopped listening leaves workers at their work: they cannot be told to stop.
+            # A caller that stops early leaves workers computing: no message would stop them.
             for k, worker in enumerate(self._workers):
                 if worker.request is not None:
                     worker.stop()
-                    self._workers[k] = self._hire()
+                    self._workers[k] = self._start_worker()
 
     def close(self) -> None:
-        """Ends all workers, as does forgetting the pool."""
-        self._ending()
+        """Ends all workers; so does the garbage collector when it takes the pool."""
+        self._stop_all()
 
-    def _hire(self) -> Worker:
-        return Worker(self.setting, self._compute, self._room, self._start)
+    def _start_worker(self) -> Worker:
+        return Worker(self.setting, self._compute, self._memory, self._start)
 
-    def _send(self, worker: Worker, call: messages.Letter, request: Request) -> None:
+    def _send(self, worker: Worker, call: messages.Message, request: Request) -> None:
+        """Sends a request, after the call that it belongs to if the worker has not got that."""
         worker.request = request
-        news = call if worker.told is not call else None
-        worker.told = call
+        new_call = call if worker.call is not call else None
+        worker.call = call
         with suppress(ConnectionError):  # it is dead, which is seen when its answer is read
-            letter = self._timed(messages.write)(request, self._names, worker.inbox)
-            worker.connection.send((news, letter))
+            message = self._measure(messages.write)(request, self._names, worker.request_memory)
+            worker.connection.send((new_call, message))
 
-    def _read(self, worker: Worker, answer: messages.Letter) -> Any:
-        found = self._timed(messages.read)(answer, self._known, worker.outboxes[0], keep=True)
-        worker.outboxes.reverse()
-        return found
+    def _read(self, worker: Worker, message: messages.Message) -> Any:
+        read = self._measure(messages.read)
+        answer = read(message, self._known, worker.answer_memory[0], keep=True)
+        worker.answer_memory.reverse()
+        return answer
 
-    def _timed(self, function: Callable[..., T]) -> Callable[..., T]:
-        return function if self._profile is None else self._profile.timed(MESSAGES, function)
+    def _measure(self, function: Callable[..., T]) -> Callable[..., T]:
+        return function if self._profile is None else self._profile.measure(MESSAGES, function)
 
     def _replace(
-        self, worker: Worker, call: Call, letter: messages.Letter, request: Request, again: set[int]
+        self,
+        worker: Worker,
+        call: Call,
+        call_message: messages.Message,
+        request: Request,
+        retried: set[int],
     ) -> None:
         """Puts a new worker in the place of one that died; it tries the same client once more."""
         worker.process.join(PATIENCE)
         code = worker.process.exitcode
-        died = f"client {request.i}, round {call.t + 1}: its worker process ended ({ending(code)})"
+        died = (
+            f"client {request.i}, round {call.t + 1}: its worker process ended "
+            f"({describe_exit(code)})"
+        )
         worker.request = None
         worker.stop()
-        self._workers[self._workers.index(worker)] = new = self._hire()
-        if request.i in again:
+        self._workers[self._workers.index(worker)] = new = self._start_worker()
+        if request.i in retried:
             raise ClientError(
                 f"{died}, twice; expected an answer; look for what kills processes here, such as "
                 "too little memory, or set --workers 1"
             )
-        again.add(request.i)
+        retried.add(request.i)
         self.notes.append(f"{died}; computed again")
-        self._send(new, letter, request)
+        self._send(new, call_message, request)
 
 
-def _dismiss(workers: list[Worker], room: Any) -> None:
+def _stop_all(workers: list[Worker], memory: Any) -> None:
     for worker in workers:
         worker.stop()
     workers.clear()
-    if room is not None:
-        room.close()
+    if memory is not None:
+        memory.close()
 
 
-def ending(code: int | None) -> str:
+def describe_exit(code: int | None) -> str:
     """Says how a process ended."""
     if code is not None and code < 0:
         return f"killed by {signal.Signals(-code).name}"
@@ -204,11 +214,11 @@ def serve(
     setting: Setting,
     compute: Compute,
     connection: Connection,
-    call_room: Any,
-    inbox: Any,
-    outboxes: list[Any],
+    call_memory: Any,
+    request_memory: Any,
+    answer_memory: list[Any],
 ) -> None:
-    """Answers requests until nobody asks any more."""
+    """Answers requests until the connection is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run decides when to stop
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _end_with_the_run()
@@ -216,20 +226,21 @@ def serve(
     call: Call | None = None
     while True:
         try:
-            news, letter = connection.recv()
+            new_call, message = connection.recv()
         except (EOFError, ConnectionError):
             return
-        if news is not None:
-            call = messages.read(news, known, call_room, keep=False)
+        if new_call is not None:
+            call = messages.read(new_call, known, call_memory, keep=False)
         assert call is not None
         try:
-            found: Any = compute(setting, call, messages.read(letter, known, inbox, keep=False))
-        except BaseException as error:  # whatever it is, the run must hear of it
-            found = error
+            request = messages.read(message, known, request_memory, keep=False)
+            answer: Any = compute(setting, call, request)
+        except BaseException as error:  # whatever it is, it is raised in the run's process
+            answer = error
             if not isinstance(error, IsthmusError):
                 error.add_note("".join(traceback.format_exception(error)))
-        connection.send(messages.write(found, {}, outboxes[0]))
-        outboxes.reverse()
+        connection.send(messages.write(answer, {}, answer_memory[0]))
+        answer_memory.reverse()
 
 
 def _end_with_the_run() -> None:
@@ -238,6 +249,6 @@ def _end_with_the_run() -> None:
 
     def watch() -> None:
         wait([parent.sentinel])
-        os._exit(1)  # in the middle of whatever it is at: nobody will ask for it
+        os._exit(1)  # in the middle of a computation whose result nobody will read
 
     threading.Thread(target=watch, daemon=True).start()

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Counts the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -21,7 +21,7 @@ from isthmus.data.federation import Federation
 from isthmus.data.own_files import found
 from isthmus.engines import Plan, choice
 from isthmus.engines.base import one_thread
-from isthmus.engines.workers import cores
+from isthmus.engines.workers import count_workers
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation
 from isthmus.method import Method
@@ -267,7 +267,7 @@ def prepare(
     plan = choice.choose(_plan(experiment, federation, networks, own))
     given |= {"engine": plan.engine, "block": plan.block, "step": plan.step}
     experiment = Experiment(**given)
-    workers = cores() if workers is None else workers
+    workers = count_workers() if workers is None else workers
     setting = assemble(experiment, federation, build, others, workers)
     return experiment, setting._replace(newcomers=later)
 
