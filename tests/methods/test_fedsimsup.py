@@ -21,8 +21,8 @@ from isthmus.engines import Loop, Stacked
 from isthmus.methods.fedsimsup.fedsimsup import FedSimSup, Own, replay
 from isthmus.methods.fedsimsup.replay import NEVER, Absentees, Server
 from isthmus.models import card
+from isthmus.models.ensemble import Together
 from isthmus.models.flat import Flat
-from isthmus.models.together import Together
 from isthmus.runs.opened import export
 from isthmus.shelf import Shelf
 from isthmus.storage.store import Progress, Store, digest_of

@@ -14,8 +14,8 @@ from isthmus.models.convolutional import (
     simplecnn_femnist,
     vgg9,
 )
+from isthmus.models.imagenet import resnet18, squeezenet
 from isthmus.models.plain import mlp, twocnn, twocnn_superfed, twonn, twonn_superfed
-from isthmus.models.pretrained import resnet18, squeezenet
 from isthmus.models.recurrent import stackedlstm, stackedlstm_superfed
 from isthmus.models.residual import mobilenet, mobilenet_superfed, resnet9, resnet9_superfed
 

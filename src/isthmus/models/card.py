@@ -14,8 +14,8 @@ from torch import nn
 
 from isthmus.errors import IsthmusError
 from isthmus.models import MODELS
-from isthmus.models.pretrained import without_file
-from isthmus.models.together import Together
+from isthmus.models.ensemble import Together
+from isthmus.models.imagenet import without_file
 from isthmus.system.files import write_bytes, write_text
 
 OWN = "own"

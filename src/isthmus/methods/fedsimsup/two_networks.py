@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.client import Batch, Client, Point
+from isthmus.models.ensemble import Together
 from isthmus.models.flat import Flat
-from isthmus.models.together import Together
 
 Loss = Callable[[Tensor, Batch], Tensor]
 

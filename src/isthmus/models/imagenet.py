@@ -15,7 +15,7 @@ from isthmus.errors import IsthmusError
 from isthmus.models.blocks import Average, image, network, zero_biases
 from isthmus.models.normalisation import NORMS
 from isthmus.models.residual import Residual
-from isthmus.models.weights import filled
+from isthmus.models.weight_files import filled
 
 
 class Colours(nn.Module):

@@ -19,8 +19,8 @@ from isthmus import open as open_run
 from isthmus.errors import IsthmusError
 from isthmus.models import MODELS, card
 from isthmus.models.flat import Flat
+from isthmus.models.imagenet import resnet18, squeezenet
 from isthmus.models.normalisation import Frozen
-from isthmus.models.pretrained import resnet18, squeezenet
 from isthmus.runs.opened import export
 
 Tensors = dict[str, Tensor]
