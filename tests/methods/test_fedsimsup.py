@@ -21,7 +21,7 @@ from isthmus.engines import Loop, Stacked
 from isthmus.methods.fedsimsup.fedsimsup import FedSimSup, Own, replay
 from isthmus.methods.fedsimsup.replay import NEVER, Absentees, Server
 from isthmus.models import card
-from isthmus.models.ensemble import Together
+from isthmus.models.ensemble import Ensemble
 from isthmus.models.flat import Flat
 from isthmus.runs.opened import export
 from isthmus.shelf import Shelf
@@ -350,7 +350,7 @@ class TestDeployment:
             if kind == 1:
                 with pytest.raises(IsthmusError, match="expected what builds it"):
                     card.load(path)
-            build = (lambda: Together(first, self.own())) if kind == 1 else None
+            build = (lambda: Ensemble(first, self.own())) if kind == 1 else None
             right = card.load(path, build)(part.x).argmax(1) == part.y
             assert float(right.double().mean()) == top1
 

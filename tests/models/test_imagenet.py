@@ -20,7 +20,7 @@ from isthmus.errors import IsthmusError
 from isthmus.models import MODELS, card
 from isthmus.models.flat import Flat
 from isthmus.models.imagenet import resnet18, squeezenet
-from isthmus.models.normalisation import Frozen
+from isthmus.models.normalisation import FrozenNorm
 from isthmus.runs.opened import export
 
 Tensors = dict[str, Tensor]
@@ -200,7 +200,7 @@ def test_other_normalisations_take_the_same_file_and_leave_its_statistics(tmp_pa
 
 def test_frozen_statistics_are_those_of_batch_normalisation_in_evaluation() -> None:
     """Float64, some four roundings of 1e-16 on numbers below 100."""
-    frozen, batch = Frozen(5).double(), nn.BatchNorm2d(5).double().eval()
+    frozen, batch = FrozenNorm(5).double(), nn.BatchNorm2d(5).double().eval()
     for name, tensor in frozen.state_dict().items():
         tensor.copy_(0.5 + torch.rand(5))
         batch.state_dict()[name].copy_(tensor)
@@ -210,7 +210,7 @@ def test_frozen_statistics_are_those_of_batch_normalisation_in_evaluation() -> N
 
 def test_constant_buffers_are_taken_and_stay_as_they_are() -> None:
     def build() -> nn.Module:
-        return nn.Sequential(nn.Conv2d(1, 4, 3), Frozen(4), nn.Flatten(), nn.Linear(16, 2))
+        return nn.Sequential(nn.Conv2d(1, 4, 3), FrozenNorm(4), nn.Flatten(), nn.Linear(16, 2))
 
     network = Flat(build)
     assert network.size == 40 + 8 + 34

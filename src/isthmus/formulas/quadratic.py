@@ -9,10 +9,10 @@ from isthmus.formulas.vector import onto_simplex
 def least_on_simplex(
     matrix: Tensor, tolerance: float = 1e-12, limit: int = 10_000
 ) -> tuple[Tensor, Tensor]:
-    """Finds the shares a [..., K] of least a' M a, and tells which were found, [...].
+    """Finds the shares a [..., K] of least a' M a, and which have converged, [...].
 
     M [..., K, K] is symmetric and positive semidefinite. Projected gradient with momentum, which
-    starts again where it would go uphill. Found means that a' M a is within `tolerance` of the
+    starts again where it would go uphill. Converged means that a' M a is within `tolerance` of the
     least, relative to the largest sum of a row of |M|: max over shares b of a' M a - b' M a bounds
     half the difference.
 
@@ -25,8 +25,8 @@ def least_on_simplex(
     speed = torch.ones_like(a[..., :1])
     for _ in range(limit):
         pull = _times(unit, a)
-        found = 2 * ((a * pull).sum(-1) - pull.amin(-1)) <= tolerance
-        if found.all():
+        converged = 2 * ((a * pull).sum(-1) - pull.amin(-1)) <= tolerance
+        if converged.all():
             break
         new = onto_simplex(ahead - _times(unit, ahead))
         uphill = ((ahead - new) * (new - a)).sum(-1, keepdim=True) > 0
@@ -34,7 +34,7 @@ def least_on_simplex(
         faster = (1 + (1 + 4 * speed.square()).sqrt()) / 2
         ahead = new + (speed - 1) / faster * (new - a)
         a, speed = new, faster
-    return a, found
+    return a, converged
 
 
 def _times(matrix: Tensor, vector: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class Attention(nn.Module):
         return mixed
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention, then two layers for each patch alone; both normalised before, added after."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ def transformer(shape: tuple[int, ...], classes: int, *, patch: PositiveInt = 4)
     places = (height // patch) * (width // patch)
     body = nn.Sequential(
         Patches(channels, patch, places),
-        *(Block() for _ in range(BLOCKS)),
+        *(TransformerBlock() for _ in range(BLOCKS)),
         nn.LayerNorm(WIDTH),
         Mean(),
     )

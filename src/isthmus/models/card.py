@@ -14,8 +14,8 @@ from torch import nn
 
 from isthmus.errors import IsthmusError
 from isthmus.models import MODELS
-from isthmus.models.ensemble import Together
-from isthmus.models.imagenet import without_file
+from isthmus.models.ensemble import Ensemble
+from isthmus.models.imagenet import drop_weights_file
 from isthmus.system.files import write_bytes, write_text
 
 OWN = "own"
@@ -39,13 +39,13 @@ def save(module: nn.Module, card: Mapping[str, Any], folder: Path, name: str) ->
 def load(card: Path | str, build: Callable[[], nn.Module] | None = None) -> nn.Module:
     """Reads a model from its card and the file beside it; `build` makes a network of one's own.
 
-    Of two networks side by side it makes both: load(card, lambda: Together(first(), second())). The
+    Of two networks side by side it makes both: load(card, lambda: Ensemble(first(), second())). The
     model's inputs are those of the data divided by the card's `scale`.
     """
     path = Path(card)
     try:
-        about = json.loads(path.read_text())
-        wanted = [about["model"], *([about["beside"]] if about.get("beside") else [])]
+        content = json.loads(path.read_text())
+        wanted = [content["model"], *([content["beside"]] if content.get("beside") else [])]
         names = [each["name"] for each in wanted]
         tensors = safetensors.torch.load_file(path.with_suffix(".safetensors"))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
@@ -57,7 +57,7 @@ def load(card: Path | str, build: Callable[[], nn.Module] | None = None) -> nn.M
         raise IsthmusError(
             f"{path} is of somebody's own network; expected what builds it; call load(card, build)"
         )
-    module = build() if build else _built(wanted, tuple(about["shape"]), about["classes"])
+    module = build() if build else _build(wanted, tuple(content["shape"]), content["classes"])
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
@@ -69,11 +69,11 @@ def load(card: Path | str, build: Callable[[], nn.Module] | None = None) -> nn.M
     return module
 
 
-def _built(wanted: Sequence[Mapping[str, Any]], shape: tuple[int, ...], classes: int) -> nn.Module:
+def _build(wanted: Sequence[Mapping[str, Any]], shape: tuple[int, ...], classes: int) -> nn.Module:
     networks = [
         MODELS[each["name"]](
-            shape, classes, **without_file({k: v for k, v in each.items() if k != "name"})
+            shape, classes, **drop_weights_file({k: v for k, v in each.items() if k != "name"})
         )
         for each in wanted
     ]
-    return Together(networks[0], networks[1]) if len(networks) > 1 else networks[0]
+    return Ensemble(networks[0], networks[1]) if len(networks) > 1 else networks[0]

@@ -21,9 +21,9 @@ def cnn5(shape: tuple[int, ...], classes: int) -> nn.Module:
         )
     pool, kernel = POOL_AND_KERNEL[height]
     body = nn.Sequential(
-        *_pooled(nn.Conv2d(channels, 32, 5), pool),
-        *_pooled(nn.Conv2d(32, 64, 5), pool),
-        *_pooled(nn.Conv2d(64, 32, kernel), pool),
+        *_pool(nn.Conv2d(channels, 32, 5), pool),
+        *_pool(nn.Conv2d(32, 64, 5), pool),
+        *_pool(nn.Conv2d(64, 32, kernel), pool),
         nn.Flatten(),
         nn.Linear(32, 512),  # the authors' 1x1 convolution: the map is one place wide
         nn.ReLU(),
@@ -62,10 +62,10 @@ def _lenet5(
     first, second, hidden = widths
     return network(
         nn.Sequential(
-            *_pooled(nn.Conv2d(channels, first, 5)),
-            *_pooled(nn.Conv2d(first, second, 5)),
+            *_pool(nn.Conv2d(channels, first, 5)),
+            *_pool(nn.Conv2d(first, second, 5)),
             nn.Flatten(),
-            nn.Linear(second * _twice_halved(height) * _twice_halved(width), hidden),
+            nn.Linear(second * _halve_twice(height) * _halve_twice(width), hidden),
             nn.ReLU(),
         ),
         nn.Linear(hidden, classes),
@@ -75,12 +75,12 @@ def _lenet5(
 def _lenet5_size(shape: tuple[int, ...], classes: int, widths: tuple[int, int, int]) -> int:
     channels, height, width = shape
     first, second, hidden = widths
-    places = _twice_halved(height) * _twice_halved(width)
+    places = _halve_twice(height) * _halve_twice(width)
     convolutions = (25 * channels + 1) * first + (25 * first + 1) * second
     return convolutions + (places * second + 1) * hidden + (hidden + 1) * classes
 
 
-def _twice_halved(size: int) -> int:
+def _halve_twice(size: int) -> int:
     return ((size - 4) // 2 - 4) // 2  # 5x5 without padding and pooling by 2, twice
 
 
@@ -94,9 +94,9 @@ def simplecnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     return xavier(
         network(
             nn.Sequential(
-                *_pooled(nn.Conv2d(channels, 16, 5), activation=nn.LeakyReLU),
-                *_pooled(nn.Conv2d(16, 32, 5, padding=1), activation=nn.LeakyReLU),
-                *_pooled(nn.Conv2d(32, 64, 3, padding=1), activation=nn.LeakyReLU),
+                *_pool(nn.Conv2d(channels, 16, 5), activation=nn.LeakyReLU),
+                *_pool(nn.Conv2d(16, 32, 5, padding=1), activation=nn.LeakyReLU),
+                *_pool(nn.Conv2d(32, 64, 3, padding=1), activation=nn.LeakyReLU),
                 nn.Flatten(),
                 nn.Linear(64 * left(height) * left(width), 128),
                 nn.LeakyReLU(),
@@ -112,11 +112,11 @@ def simplecnn_femnist(shape: tuple[int, ...], classes: int) -> nn.Module:
     return xavier(
         network(
             nn.Sequential(
-                *_pooled(nn.Conv2d(channels, 16, 5), activation=nn.LeakyReLU),
-                *_pooled(nn.Conv2d(16, 32, 5), activation=nn.LeakyReLU),
+                *_pool(nn.Conv2d(channels, 16, 5), activation=nn.LeakyReLU),
+                *_pool(nn.Conv2d(16, 32, 5), activation=nn.LeakyReLU),
                 nn.Flatten(),
             ),
-            nn.Linear(32 * _twice_halved(height) * _twice_halved(width), classes),
+            nn.Linear(32 * _halve_twice(height) * _halve_twice(width), classes),
         )
     )
 
@@ -147,16 +147,16 @@ def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     channels, height, width = image("cnn", shape, least=8)
     return network(
         nn.Sequential(
-            *_pooled(nn.Conv2d(channels, 16, 3, padding=1)),
-            *_pooled(nn.Conv2d(16, 32, 3, padding=1)),
-            *_pooled(nn.Conv2d(32, 64, 3, padding=1)),
+            *_pool(nn.Conv2d(channels, 16, 3, padding=1)),
+            *_pool(nn.Conv2d(16, 32, 3, padding=1)),
+            *_pool(nn.Conv2d(32, 64, 3, padding=1)),
             nn.Flatten(),
         ),
         nn.Linear(64 * (height // 8) * (width // 8), classes),
     )
 
 
-def _pooled(
+def _pool(
     convolution: nn.Conv2d, pool: int = 2, activation: type[nn.Module] = nn.ReLU
 ) -> list[nn.Module]:
     return [convolution, activation(), nn.MaxPool2d(pool)]

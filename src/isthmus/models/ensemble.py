@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Together(nn.Module):
+class Ensemble(nn.Module):
     """Adds the logits of two networks: a * first(x) + b * second(x)."""
 
     weights: Tensor  # [2]: a, b

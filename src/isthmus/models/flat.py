@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from isthmus.errors import IsthmusError
-from isthmus.models.normalisation import Frozen
+from isthmus.models.normalisation import FrozenNorm
 
 Head = Literal["last", "classifier"]
 
@@ -43,9 +43,9 @@ class Flat:
         device: torch.device | str = "cpu",
     ):
         self._build = build
-        self._cut = head
+        self._head_rule = head
         with torch.random.fork_rng(devices=[]):
-            self._module = _checked(build).to(device)
+            self._module = _build_checked(build).to(device)
         named = dict(self._module.named_parameters())
         self._names = list(named)
         twice = dict(self._module.named_parameters(remove_duplicate=False))
@@ -67,9 +67,9 @@ class Flat:
         self.layer = torch.repeat_interleave(  # [P]: which of them owns each coordinate
             torch.tensor([order.index(owner) for owner in owners]), torch.tensor(self._sizes)
         ).to(device)
-        self._head = _head(self._module, order, head)
-        self._seen: list[Tensor] | None = None  # what entered the head, while somebody asks
-        self._module.get_submodule(self._head).register_forward_pre_hook(self._look)
+        self._head = _find_head(self._module, order, head)
+        self._seen: list[Tensor] | None = None  # what enters the head, while features are wanted
+        self._module.get_submodule(self._head).register_forward_pre_hook(self._record_features)
         inside = [owner == self._head or owner.startswith(f"{self._head}.") for owner in owners]
         cut = sum(size for size, is_head in zip(self._sizes, inside, strict=True) if not is_head)
         if inside != sorted(inside):
@@ -78,23 +78,23 @@ class Flat:
                 "define the head's module last"
             )
         self.body, self.head = slice(0, cut), slice(cut, self.size)
-        self.stretches = self._stretches(owners)  # what normalises and what does not, in turns
-        self.weight = self._weight(owners)  # of the last weight-owning module, without its bias
+        self.stretches = self._find_stretches(owners)  # what normalises and what does not, in turns
+        self.weight = self._find_weight(owners)  # of the last weight-owning module, no bias
 
     def __reduce__(self) -> tuple[type["Flat"], tuple[Callable[[], nn.Module], Head]]:
-        return Flat, (self._build, self._cut)
+        return Flat, (self._build, self._head_rule)
 
     def to(self, device: torch.device) -> "Flat":
         """Builds the same network for vectors on another device."""
-        return Flat(self._build, self._cut, device)
+        return Flat(self._build, self._head_rule, device)
 
-    def _stretches(self, owners: list[str]) -> list[tuple[bool, int]]:
-        kinds = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, Frozen)
+    def _find_stretches(self, owners: list[str]) -> list[tuple[bool, int]]:
+        kinds = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, FrozenNorm)
         flags = [isinstance(self._module.get_submodule(owner), kinds) for owner in owners]
         runs = groupby(zip(flags, self._sizes, strict=True), key=itemgetter(0))
         return [(normalises, sum(size for _, size in run)) for normalises, run in runs]
 
-    def _weight(self, owners: list[str]) -> slice:
+    def _find_weight(self, owners: list[str]) -> slice:
         first = owners.index(owners[-1])
         begin = sum(self._sizes[:first])
         return slice(begin, begin + self._sizes[first])
@@ -140,7 +140,7 @@ class Flat:
             )
         return seen[0].flatten(1), logits
 
-    def _look(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def _record_features(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if self._seen is not None:
             self._seen.append(inputs[0])
 
@@ -166,7 +166,7 @@ class Flat:
         return module
 
 
-def _checked(build: Callable[[], nn.Module]) -> nn.Module:
+def _build_checked(build: Callable[[], nn.Module]) -> nn.Module:
     if isinstance(build, nn.Module) or not callable(build):
         given = type(build).__name__
         raise IsthmusError(
@@ -182,7 +182,7 @@ def _checked(build: Callable[[], nn.Module]) -> nn.Module:
     buffers = [
         f"{key}.{buffer}".removeprefix(".")
         for key, part in module.named_modules()
-        if not isinstance(part, Frozen)  # whose buffers never change
+        if not isinstance(part, FrozenNorm)  # whose buffers never change
         for buffer, _ in part.named_buffers(recurse=False)
     ]
     if buffers:
@@ -204,7 +204,7 @@ def _checked(build: Callable[[], nn.Module]) -> nn.Module:
     return module
 
 
-def _head(module: nn.Module, owners: list[str], head: Head) -> str:
+def _find_head(module: nn.Module, owners: list[str], head: Head) -> str:
     if head == "last":
         return owners[-1]
     if not hasattr(module, "classifier"):

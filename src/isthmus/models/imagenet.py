@@ -15,7 +15,7 @@ from isthmus.errors import IsthmusError
 from isthmus.models.blocks import Average, image, network, zero_biases
 from isthmus.models.normalisation import NORMS
 from isthmus.models.residual import Residual
-from isthmus.models.weight_files import filled
+from isthmus.models.weight_files import load_weights
 
 
 class Colours(nn.Module):
@@ -53,8 +53,8 @@ def resnet18(
     `frozen` keeps the file's statistics and trains scales and shifts. `auto` is `frozen` where
     `weights` names a file, and `group` where it does not.
     """
-    _colours("resnet18", shape, least=8)
-    kind = _settled(norm, weights)
+    _check_colours("resnet18", shape, least=8)
+    kind = _choose_norm(norm, weights)
     widths = ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2))
     stages = {
         f"layer{number}": nn.Sequential(
@@ -76,12 +76,12 @@ def resnet18(
     for part in body.modules():
         if isinstance(part, nn.Conv2d):
             nn.init.kaiming_normal_(part.weight, mode="fan_out")
-    return filled("resnet18", network(body, nn.Linear(512, classes)), weights, last="fc")
+    return load_weights("resnet18", network(body, nn.Linear(512, classes)), weights, last="fc")
 
 
 def squeezenet(shape: tuple[int, ...], classes: int, *, weights: str = "") -> nn.Module:
     """SqueezeNet 1.1, no dropout | 1x1 convolution; 727,626 for 10 classes."""
-    _colours("squeezenet", shape, least=17)
+    _check_colours("squeezenet", shape, least=17)
     features = nn.Sequential(
         nn.Conv2d(3, 64, 3, 2),
         nn.ReLU(),
@@ -106,25 +106,25 @@ def squeezenet(shape: tuple[int, ...], classes: int, *, weights: str = "") -> nn
         nn.Sequential(OrderedDict(colours=Colours(), features=features)),
         nn.Sequential(last, nn.ReLU(), Average()),
     )
-    return filled("squeezenet1_1", zero_biases(module), weights, last="classifier.1")
+    return load_weights("squeezenet1_1", zero_biases(module), weights, last="classifier.1")
 
 
-def without_file(options: Mapping[str, Any]) -> dict[str, Any]:
+def drop_weights_file(options: Mapping[str, Any]) -> dict[str, Any]:
     """Gives the options that build a network of the same parts without its file of weights."""
     changed = dict(options)
     weights = changed.pop("weights", "")
     if "norm" in changed:
-        changed["norm"] = _settled(changed["norm"], weights)
+        changed["norm"] = _choose_norm(changed["norm"], weights)
     return changed
 
 
-def _settled(norm: str, weights: str) -> str:
+def _choose_norm(norm: str, weights: str) -> str:
     if norm == "auto":
         return "frozen" if weights else "group"
     return norm
 
 
-def _colours(name: str, shape: tuple[int, ...], least: int) -> None:
+def _check_colours(name: str, shape: tuple[int, ...], least: int) -> None:
     channels, _, _ = image(name, shape, least)
     if channels not in (1, 3):
         raise IsthmusError(

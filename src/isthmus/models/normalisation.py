@@ -12,7 +12,7 @@ CHANNELS = 16  # in a group; more than one, so that a map of one place is not no
 EPSILON = 1e-5
 
 
-class Frozen(nn.Module):
+class FrozenNorm(nn.Module):
     """Normalises by statistics that stay as they were loaded; scale and shift are trained.
 
     Its two buffers are constants, part of what the network is. Parameters and buffers are called as
@@ -39,5 +39,5 @@ class Frozen(nn.Module):
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "group": lambda channels: nn.GroupNorm(channels // CHANNELS, channels),
     "batch": lambda channels: nn.BatchNorm2d(channels, track_running_stats=False),
-    "frozen": Frozen,
+    "frozen": FrozenNorm,
 }

@@ -36,11 +36,11 @@ class StackedLSTM(nn.Module):
             gates = x @ getattr(self, f"weight_ih_l{layer}").T  # [B, T, 4 H]
             if self.bias:
                 gates = gates + getattr(self, f"bias_ih_l{layer}")
-            x = unrolled(gates, getattr(self, f"weight_hh_l{layer}").T)
+            x = unroll(gates, getattr(self, f"weight_hh_l{layer}").T)
         return x[:, -1]
 
 
-def unrolled(gates: Tensor, recurrent: Tensor) -> Tensor:
+def unroll(gates: Tensor, recurrent: Tensor) -> Tensor:
     """Gives the hidden states [B, T, H] of what the inputs add to the gates, [B, T, 4 H]."""
     h = c = gates.new_zeros(gates.shape[0], recurrent.shape[0])
     states = []

@@ -63,7 +63,7 @@ def _resnet9(
                 Residual(128, 256, 2, norm),
                 Residual(256, 512, 2, norm),
             ),
-            _averaged(classes),
+            _make_classifier(classes),
         )
     )
 
@@ -90,10 +90,10 @@ def _mobilenet(name: str, shape: tuple[int, ...], classes: int, norm: Norm) -> n
             NORMS[norm](outputs),
             nn.ReLU(),
         ]
-    return xavier(network(nn.Sequential(*layers), _averaged(classes)))
+    return xavier(network(nn.Sequential(*layers), _make_classifier(classes)))
 
 
-def _averaged(classes: int) -> nn.Module:
+def _make_classifier(classes: int) -> nn.Module:
     return nn.Sequential(
         Average(),
         nn.Linear(512, 256, bias=False),

@@ -13,7 +13,7 @@ from isthmus.errors import IsthmusError
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
-def filled(name: str, module: nn.Module, weights: str, last: str) -> nn.Module:
+def load_weights(name: str, module: nn.Module, weights: str, last: str) -> nn.Module:
     """Copies a file's tensors into a network; `last` is what the file calls its last layer.
 
     The last layer stays as it was drawn where the file's has another number of outputs.
@@ -21,14 +21,14 @@ def filled(name: str, module: nn.Module, weights: str, last: str) -> nn.Module:
     if not weights:
         return module
     given = _read(weights, name)
-    wanted = {_theirs(key, last): tensor for key, tensor in module.state_dict().items()}
+    wanted = {_torchvision_name(key, last): tensor for key, tensor in module.state_dict().items()}
     for key, tensor in wanted.items():
         if key not in given:
             raise _misfit(weights, name, f"has no {key}")
-        found, expected = tuple(given[key].shape), tuple(tensor.shape)
+        shape, expected = tuple(given[key].shape), tuple(tensor.shape)
         ends = key.rpartition(".")[0] == last
-        if found != expected and not (ends and found[1:] == expected[1:]):
-            raise _misfit(weights, name, f"has {key} of shape {found}, not {expected}")
+        if shape != expected and not (ends and shape[1:] == expected[1:]):
+            raise _misfit(weights, name, f"has {key} of shape {shape}, not {expected}")
     for key in given:
         if key not in wanted and not key.endswith(STATISTICS):
             raise _misfit(weights, name, f"has {key}, which {name} has not")
@@ -38,7 +38,7 @@ def filled(name: str, module: nn.Module, weights: str, last: str) -> nn.Module:
     return module
 
 
-def _theirs(key: str, last: str) -> str:
+def _torchvision_name(key: str, last: str) -> str:
     part, _, rest = key.partition(".")
     if part == "body":
         return rest
@@ -55,12 +55,12 @@ def _read(weights: str, name: str) -> Mapping[str, Tensor]:
     path = Path(weights)
     if not path.is_file():
         raise _unreadable(weights, name, "is no file")
-    found: Any
+    tensors: Any
     try:
         if path.suffix == ".safetensors":
-            found = safetensors.torch.load_file(path)
+            tensors = safetensors.torch.load_file(path)
         elif path.suffix == ".pth":
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
         else:
             raise _unreadable(weights, name, f"ends in {path.suffix!r}")
     except IsthmusError:
@@ -69,9 +69,9 @@ def _read(weights: str, name: str) -> Mapping[str, Tensor]:
         raise _unreadable(weights, name, f"cannot be read ({error.strerror})") from None
     except Exception:  # a reader raises whatever a damaged or hostile file makes it raise
         raise _unreadable(weights, name, "is damaged, or holds more than tensors") from None
-    if not isinstance(found, Mapping) or not all(map(_is_named_tensor, found.items())):
+    if not isinstance(tensors, Mapping) or not all(map(_is_named_tensor, tensors.items())):
         raise _unreadable(weights, name, "holds something else than named tensors")
-    return found
+    return tensors
 
 
 def _is_named_tensor(item: tuple[Any, Any]) -> bool:

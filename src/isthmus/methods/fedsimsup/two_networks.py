@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.client import Batch, Client, Point
-from isthmus.models.ensemble import Together
+from isthmus.models.ensemble import Ensemble
 from isthmus.models.flat import Flat
 
 Loss = Callable[[Tensor, Batch], Tensor]
@@ -60,7 +60,7 @@ class Pair(NamedTuple):
         if self.beside is None:
             return self.network.load(deployed[2:])
         first, second = self._parts(deployed)
-        return Together(self.network.load(first), self.beside.load(second), deployed[:2])
+        return Ensemble(self.network.load(first), self.beside.load(second), deployed[:2])
 
     def _parts(self, deployed: Tensor) -> tuple[Tensor, Tensor]:
         return deployed[2 : 2 + self.cut], deployed[2 + self.cut :]
