@@ -32,7 +32,7 @@ from isthmus import Experiment, Federation, streams
 from isthmus.cohort import Clients, Round
 from isthmus.data.federation import Parts
 from isthmus.data.sources.arrays import Arrays
-from isthmus.storage.database import Vault
+from isthmus.storage.database import Database
 from isthmus.storage.store import STATE, Store
 from isthmus.training.federate import advance, prepare
 
@@ -104,11 +104,11 @@ def serve(clients: int, rounds: int, folder: Path) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     closed, _ = timed(lambda: store.close("stopped"))
     disk = sum(path.stat().st_size for path in (folder / "run").iterdir())
-    opened, vault = timed(lambda: Vault(folder / "run" / STATE))
-    vault.close()
+    opened, database = timed(lambda: Database(folder / "run" / STATE))
+    database.close()
     evaluated = 0.0
     if clients <= EVALUATED:
-        store = Store(folder / "run", setting, Vault(folder / "run" / STATE))
+        store = Store(folder / "run", setting, Database(folder / "run" / STATE))
         everyone = Clients(range(clients), Round(setting, rounds, store.progress.own))
         evaluated, _ = timed(lambda: setting.method.evaluate(store.progress.server, everyone))
     tell(peak=peak, close=closed, disk=disk, open=opened, evaluate=evaluated)

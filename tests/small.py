@@ -8,7 +8,7 @@ from torch import nn
 
 from isthmus import Experiment, Federation
 from isthmus.context import Engine, Setting
-from isthmus.storage.store import Memory, Progress, Step, following
+from isthmus.storage.store import Memory, Progress, Step, apply_step
 from isthmus.training import federate
 from isthmus.training.federate import assemble
 
@@ -75,7 +75,7 @@ def begin(setting: Setting) -> Progress:
 def advance(setting: Setting, progress: Progress, evaluate: bool) -> tuple[Progress, Step]:
     """Plays one round and gives the state after it."""
     step = federate.advance(setting, progress, evaluate)
-    return following(progress, step), step
+    return apply_step(progress, step), step
 
 
 def played(setting: Setting, count: int, progress: Progress | None = None) -> Progress:

@@ -40,7 +40,7 @@ FLOORS: list[set[str]] = [
     {"__init__", "__main__"},
 ]
 # Imports from a higher floor that are still to be cut.
-YET = {"comparison/worker.py", "storage/store.py"}
+YET = {"comparison/worker.py"}
 # Where less is meant than the floors allow.
 ONLY: dict[str, set[str]] = {
     "report": {"errors", "metrics", "records", "selection", "system"},

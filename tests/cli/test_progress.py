@@ -20,7 +20,7 @@ from rich.text import Text
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.cli import progress
 from isthmus.cli.progress import Board, Found, clock
-from isthmus.training.early_stopping import Best
+from isthmus.storage.store import Best
 
 TINY: dict[str, Any] = {
     "data": {"name": "synthetic", "samples": 120},

@@ -195,10 +195,10 @@ class TestReplay:
         store = Store.create(tmp_path / "run", made, "seed = 0\n")
         for _ in range(3):
             store.commit(isthmus.training.federate.advance(made, store.progress, evaluate=False))
-        store.leave()
-        from isthmus.storage.database import Vault
+        store.release()
+        from isthmus.storage.database import Database
 
-        store = Store(tmp_path / "run", made, Vault(tmp_path / "run" / "state.lmdb"))
+        store = Store(tmp_path / "run", made, Database(tmp_path / "run" / "state.lmdb"))
         store.start("seed = 0\n")
         for _ in range(4):
             step = isthmus.training.federate.advance(made, store.progress, evaluate=True)

@@ -1,4 +1,4 @@
-"""The vault: whole transactions, one holder at a time, and damage that is always noticed."""
+"""The database: whole transactions, one holder at a time, and damage that is always noticed."""
 
 import os
 import random
@@ -14,7 +14,7 @@ import pytest
 
 from isthmus import IsthmusError
 from isthmus.storage import database
-from isthmus.storage.database import FORMAT, FORMAT_KEY, Vault, blank
+from isthmus.storage.database import FORMAT, FORMAT_KEY, Database, is_blank
 
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
@@ -33,10 +33,10 @@ def commits() -> Iterator[dict[bytes, bytes]]:
 
 
 def fill(path: Path) -> list[dict[bytes, bytes]]:
-    """Writes the commits; gives what the vault held after each."""
+    """Writes the commits; gives what the database held after each."""
     held: dict[bytes, bytes] = {}
     states = []
-    filled = Vault(path, new=True, sync="system")
+    filled = Database(path, new=True, sync="system")
     for changes in commits():
         filled.write(changes)
         held |= changes
@@ -45,7 +45,7 @@ def fill(path: Path) -> list[dict[bytes, bytes]]:
     return states
 
 
-def contents(opened: Vault) -> dict[bytes, bytes]:
+def contents(opened: Database) -> dict[bytes, bytes]:
     """Reads every value there is."""
     found = {}
     for prefix in (b"own/", b"round/", b"server", b"progress"):
@@ -62,8 +62,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def empty(path: Path) -> Iterator[Vault]:
-    opened = Vault(path, new=True, sync="system")
+def empty(path: Path) -> Iterator[Database]:
+    opened = Database(path, new=True, sync="system")
     yield opened
     opened.close()
 
@@ -77,10 +77,10 @@ class Broken(dict[bytes, bytes]):
 
 
 def refused(path: Path, reason: str = "") -> str:
-    """Opens a vault that cannot be used: one line says why, and the file stays as it is."""
+    """Opens a database that cannot be used: one line says why, and the file stays as it is."""
     before = path.read_bytes()
     with pytest.raises(IsthmusError) as caught:
-        Vault(path)
+        Database(path)
     (line,) = str(caught.value).splitlines()
     assert str(path) in line
     assert reason in line
@@ -90,19 +90,19 @@ def refused(path: Path, reason: str = "") -> str:
 
 def test_what_is_written_is_read(path: Path) -> None:
     *_, last = fill(path)
-    opened = Vault(path)
+    opened = Database(path)
     assert contents(opened) == last
     assert opened.nbytes() == path.stat().st_size
     opened.close()
 
 
-def test_a_missing_key_has_no_value(empty: Vault) -> None:
+def test_a_missing_key_has_no_value(empty: Database) -> None:
     empty.write({b"here": b""})
     assert (empty.read(b"here"), empty.read(b"there")) == (b"", None)
     assert (b"here" in empty, b"there" in empty) == (True, False)
 
 
-def test_keys_of_a_prefix_come_in_order(empty: Vault) -> None:
+def test_keys_of_a_prefix_come_in_order(empty: Database) -> None:
     names = [b"own/2", b"own/10", b"own/1", b"own", b"own0", b"round/1", b"a"]
     empty.write(dict.fromkeys(names, b"x"))
     assert list(empty.keys(b"own/")) == [b"own/1", b"own/10", b"own/2"]
@@ -112,12 +112,12 @@ def test_keys_of_a_prefix_come_in_order(empty: Vault) -> None:
 
 def test_a_transaction_that_fails_leaves_nothing(path: Path) -> None:
     *_, last = fill(path)
-    opened = Vault(path)
+    opened = Database(path)
     with pytest.raises(KeyboardInterrupt):
         opened.write(Broken({b"server": b"new", b"own/new": b"new"}))
     assert contents(opened) == last
     opened.close()
-    opened = Vault(path)
+    opened = Database(path)
     assert contents(opened) == last
     opened.write({b"server": b"new"})  # and it can go on
     assert opened.read(b"server") == b"new"
@@ -129,7 +129,7 @@ def test_the_map_grows_in_the_middle_of_a_transaction(
 ) -> None:
     """Three megabytes, where the map begins with 64 KiB; also while keys are looked through."""
     monkeypatch.setattr(database, "SMALLEST_MAP", 2**16)
-    opened = Vault(path, new=True, sync="system")
+    opened = Database(path, new=True, sync="system")
     opened.write({b"own/1": b"1", b"own/2": b"2"})
     looking = opened.keys(b"own/")
     assert next(looking) == b"own/1"
@@ -137,7 +137,7 @@ def test_the_map_grows_in_the_middle_of_a_transaction(
     opened.write(large)
     assert next(looking) == b"own/2"
     opened.close()
-    opened = Vault(path)
+    opened = Database(path)
     assert contents(opened) == {b"own/1": b"1", b"own/2": b"2", **large}
     opened.close()
 
@@ -147,19 +147,20 @@ def test_a_map_that_cannot_grow_loses_the_transaction_and_nothing_else(
 ) -> None:
     monkeypatch.setattr(database, "SMALLEST_MAP", 2**20)
     *_, last = fill(path)
-    opened = Vault(path)
+    plain = lmdb.open
 
     class Full:
         """An environment that has no more room in the address space."""
 
         def __init__(self, environment: lmdb.Environment):
-            self.begin, self.info = environment.begin, environment.info
+            self.begin, self.info, self.stat = environment.begin, environment.info, environment.stat
             self.close = environment.close
 
         def set_mapsize(self, _: int) -> None:
             raise lmdb.MemoryError("no room")
 
-    monkeypatch.setattr(opened, "_environment", Full(opened._environment))
+    monkeypatch.setattr(lmdb, "open", lambda *given, **named: Full(plain(*given, **named)))
+    opened = Database(path)
     with pytest.raises(IsthmusError, match=r"cannot be written \(.*no room"):
         opened.write({b"small": b"s", b"large": bytes(2**23)})
     assert contents(opened) == last
@@ -167,9 +168,9 @@ def test_a_map_that_cannot_grow_loses_the_transaction_and_nothing_else(
     opened.close()
 
 
-def test_a_closed_vault_says_so(path: Path) -> None:
+def test_a_closed_database_says_so(path: Path) -> None:
     fill(path)
-    opened = Vault(path)
+    opened = Database(path)
     opened.close()
     for use in (
         lambda: opened.read(b"server"),
@@ -185,16 +186,16 @@ def test_a_closed_vault_says_so(path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from isthmus.storage.database import Vault
+from isthmus.storage.database import Database
 
-held = Vault(Path(sys.argv[1]))
+held = Database(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
 """
 
 
 def holder(path: Path) -> subprocess.Popen[str]:
-    """Starts a process that holds a vault until its input ends."""
+    """Starts a process that holds a database until its input ends."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path)],
         stdin=subprocess.PIPE,
@@ -210,22 +211,22 @@ def test_another_process_is_named(path: Path) -> None:
     *_, last = fill(path)
     other = holder(path)
     with pytest.raises(IsthmusError, match=rf"{path.parent} is in use by process {other.pid}; .*"):
-        Vault(path)
+        Database(path)
     other.communicate()
-    opened = Vault(path)
+    opened = Database(path)
     assert contents(opened) == last
     opened.close()
 
 
 def test_a_second_holder_in_the_same_process_is_refused(path: Path) -> None:
     fill(path)
-    opened = Vault(path)
+    opened = Database(path)
     for new in (False, True):
         with pytest.raises(IsthmusError, match=rf"is in use by process {os.getpid()}; "):
-            Vault(path, new=new)
+            Database(path, new=new)
     assert opened.read(b"progress") == b"12"
     opened.close()
-    Vault(path).close()
+    Database(path).close()
 
 
 def test_a_killed_process_holds_nothing(path: Path) -> None:
@@ -234,7 +235,7 @@ def test_a_killed_process_holds_nothing(path: Path) -> None:
     other.send_signal(signal.SIGKILL)
     other.communicate()
     assert path.with_suffix(".lock").read_text() == str(other.pid)
-    opened = Vault(path)
+    opened = Database(path)
     assert contents(opened) == last
     opened.close()
 
@@ -242,32 +243,32 @@ def test_a_killed_process_holds_nothing(path: Path) -> None:
 def test_no_lock_is_left_where_there_is_no_run(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "missing"):
         with pytest.raises(IsthmusError, match=r"no .*state\.lmdb; expected the state of a run"):
-            Vault(place / "state.lmdb")
+            Database(place / "state.lmdb")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_vault_that_never_began_can_begin_again(path: Path) -> None:
+def test_a_database_that_never_began_can_begin_again(path: Path) -> None:
     """Whoever makes one may be killed before the file has bytes, or before the first commit."""
     path.touch()
     refused(path, "was stopped before it began")
-    assert blank(path)
-    Vault(path, new=True).close()
+    assert is_blank(path)
+    Database(path, new=True).close()
     refused(path, "was stopped before it began")
-    assert blank(path)
-    opened = Vault(path, new=True)
+    assert is_blank(path)
+    opened = Database(path, new=True)
     opened.write({b"a": b"1"})
     opened.close()
-    assert not blank(path)
+    assert not is_blank(path)
 
 
-def test_a_new_vault_takes_nobodys_place(path: Path) -> None:
+def test_a_new_database_takes_nobodys_place(path: Path) -> None:
     fill(path)
     before = path.read_bytes()
     with pytest.raises(IsthmusError, match="is there already; expected a new one"):
-        Vault(path, new=True)
+        Database(path, new=True)
     path.write_bytes(b"something else")
     with pytest.raises(IsthmusError, match="is there already; expected a new one"):
-        Vault(path, new=True)
+        Database(path, new=True)
     assert path.read_bytes() == b"something else" != before
 
 
@@ -299,7 +300,7 @@ def test_a_file_of_another_kind_is_refused(path: Path, content: bytes) -> None:
 
 
 def raw(path: Path, changes: dict[bytes, bytes | None]) -> None:
-    """Changes a file behind the vault's back."""
+    """Changes a file behind the database's back."""
     environment = lmdb.open(str(path), subdir=False, lock=False, map_size=2**24)
     with environment.begin(write=True) as transaction:
         for key, value in changes.items():
@@ -336,8 +337,8 @@ def test_entries_of_different_times_are_refused(path: Path, tmp_path: Path) -> N
         {key: None, seal: None},
         {key: None},
         {seal: None},
-        {key: old, seal: database._seal(key, old)},
-        {b"own/x": b"x", b"seal/own/x": database._seal(b"own/x", b"x")},
+        {key: old, seal: database.checksum(key, old)},
+        {b"own/x": b"x", b"seal/own/x": database.checksum(b"own/x", b"x")},
         {b"own/x": now[key], b"seal/own/x": now[seal], key: None, seal: None},
     ]
     whole = path.read_bytes()
@@ -347,7 +348,7 @@ def test_entries_of_different_times_are_refused(path: Path, tmp_path: Path) -> N
         copy.write_bytes(whole)
         raw(copy, change)
         refused(copy)
-    Vault(path).close()
+    Database(path).close()
 
 
 def flips(whole: bytes) -> Iterator[tuple[int, int]]:
@@ -375,7 +376,7 @@ import sys
 from pathlib import Path
 import test_database
 from isthmus import IsthmusError
-from isthmus.storage.database import Vault
+from isthmus.storage.database import Database
 
 path, whole = Path(sys.argv[1]), Path(sys.argv[2]).read_bytes()
 states = [{}]
@@ -384,7 +385,7 @@ for changes in test_database.commits():
 
 def outcome(damaged):
     try:
-        opened = Vault(path, sync="system")
+        opened = Database(path, sync="system")
     except IsthmusError as error:
         assert "\\n" not in str(error)
         assert path.read_bytes() == damaged
@@ -435,10 +436,10 @@ def test_a_flipped_bit_never_gives_a_wrong_value(path: Path, tmp_path: Path) -> 
 
 
 def test_an_entry_that_is_taken_away_is_gone_and_the_rest_is_whole(path: Path) -> None:
-    with_both = Vault(path, new=True)
+    with_both = Database(path, new=True)
     with_both.write({b"a": b"1", b"b": b"2"})
     with_both.write({b"a": None, b"c": b"3", b"never there": None})
     with_both.close()
-    opened = Vault(path)  # compares the sum of what is there
+    opened = Database(path)  # compares the sum of what is there
     assert [opened.read(key) for key in (b"a", b"b", b"c")] == [None, b"2", b"3"]
     opened.close()

@@ -18,8 +18,8 @@ from torch import nn
 import small
 from commands import Isthmus
 from isthmus import Experiment, IsthmusError, Run, federate
-from isthmus.storage.database import Vault
-from isthmus.storage.store import STATE, rounds_of
+from isthmus.storage.database import Database
+from isthmus.storage.store import STATE, read_rounds_done
 from isthmus.training import federate as loop
 from isthmus.training.federate import Done, resume
 
@@ -81,9 +81,9 @@ def after(count: int) -> Callable[[Done], bool]:
 
 
 def done_rounds(path: Path) -> int:
-    vault = Vault(path / STATE)
-    count = rounds_of(vault, path)
-    vault.close()
+    database = Database(path / STATE)
+    count = read_rounds_done(database, path)
+    database.close()
     return count
 
 
@@ -111,23 +111,20 @@ from isthmus.training import estimate
 toml, folder, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 
 def at(place, number):
-    put, write = database._put, database.Vault.write
-    due = lambda changes: changes.get(b"progress") == str(number).encode()
+    write = database.Database.write
 
-    def dying_put(transaction, changes, *rest):
-        put(transaction, changes, *rest)
-        if due(changes):
+    class Dying(dict):
+        def items(self):
+            yield from super().items()
             os.kill(os.getpid(), signal.SIGKILL)
 
     def dying_write(self, changes):
-        write(self, changes)
-        if due(changes):
+        due = changes.get(b"progress") == str(number).encode()
+        write(self, Dying(changes) if due and place == "inside" else changes)
+        if due and place == "after":
             os.kill(os.getpid(), signal.SIGKILL)
 
-    if place == "inside":
-        database._put = dying_put
-    elif place == "after":
-        database.Vault.write = dying_write
+    database.Database.write = dying_write
 
 def child(arguments, place, number):
     at(place, number)
@@ -456,12 +453,12 @@ def ballast(disk: Path, leave: int) -> Path:
     return file
 
 
-def filling(disk: Path, progress: bytes, leave: int) -> Callable[[Vault, Any], None]:
-    """Writes as a vault does, and fills the disk after one of the rounds."""
-    plain = Vault.write
+def filling(disk: Path, progress: bytes, leave: int) -> Callable[[Database, Any], None]:
+    """Writes as a database does, and fills the disk after one of the rounds."""
+    plain = Database.write
 
-    def write(vault: Vault, changes: dict[bytes, bytes]) -> None:
-        plain(vault, changes)
+    def write(database: Database, changes: dict[bytes, bytes]) -> None:
+        plain(database, changes)
         if changes.get(b"progress") == progress:
             ballast(disk, leave)
 
@@ -480,7 +477,7 @@ def test_a_full_disk_is_one_line_and_loses_no_round(
     wanted = in_one_piece(tmp_path / "reference", experiment("superfed-mm", **WIDE))
     path = disk / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(Vault, "write", filling(disk, b"1", leave=20_000))
+        patch.setattr(Database, "write", filling(disk, b"1", leave=20_000))
         line = isthmus("run", tmp_path / "reference" / "experiment.toml", "--out", path).mistake
     assert re.search(FULL, line)
     assert "what was committed before is kept" in line
@@ -503,7 +500,7 @@ def test_tables_without_room_are_one_line_too(
     wanted = in_one_piece(tmp_path / "reference", experiment("superfed-mm"))
     path = disk / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(Vault, "write", filling(disk, b"3", leave=0))
+        patch.setattr(Database, "write", filling(disk, b"3", leave=0))
         line = isthmus("run", tmp_path / "reference" / "experiment.toml", "--out", path).mistake
     assert line.startswith(f"isthmus: {path} cannot be written (No space left on device); ")
     (disk / "ballast").unlink()

@@ -13,9 +13,9 @@ from isthmus import Experiment, IsthmusError, federate
 from isthmus.evaluation import Evaluation, Score
 from isthmus.metrics.score import Figures
 from isthmus.runs import opened
-from isthmus.storage.database import Vault
-from isthmus.storage.store import STATE
-from isthmus.training.early_stopping import Best, judged, reason
+from isthmus.storage.database import Database
+from isthmus.storage.store import STATE, Best
+from isthmus.training.early_stopping import judged, reason
 from isthmus.training.federate import Done, resume
 
 SETTINGS: dict[str, Any] = {
@@ -185,11 +185,11 @@ def test_a_run_of_before_there_was_patience_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "run"
     short = experiment(patience=0, rounds=4, step="eager")
     federate(short, out=path, watch=lambda done: done.cost.round == 2)
-    vault = Vault(path / STATE)
-    about = json.loads(vault.read(b"run") or b"")
+    database = Database(path / STATE)
+    about = json.loads(database.read(b"run") or b"")
     about["experiment"] = about["experiment"].replace("patience = 0\n", "")
-    vault.write({b"run": json.dumps(about).encode(), b"best": None})
-    vault.close()
+    database.write({b"run": json.dumps(about).encode(), b"best": None})
+    database.close()
     assert resume(path).digest == federate(short).digest
     with opened.open(path) as run:
         assert run.experiment.patience == 0

@@ -259,7 +259,7 @@ class Work:
 def _show(board: "Board", cell: "Cell", news: "News") -> None:
     """Shows what is new of a run."""
     from isthmus.cli.progress import Found
-    from isthmus.training.early_stopping import Best
+    from isthmus.storage.store import Best
 
     if "opened" in news:
         board.start(cell.name, news["opened"], Best(*news["best"]))
@@ -402,9 +402,9 @@ def refuse_unlike(runs: "Sequence[Run]") -> None:
 
 def _write(path: Path, text: str) -> None:
     """Writes a file that is there whole or not at all."""
-    from isthmus.storage.database import writing
+    from isthmus.storage.database import explain_unwritable
 
-    with writing(path.parent):
+    with explain_unwritable(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
 

@@ -105,7 +105,7 @@ def _rest(
     except KeyboardInterrupt:
         _stopped("stopped in the middle of a round, which is lost", out)
     finally:
-        store.leave()
+        store.release()
     if run.progress.t < experiment.rounds and not run.reason:
         _stopped(f"stopped after round {run.progress.t} of {experiment.rounds}", out)
     return run

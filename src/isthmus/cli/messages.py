@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from isthmus.config.experiment import Experiment
     from isthmus.context import Engine
     from isthmus.records.writer import Cost
-    from isthmus.training.early_stopping import Best
+    from isthmus.storage.store import Best
     from isthmus.training.estimate import Estimate
     from isthmus.training.federate import Run
 

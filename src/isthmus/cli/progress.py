@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
 
     from isthmus.config.experiment import Experiment
-    from isthmus.training.early_stopping import Best
+    from isthmus.storage.store import Best
     from isthmus.training.federate import Done
 
 Show = Callable[["Done"], None]

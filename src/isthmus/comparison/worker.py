@@ -20,7 +20,7 @@ from isthmus.cohort import DivergenceError
 from isthmus.config.experiment import Experiment
 from isthmus.context import Setting
 from isthmus.errors import IsthmusError
-from isthmus.storage.database import blank
+from isthmus.storage.database import is_blank
 from isthmus.storage.store import STATE, Store
 from isthmus.training.estimate import estimate
 from isthmus.training.federate import Done, prepare, reopen, train
@@ -84,7 +84,7 @@ def work(job: Mapping[str, Any], tell: Tell, enough: Event) -> None:
 
 def _opened(job: Mapping[str, Any]) -> tuple[Experiment, Setting, Store]:
     place, data_root = Path(job["place"]), Path(job["data_root"])
-    if (place / STATE).is_file() and not blank(place / STATE):
+    if (place / STATE).is_file() and not is_blank(place / STATE):
         experiment, setting, store = reopen(place, None, None, None, data_root, workers=1)
         store.start(experiment.toml())
         return experiment, setting, store

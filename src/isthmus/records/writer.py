@@ -59,7 +59,7 @@ class Rows(NamedTuple):
     reliability: str
 
 
-class Ledger:
+class TableWriter:
     """Writes the tables of one run into its directory."""
 
     def __init__(

@@ -83,7 +83,7 @@ class Opened:
 
     def close(self) -> None:
         """Lets others in."""
-        self._store.leave()
+        self._store.release()
 
     def client(self, i: int) -> Personal:
         """Gives client i's personal model."""

@@ -35,7 +35,7 @@ SUM = b"sum"
 SMALLEST_MAP = 64 * 2**20  # bytes; doubled whenever it is full
 
 
-class Vault:
+class Database:
     """A locked, checked store of bytes. Only one process at a time may hold it.
 
     `sync="round"` waits for the disk at every commit. `sync="system"` leaves writing to the system:
@@ -51,12 +51,12 @@ class Vault:
         try:
             if not new:
                 _inspect(path)
-            elif path.exists() and not blank(path):
+            elif path.exists() and not is_blank(path):
                 raise IsthmusError(
                     f"{path} is there already; expected a new one, so that nothing is lost; name "
                     "another directory with --out"
                 )
-            self._environment = _opened(path, sync)
+            self._environment = _open(path, sync)
         except BaseException:
             self._guard.close()
             raise
@@ -109,7 +109,7 @@ class Vault:
         return self._path.stat().st_size
 
     def close(self) -> None:
-        """Lets others in; what was read before stays, nothing more can be read."""
+        """Closes the file and gives up the lock; nothing more can be read or written."""
         self._closed = True
         self._environment.close()
         self._guard.close()
@@ -149,7 +149,7 @@ class Vault:
             for view, value in cursor:
                 key = bytes(view)
                 if transaction.get(key) is None:
-                    raise _unusable(self._path, f"{_shown(key)} is not where it is looked for")
+                    raise _unusable(self._path, f"{_quote(key)} is not where it is looked for")
                 if key.startswith(SEAL):
                     total += _term(key.removeprefix(SEAL), bytes(value))
                 elif key not in (FORMAT_KEY, SUM):
@@ -157,23 +157,23 @@ class Vault:
                     if len(value) < status["psize"]:
                         self._compare(key, value, transaction.get(SEAL + key))
             # Values, as many seals, the format and the sum.
-            if transaction.get(SUM) != _written(total) or status["entries"] != 2 * values + 2:
+            if transaction.get(SUM) != _sum_bytes(total) or status["entries"] != 2 * values + 2:
                 raise _unusable(self._path, "its entries are not those of one time")
 
     def _compare(
         self, key: bytes, value: bytes | memoryview | None, seal: bytes | memoryview | None
     ) -> None:
-        if value is None or seal != _seal(key, value):
-            raise _unusable(self._path, f"the checksum of {_shown(key)} is wrong")
+        if value is None or seal != checksum(key, value):
+            raise _unusable(self._path, f"the checksum of {_quote(key)} is wrong")
 
 
-def blank(path: Path) -> bool:
+def is_blank(path: Path) -> bool:
     """Tells whether nothing was ever committed to a file: whoever made it was killed before."""
     if path.stat().st_size == 0:
         return True
     try:
         _inspect(path)
-        environment = _opened(path, "round", readonly=True)
+        environment = _open(path, "round", readonly=True)
     except IsthmusError:
         return False
     empty = environment.stat()["entries"] == 0
@@ -182,7 +182,7 @@ def blank(path: Path) -> bool:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def explain_unwritable(path: Path) -> Iterator[None]:
     """Makes one line of a full disk, and of all else that keeps files from being written."""
     try:
         yield
@@ -225,7 +225,7 @@ def _inspect(path: Path) -> None:
         raise _unusable(path, problems[0])
 
 
-def _opened(path: Path, sync: Sync, **how: Any) -> lmdb.Environment:
+def _open(path: Path, sync: Sync, **how: Any) -> lmdb.Environment:
     size = max(SMALLEST_MAP, 2 * path.stat().st_size if path.exists() else 0)
     try:
         environment = lmdb.open(
@@ -317,15 +317,16 @@ def _put(transaction: lmdb.Transaction, changes: Mapping[bytes, bytes | None]) -
             transaction.delete(SEAL + key)
             transaction.delete(key)
             continue
-        new = _seal(key, value)
+        new = checksum(key, value)
         total += _term(key, new)
         transaction.put(SEAL + key, new)
         transaction.put(key, value)
     transaction.put(FORMAT_KEY, FORMAT)
-    transaction.put(SUM, _written(total))
+    transaction.put(SUM, _sum_bytes(total))
 
 
-def _seal(key: bytes, value: bytes | memoryview) -> bytes:
+def checksum(key: bytes, value: bytes | memoryview) -> bytes:
+    """Gives the seal of an entry."""
     return zlib.crc32(value, zlib.crc32(key)).to_bytes(4, "little")
 
 
@@ -333,9 +334,9 @@ def _term(key: bytes, seal: bytes) -> int:
     return int.from_bytes(blake2b(key + seal, digest_size=16).digest(), "little")
 
 
-def _written(total: int) -> bytes:
+def _sum_bytes(total: int) -> bytes:
     return (total % 2**128).to_bytes(16, "little")
 
 
-def _shown(key: bytes) -> str:
+def _quote(key: bytes) -> str:
     return repr(key.decode(errors="replace"))

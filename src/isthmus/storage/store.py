@@ -10,6 +10,7 @@ when a run is resumed. A round is in state.lmdb altogether or not at all.
 """
 
 import json
+import math
 import tomllib
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,15 +28,22 @@ from isthmus.context import Setting
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation, Score
 from isthmus.method import State
-from isthmus.records.writer import Cost, Ledger, Rows, rows
+from isthmus.records.writer import Cost, Rows, TableWriter, rows
 from isthmus.shelf import EMPTY, after
-from isthmus.storage.database import Sync, Vault, blank, writing
+from isthmus.storage.database import Database, Sync, explain_unwritable, is_blank
 from isthmus.system.files import write_text
-from isthmus.training.early_stopping import Best
 
 SHELF = b"shelf/"
 STATE = "state.lmdb"
 LOCK = "state.lock"
+
+
+class Best(NamedTuple):
+    """The least mean validation loss of the personal models so far, and how long it has stood."""
+
+    loss: float = math.inf
+    round: int = 0
+    since: int = 0  # evaluations after it
 
 
 class Progress(NamedTuple):
@@ -68,9 +76,9 @@ class Memory:
 
     def commit(self, step: Step) -> None:
         """Takes over what a round changed."""
-        self.progress = following(self.progress, step)
+        self.progress = apply_step(self.progress, step)
 
-    def welcome(self, newcomers: Sequence[tuple[int | None, tuple[Score, ...]]]) -> None:
+    def write_newcomers(self, newcomers: Sequence[tuple[int | None, tuple[Score, ...]]]) -> None:
         """Does nothing: nothing is kept."""
 
     def close(self, status: str, reason: str = "") -> str:
@@ -81,32 +89,32 @@ class Memory:
 class Store:
     """Keeps a run's state in its directory; a run that is there already goes on where it was."""
 
-    def __init__(self, path: Path, setting: Setting, vault: Vault):
+    def __init__(self, path: Path, setting: Setting, database: Database):
         self._path = path
         self._setting = setting
-        self._vault = vault
+        self._database = database
         self._federation = setting.federation.digest()
         self._seconds = 0.0
-        self._ledger: Ledger | None = None
+        self._tables: TableWriter | None = None
         self._start = tree.digest([setting.task.w0])
-        self.notes = list(_differences(vault.read(b"run"), self._federation, self._start))
+        self.notes = list(_differences(database.read(b"run"), self._federation, self._start))
 
     def start(self, experiment: str) -> None:
         """Begins to write: a new run from nothing, one that is there from where it was."""
         versions = {"isthmus": version("isthmus"), "torch": version("torch")}
         about = {"federation": self._federation, "start": self._start, **versions}
-        about |= json.loads(self._vault.read(b"run") or b"{}")  # the versions that began it stay
+        about |= json.loads(self._database.read(b"run") or b"{}")  # the versions that began it stay
         about["experiment"] = experiment
         changes = {b"run": json.dumps(about).encode()}
-        if b"progress" not in self._vault:
+        if b"progress" not in self._database:
             server = self._setting.method.init(self._setting.task)
             changes |= {b"server": tree.pack(server), b"progress": b"0"}
         try:
-            self._vault.write(changes)
-            with writing(self._path):
+            self._database.write(changes)
+            with explain_unwritable(self._path):
                 write_text(self._path / "experiment.toml", experiment)
                 setting = self._setting
-                self._ledger = Ledger(
+                self._tables = TableWriter(
                     self._path,
                     experiment,
                     setting.federation,
@@ -117,7 +125,7 @@ class Store:
                 self._add(record)
             self._summarise("running", {})
         except BaseException:
-            self.leave()
+            self.release()
             raise
 
     @classmethod
@@ -131,7 +139,7 @@ class Store:
                 f"{path} cannot be made ({error.strerror}); expected a directory to write into; "
                 "name another one with --out"
             ) from None
-        store = cls(path, setting, Vault(path / STATE, new=True, sync=sync))
+        store = cls(path, setting, Database(path / STATE, new=True, sync=sync))
         store.start(experiment)
         return store
 
@@ -139,12 +147,12 @@ class Store:
     def progress(self) -> Progress:
         """The state as it was last committed; own states are read when they are looked at."""
         server = tree.unpack(
-            _present(self._vault.read(b"server"), self._path),
+            _present(self._database.read(b"server"), self._path),
             like=self._setting.method.init(self._setting.task),
         )
-        done = rounds_of(self._vault, self._path)
-        own, shelf = Own(self._vault, self._setting), Shelved(self._vault)
-        best = Best(*json.loads(self._vault.read(b"best") or b"[]"))  # older runs have none
+        done = read_rounds_done(self._database, self._path)
+        own, shelf = StoredStates(self._database, self._setting), StoredShelf(self._database)
+        best = Best(*json.loads(self._database.read(b"best") or b"[]"))  # older runs have none
         return Progress(done, server, own, shelf, best)
 
     def commit(self, step: Step) -> None:
@@ -159,20 +167,20 @@ class Store:
         changes[b"server"] = tree.pack(step.server)
         changes[b"best"] = json.dumps(step.best).encode()
         changes[b"progress"] = str(step.cost.round).encode()
-        self._vault.write(changes)
+        self._database.write(changes)
         self._add(record)
 
     def _add(self, record: Rows) -> None:
-        assert self._ledger is not None  # it was started
-        with writing(self._path):
-            self._ledger.add(record)
+        assert self._tables is not None  # it was started
+        with explain_unwritable(self._path):
+            self._tables.add(record)
         self._seconds += sum(float(number) for number in record.rounds.split(",")[-2:])
 
-    def welcome(self, newcomers: Sequence[tuple[int | None, tuple[Score, ...]]]) -> None:
+    def write_newcomers(self, newcomers: Sequence[tuple[int | None, tuple[Score, ...]]]) -> None:
         """Writes how newcomers did: (examples they trained on, scores)."""
-        assert self._ledger is not None  # it was started
-        with writing(self._path):
-            self._ledger.newcomers(newcomers)
+        assert self._tables is not None  # it was started
+        with explain_unwritable(self._path):
+            self._tables.newcomers(newcomers)
 
     def close(self, status: str, reason: str = "") -> str:
         """Writes how the run stands, lets others in, and gives the digest of the state."""
@@ -183,56 +191,56 @@ class Store:
             self._summarise(status, ({"reason": reason} if reason else {}) | figures)
             return digest
         finally:
-            self.leave()
+            self.release()
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Lets others in."""
-        self._vault.close()
+        self._database.close()
 
     def _records(self) -> Iterator[Rows]:
-        for key in list(self._vault.keys(b"round/")):
-            packed = _present(self._vault.read(key), self._path)
+        for key in list(self._database.keys(b"round/")):
+            packed = _present(self._database.read(key), self._path)
             yield Rows(*json.loads(zlib.decompress(packed)))
 
     def _summarise(self, status: str, figures: Mapping[str, Any]) -> None:
         versions = {"isthmus": version("isthmus"), "torch": version("torch")}
         summary = {"status": status, **figures, "federation": self._federation, **versions}
-        with writing(self._path):
+        with explain_unwritable(self._path):
             write_text(self._path / "summary.json", json.dumps(summary, indent=2) + "\n")
 
 
-class Shelved(Mapping[str, Tensor]):
+class StoredShelf(Mapping[str, Tensor]):
     """A shelf in a store: nothing is read before it is asked for."""
 
-    def __init__(self, vault: Vault):
-        self._vault = vault
+    def __init__(self, database: Database):
+        self._database = database
 
     def __getitem__(self, name: str) -> Tensor:
-        packed = self._vault.read(SHELF + name.encode())
+        packed = self._database.read(SHELF + name.encode())
         if packed is None:
             raise KeyError(name)
         return tree.unpack(packed, like=torch.empty(0))
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and SHELF + name.encode() in self._vault
+        return isinstance(name, str) and SHELF + name.encode() in self._database
 
     def __iter__(self) -> Iterator[str]:
-        return (key.removeprefix(SHELF).decode() for key in self._vault.keys(SHELF))
+        return (key.removeprefix(SHELF).decode() for key in self._database.keys(SHELF))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-class Own(Mapping[int, State]):
+class StoredStates(Mapping[int, State]):
     """The clients' own states in a store: nothing is read before it is asked for."""
 
-    def __init__(self, vault: Vault, setting: Setting):
-        self._vault = vault
+    def __init__(self, database: Database, setting: Setting):
+        self._database = database
         self._setting = setting
         self._shapes: dict[int, State] = {}  # by kind
 
     def __getitem__(self, i: int) -> State:
-        packed = self._vault.read(_own_key(i))
+        packed = self._database.read(_own_key(i))
         if packed is None:
             raise KeyError(i)
         method = self._setting.method
@@ -242,24 +250,24 @@ class Own(Mapping[int, State]):
         return tree.unpack(packed, like=self._shapes[kind])
 
     def __contains__(self, i: object) -> bool:
-        return isinstance(i, int) and _own_key(i) in self._vault
+        return isinstance(i, int) and _own_key(i) in self._database
 
     def __iter__(self) -> Iterator[int]:
-        return (int(key.removeprefix(b"own/")) for key in list(self._vault.keys(b"own/")))
+        return (int(key.removeprefix(b"own/")) for key in list(self._database.keys(b"own/")))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-def experiment_of(vault: Vault, path: Path) -> str:
+def read_experiment(database: Database, path: Path) -> str:
     """Reads the experiment of a run."""
-    text: str = json.loads(_present(vault.read(b"run"), path))["experiment"]
+    text: str = json.loads(_present(database.read(b"run"), path))["experiment"]
     return text
 
 
-def rounds_of(vault: Vault, path: Path) -> int:
+def read_rounds_done(database: Database, path: Path) -> int:
     """Reads how many rounds of a run are done."""
-    return int(_present(vault.read(b"progress"), path))
+    return int(_present(database.read(b"progress"), path))
 
 
 def kinds_of(setting: Setting) -> list[str]:
@@ -271,7 +279,7 @@ def kinds_of(setting: Setting) -> list[str]:
     return [told[setting.kind(i)] for i in range(len(setting.federation))]
 
 
-def following(progress: Progress, step: Step) -> Progress:
+def apply_step(progress: Progress, step: Step) -> Progress:
     """Gives the state after a round, in memory."""
     own = {**progress.own, **step.changed}
     shelf = after(progress.shelf, step.shelf)
@@ -334,7 +342,7 @@ def _differences(about: bytes | None, federation: str, start: str) -> Iterator[s
 def _unused(path: Path) -> bool:
     """Tells whether a directory holds nothing, or a run that was killed before it began."""
     names = {file.name for file in path.iterdir()}
-    return names <= {STATE, LOCK} and (STATE not in names or blank(path / STATE))
+    return names <= {STATE, LOCK} and (STATE not in names or is_blank(path / STATE))
 
 
 def _refuse_existing(path: Path, experiment: str) -> None:

@@ -4,19 +4,9 @@ Only evaluations that `eval_every` calls for count, not the one after the last r
 is made longer stops where it would have stopped in one piece.
 """
 
-import math
-from typing import NamedTuple
-
 from isthmus.config.experiment import Experiment
 from isthmus.evaluation import Evaluation
-
-
-class Best(NamedTuple):
-    """The least mean validation loss of the personal models so far, and how long it has stood."""
-
-    loss: float = math.inf
-    round: int = 0
-    since: int = 0  # evaluations after it
+from isthmus.storage.store import Best
 
 
 def judged(experiment: Experiment, best: Best, round: int, evaluation: Evaluation | None) -> Best:

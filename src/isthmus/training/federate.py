@@ -28,8 +28,16 @@ from isthmus.method import Method
 from isthmus.models.flat import Flat
 from isthmus.records.writer import Cost
 from isthmus.shelf import Shelf
-from isthmus.storage.database import Vault
-from isthmus.storage.store import STATE, Memory, Progress, Step, Store, experiment_of, rounds_of
+from isthmus.storage.database import Database
+from isthmus.storage.store import (
+    STATE,
+    Memory,
+    Progress,
+    Step,
+    Store,
+    read_experiment,
+    read_rounds_done,
+)
 from isthmus.task import Task
 from isthmus.training import early_stopping
 from isthmus.training.data import read_federation
@@ -148,22 +156,22 @@ def reopen(
 ) -> tuple[Experiment, Setting, Store]:
     """Opens a run to go on with it, or to look at it, perhaps on another device."""
     path = Path(path)
-    vault = Vault(path / STATE)
+    database = Database(path / STATE)
     try:
         # A run of an older version does not say; its steps were not compiled.
-        before = Experiment(**{"step": "eager"} | tomllib.loads(experiment_of(vault, path)))
+        before = Experiment(**{"step": "eager"} | tomllib.loads(read_experiment(database, path)))
         given = {name: getattr(before, name) for name in Experiment.model_fields}
         given |= {"rounds": before.rounds if rounds is None else rounds}
         experiment = Experiment(**given | {"device": device or before.device})
         experiment, setting = prepare(experiment, data, model, data_root, others, workers)
-        _may_extend(setting, before.rounds, experiment.rounds, rounds_of(vault, path))
-        store = Store(path, setting, vault)
+        _may_extend(setting, before.rounds, experiment.rounds, read_rounds_done(database, path))
+        store = Store(path, setting, database)
         if experiment.rounds != before.rounds:
             store.notes.append(
                 f"{experiment.rounds} rounds instead of {before.rounds}; what is done stays"
             )
     except BaseException:
-        vault.close()
+        database.close()
         raise
     return experiment, setting, store
 
@@ -211,7 +219,7 @@ def train(
             status = "finished"
             if setting.newcomers is not None:
                 newcomers = adapt(setting, progress, setting.newcomers, SHOTS)
-                store.welcome(newcomers)
+                store.write_newcomers(newcomers)
     finally:
         setting.engine.close()
         digest = store.close(status, reason)
