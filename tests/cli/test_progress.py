@@ -19,8 +19,9 @@ from rich.text import Text
 
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.cli import progress
-from isthmus.cli.progress import Board, Found, clock
+from isthmus.cli.progress import Board, clock
 from isthmus.storage.store import Best
+from isthmus.training.headline import Headline
 
 TINY: dict[str, Any] = {
     "data": {"name": "synthetic", "samples": 120},
@@ -54,7 +55,7 @@ def screen(width: int = 80, height: int = 24) -> Console:
 def picture(shown: Board, width: int = 80, height: int = 24) -> list[str]:
     """The lines of the table as they are on a terminal of this size."""
     console = Console(file=io.StringIO(), width=width, height=height)
-    console.print(shown._picture(height))
+    console.print(shown.picture(height))
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 
@@ -62,9 +63,9 @@ def test_a_row_says_where_a_run_stands(moment: Callable[[float], None]) -> None:
     """Three of ten rounds in 6 s are 2 s each; one second later, 7 * 2 - 1 = 13 s are left."""
     shown = Board({"fedavg": 10})
     shown.start("fedavg")
-    shown.tell("fedavg", 2, Found(0.5, 0.25, 1.5))
+    shown.update("fedavg", 2, Headline(0.5, 0.25, 1.5))
     moment(6)
-    shown.tell("fedavg", 3)
+    shown.update("fedavg", 3)
     moment(7)
     title, row, *_ = picture(shown)
     assert title.split() == ["round", "personal", "shared", "best", "s/round", "left"]
@@ -78,7 +79,7 @@ def test_the_best_is_that_of_least_validation_loss(moment: Callable[[float], Non
     shown.start("resumed", 2, Best(0.25, 2))
     for name in ("new", "resumed"):
         for round, loss in ((3, 1.5), (6, 0.5), (9, 0.75)):
-            shown.tell(name, round, Found(0.5, None, loss))
+            shown.update(name, round, Headline(0.5, None, loss))
     text = "\n".join(picture(shown))
     assert re.search(r"new +9/9 +50.0% +- +0.5000 @6", text)
     assert re.search(r"resumed +9/9 +50.0% +- +0.2500 @2", text)
@@ -88,12 +89,12 @@ def test_the_board_counts_runs_and_the_time_that_is_left(moment: Callable[[float
     """12 rounds in 24 s; 8 + 10 are left of the one that runs and the one that waits, 36 s."""
     shown = Board({"a": 10, "b": 10, "c": 10, "d": 10})
     shown.start("a")
-    shown.tell("a", 10)
+    shown.update("a", 10)
     shown.end("a")
     shown.start("b")
     shown.end("b", "failed")
     shown.start("c")
-    shown.tell("c", 2)
+    shown.update("c", 2)
     moment(24)
     said = "4 runs: 1 running, 1 failed, 1 done, 1 waiting; 0:00:24, about 0:00:36 left"
     assert said in [line.strip() for line in picture(shown)]
@@ -108,7 +109,7 @@ def test_the_time_left_follows_from_what_each_run_is_estimated_to_take(
     shown = Board({"a": 4, "b": 2, "c": 9}, seconds={"a": 20, "b": 80, "c": 50})
     shown.skip("c")
     shown.start("a")
-    shown.tell("a", 2)
+    shown.update("a", 2)
     moment(8)
     lines = [line.strip() for line in picture(shown)]
     assert "3 runs: 1 running, 1 done, 1 waiting; 0:00:08, about 0:01:12 left" in lines
@@ -120,7 +121,7 @@ def test_the_time_left_follows_from_what_each_run_is_estimated_to_take(
 def test_a_number_chosen_on_test_data_is_marked() -> None:
     shown = Board({"superfed-mm": 4})
     shown.start("superfed-mm")
-    shown.tell("superfed-mm", 2, Found(0.5, 0.25, None, oracle=True))
+    shown.update("superfed-mm", 2, Headline(0.5, 0.25, None, on_test=True))
     text = "\n".join(picture(shown))
     assert "50.0%†" in text
     assert "† chosen on test data" in text
@@ -133,7 +134,7 @@ def test_the_board_fits_the_terminal(width: int) -> None:
     shown = Board(dict.fromkeys(names, 500))
     for name in names:
         shown.start(name)
-        shown.tell(name, 500, Found(1.0, 1.0, 0.5, oracle=True))
+        shown.update(name, 500, Headline(1.0, 1.0, 0.5, on_test=True))
     lines = picture(shown, width)
     assert max(len(line) for line in lines) <= width
     assert all(line.count("100.0%") == 2 and "@500" in line for line in lines[1:4])
@@ -147,7 +148,7 @@ def test_more_runs_than_lines_show_those_that_matter(moment: Callable[[float], N
         moment(number)
         shown.start(f"run{number:02}")
         if number not in (0, 4):
-            shown.tell(f"run{number:02}", 5)
+            shown.update(f"run{number:02}", 5)
             shown.end(f"run{number:02}")
     shown.end("run04", "failed")
     lines = picture(shown, height=14)
@@ -160,7 +161,7 @@ def test_more_runs_than_lines_show_those_that_matter(moment: Callable[[float], N
 def test_elsewhere_an_evaluation_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     experiment = Experiment(method="fedavg", **TINY)
     plain = Console(file=io.StringIO())
-    with Board({"fedavg": 4}, plain) as shown, shown.running("fedavg", experiment) as show:
+    with Board({"fedavg": 4}, plain) as shown, shown.follow("fedavg", experiment) as show:
         federate(experiment, watch=show)
     number = r"\d+\.\d%"
     lines = capsys.readouterr().err.splitlines()
@@ -179,7 +180,7 @@ def test_elsewhere_several_runs_have_a_line_when_each_begins_and_ends(
     """Two rounds took 10 s: the eleven of b and c will take 55 s, that of c alone 5 s."""
     with Board({"a": 4, "b": 10, "c": 1}, Console(file=io.StringIO())) as shown:
         shown.start("a", 2)
-        shown.tell("a", 4, Found(0.5, 0.25, 1.5))
+        shown.update("a", 4, Headline(0.5, 0.25, 1.5))
         moment(10)
         shown.end("a")
         shown.start("b")
@@ -208,7 +209,7 @@ def test_on_a_terminal_a_failure_is_a_line_above_the_table(
 def test_the_last_line_of_a_terminal_says_how_it_ended(capsys: pytest.CaptureFixture[str]) -> None:
     experiment = Experiment(method="fedavg", **TINY)
     console = screen()
-    with Board({"fedavg": 4}, console) as shown, shown.running("fedavg", experiment) as show:
+    with Board({"fedavg": 4}, console) as shown, shown.follow("fedavg", experiment) as show:
         federate(experiment, watch=show)
     lines = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"fedavg: round 4/4 after 0:00:\d\d: personal .* clients\)", lines[-1])
@@ -218,7 +219,7 @@ def test_what_ends_in_an_error_failed(capsys: pytest.CaptureFixture[str]) -> Non
     experiment, plain = Experiment(method="fedavg", **TINY), Console(file=io.StringIO())
 
     def both(shown: Board) -> None:
-        with shown.running("a", experiment):
+        with shown.follow("a", experiment):
             raise IsthmusError("diverged")
 
     with pytest.raises(IsthmusError), Board({"a": 4, "b": 4}, plain) as shown:

@@ -17,8 +17,8 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, IsthmusError
-from isthmus.comparison.grid import Grid, changed, checked, read, refuse_another
-from isthmus.comparison.processes import Crew
+from isthmus.comparison.grid import Grid, change, check, read, refuse_another
+from isthmus.comparison.processes import JobPool
 from isthmus.config.registry import PARTS
 from isthmus.methods import METHODS
 from isthmus.records import reader
@@ -39,7 +39,7 @@ def grid(*methods: str, **changes: Any) -> Grid:
 
 def refused(asked: Grid) -> str:
     with pytest.raises(IsthmusError) as error:
-        checked(asked)
+        check(asked)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -64,7 +64,7 @@ def texts(out: Path) -> list[str]:
 
 
 def at_work(where: Path) -> list[int]:
-    """The processes of a crew that were started from a directory."""
+    """The processes of a pool that were started from a directory."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -249,7 +249,7 @@ def test_settings_are_chosen_on_validation_data(isthmus: Isthmus) -> None:
 
 def test_one_split_may_serve_all_seeds() -> None:
     asked = grid("fedavg", "local")
-    one = {m: changed(e, split_seed=7) for m, e in asked.experiments.items()}
+    one = {m: change(e, split_seed=7) for m, e in asked.experiments.items()}
     for cell in Grid(one, (1, 2), {"fedavg": {"lr": ("1", "2")}}).trials():
         assert cell.experiment.dividing_seed == 7
     assert [cell.experiment.dividing_seed for cell in asked.runs()] == [1, 2, 1, 2]
@@ -385,7 +385,7 @@ def test_a_mistake_gets_one_line_and_nothing_is_written(isthmus: Isthmus, mistak
     Path("other/runs/local-1").mkdir(parents=True)
     other = grid("local", seeds=(1, 2, 3))
     Path("other/compare.toml").write_text(other.toml())
-    wrong = changed(other.experiments["local"], lr=0.5)
+    wrong = change(other.experiments["local"], lr=0.5)
     Path("other/runs/local-1/experiment.toml").write_text(wrong.toml())
     before = sorted(Path().rglob("*"))
     assert message in isthmus("compare", *arguments).mistake
@@ -415,11 +415,11 @@ def test_a_process_that_dies_takes_only_its_own_job_along(tmp_path: Path) -> Non
     jobs = [(name, job | {"place": str(tmp_path / name)}) for name in ("first", "second")]
     jobs[1][1]["do"] = "estimate"
     last: dict[str, Any] = {}
-    crew: Crew[str]
-    with Crew(1) as crew:
-        for name, news in crew.work(jobs):
-            last[name] = news
-            if "opened" in news:
-                os.kill(crew._hands[0].process.pid, signal.SIGKILL)
+    pool: JobPool[str]
+    with JobPool(1) as pool:
+        for name, message in pool.run(jobs):
+            last[name] = message
+            if "opened" in message:
+                os.kill(pool.processes[0].pid, signal.SIGKILL)
     assert last["first"]["failed"] == "its process ended with code -9"
     assert last["second"]["ended"]["seconds"] > 0

@@ -320,12 +320,12 @@ class TestDeployment:
         run = federate(wanted, out=tmp_path / "run")
         assert not run.evaluation.chosen
         assert "path point" not in repr(run)
-        from isthmus.cli.progress import found
         from isthmus.report import read
+        from isthmus.training.headline import Headline
 
-        shown = found(wanted, run.rounds[-1])
+        shown = Headline.of(wanted, run.rounds[-1])
         assert shown is not None
-        assert not shown.oracle
+        assert not shown.on_test
         assert read(tmp_path / "run").selection is None
 
     def test_an_exported_pair_predicts_what_was_recorded(self, tmp_path: Path) -> None:

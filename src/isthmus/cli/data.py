@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.cli.catalogue import wrapped
-from isthmus.cli.options import Data, DataRoot, File, Seed, Settings, described
+from isthmus.cli.options import Data, DataRoot, File, Seed, Settings, read_experiment
 from isthmus.errors import IsthmusError, nearest
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def show(
     from isthmus.data.heterogeneity import heterogeneity
     from isthmus.training.data import read_federation
 
-    experiment = described(file, {"data": data, "seed": seed}, settings)
+    experiment = read_experiment(file, {"data": data, "seed": seed}, settings)
     federation = read_federation(experiment, data_root)
     counts = np.stack([federation.label_counts(i) for i in range(len(federation))])
     found = heterogeneity(counts)

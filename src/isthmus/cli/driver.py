@@ -88,7 +88,7 @@ def _rest(
 ) -> Run:
     """Runs the rounds that are left; begins when nothing can be wrong any more."""
     here = (experiment, store.progress.t, store.progress.best)
-    shown = board.running(experiment.method["name"], *here) if board else messages.progress(*here)
+    shown = board.follow(experiment.method["name"], *here) if board else messages.progress(*here)
     try:
         with (
             messages.patience() as wished,

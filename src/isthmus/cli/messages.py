@@ -24,7 +24,7 @@ def progress(experiment: "Experiment", done: int = 0, best: "Best | None" = None
     name = experiment.method["name"]
     with (
         Board({name: experiment.rounds}) as board,
-        board.running(name, experiment, done, best) as show,
+        board.follow(name, experiment, done, best) as show,
     ):
         yield show
 
@@ -61,10 +61,10 @@ def arriving() -> Iterator[Callable[[str, int, int], None]]:
         yield show
 
 
-def lasting(seconds: float) -> str:
+def describe_length(seconds: float) -> str:
     """Says how long something takes.
 
-    >>> lasting(75), lasting(7500)
+    >>> describe_length(75), describe_length(7500)
     ('1 min 15 s', '2 h 5 min')
     """
     minutes, rest = divmod(round(seconds), 60)
@@ -78,7 +78,7 @@ def foretell(experiment: "Experiment", needed: "Estimate", done: int = 0) -> Non
     share = left / experiment.rounds
     print(
         f"{experiment.method['name']}: {left} rounds{' more' if done else ''}; estimate: "
-        f"{lasting(needed.seconds * share)}, "
+        f"{describe_length(needed.seconds * share)}, "
         f"{needed.ram_bytes / 1e6:,.0f} MB of memory, {needed.disk_bytes / 1e6:,.0f} MB on disk, "
         f"{needed.wire_bytes * share / 1e6:,.0f} MB between clients and server",
         file=sys.stderr,
@@ -116,6 +116,11 @@ def profile(spent: Mapping[str, float], costs: "Sequence[Cost]", seconds: float)
     for name, value in sorted(spent.items(), key=lambda item: -item[1]):
         table.add_row(f"  {name}", f"{1e3 * value / rounds:,.1f}", f"{100 * value / worked:.0f}")
     Console(stderr=True).print(table)
+
+
+def note(text: str) -> None:
+    """Prints what somebody should know, though nothing is wrong."""
+    print(f"note: {text}", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -52,10 +52,10 @@ Track = Annotated[
 ]
 
 
-def described(
+def read_experiment(
     file: Path | None, named: Mapping[str, str | None], settings: Sequence[str] | None
 ) -> "Experiment":
-    """Makes the experiment of a file, of options by name, and of what came with --set."""
+    """Reads the experiment that a file, options by name and those of --set describe."""
     from isthmus.config.experiment import Experiment, read, read_assignments, read_value
     from isthmus.config.registry import merge
     from isthmus.data.own_files import ARRAYS, TABLES, found, kind_of
@@ -63,8 +63,8 @@ def described(
 
     given, data = read(file) if file else {}, named.get("data")
     own: dict[str, Any] = {}
-    named_alike = data is not None and data.endswith((*TABLES, *ARRAYS, "/"))
-    if data and data not in SOURCES and (named_alike or Path(data).exists()):
+    like_a_file = data is not None and data.endswith((*TABLES, *ARRAYS, "/"))
+    if data and data not in SOURCES and (like_a_file or Path(data).exists()):
         place = found(data, Path())
         own = {"data": {"name": kind_of(place), "path": str(place)}}
     values = {key: read_value(text) for key, text in named.items() if text and key not in own}

@@ -34,7 +34,7 @@ def resume(
     from isthmus.config.experiment import read_rounds
 
     longer = read_rounds(rounds) if rounds else None
-    if compare.holds(run):
+    if compare.is_comparison(run):
         for name, given in {"rounds": rounds, "track": track, "workers": workers}.items():
             if given:
                 raise IsthmusError(

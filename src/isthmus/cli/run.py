@@ -13,7 +13,7 @@ from isthmus.cli.options import (
     Settings,
     Track,
     Workers,
-    described,
+    read_experiment,
 )
 
 
@@ -64,7 +64,7 @@ def run(
     from isthmus.cli import driver, messages
 
     named = {"method": method, "data": data, "rounds": rounds, "seed": seed, "preset": preset}
-    experiment = described(file, named, settings)
+    experiment = read_experiment(file, named, settings)
     source = Path(experiment.data.get("path", "")).stem or experiment.data["name"]
     name = f"{source}-{experiment.method['name']}-{experiment.seed}"
     where = out or driver.find_free(Path("runs") / name)

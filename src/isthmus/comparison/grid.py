@@ -10,7 +10,6 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice, pairwise, product
-from math import isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from isthmus.config.experiment import Experiment, read_assignments
 from isthmus.config.registry import PARTS, merge, options
 from isthmus.errors import IsthmusError, nearest
 
-ASKED = "compare.toml"
+FILE = "compare.toml"
 OWN_SETTINGS = ("method", "lr", "lr_decay", "momentum", "weight_decay", "head", "selection")
 # What a run may make of its settings when it begins: engine chosen, clients counted, files found.
 SETTLED = (
@@ -64,10 +63,10 @@ class Grid:
         """The least seed that is not reported: no figure profits from the luck of a trial."""
         return next(seed for seed in count() if seed not in self.seeds)
 
-    def tried(self, method: str) -> list[tuple[str, ...]]:
+    def combinations(self, method: str) -> list[tuple[str, ...]]:
         """Lists the trials of a method, each as the `key=value` that it sets."""
-        asked = self.tune.get(method, {})
-        keyed = [[f"{key}={value}" for value in values] for key, values in asked.items()]
+        tune = self.tune.get(method, {})
+        keyed = [[f"{key}={value}" for value in values] for key, values in tune.items()]
         return list(product(*keyed)) if keyed else []
 
     def trials(self) -> list[Cell]:
@@ -75,12 +74,12 @@ class Grid:
         return [
             Cell(
                 method,
-                changed(experiment, texts, seed=self.tuning_seed, eval_every=0),
+                change(experiment, texts, seed=self.tuning_seed, eval_every=0),
                 Path("trials", method, str(number)),
                 number,
             )
             for method, experiment in self.experiments.items()
-            for number, texts in enumerate(self.tried(method), start=1)
+            for number, texts in enumerate(self.combinations(method), start=1)
         ]
 
     def runs(self, chosen: Mapping[str, int] | None = None) -> list[Cell]:
@@ -89,10 +88,10 @@ class Grid:
         for method, experiment in self.experiments.items():
             if self.tune and method not in (chosen or {}):
                 continue  # no trial of it came to an end
-            texts = self.tried(method)[chosen[method] - 1] if chosen else ()
+            texts = self.combinations(method)[chosen[method] - 1] if chosen else ()
             for seed in self.seeds:
-                made = changed(experiment, texts, seed=seed)
-                cells.append(Cell(method, made, Path("runs", f"{method}-{seed}")))
+                place = Path("runs", f"{method}-{seed}")
+                cells.append(Cell(method, change(experiment, texts, seed=seed), place))
         return cells
 
     def toml(self) -> str:
@@ -104,12 +103,12 @@ class Grid:
 
 
 def read(path: Path) -> Grid:
-    """Reads a comparison as it was asked for."""
+    """Reads the comparison that a directory holds."""
     try:
-        tables = tomllib.loads((path / ASKED).read_text(encoding="utf-8"))
+        tables = tomllib.loads((path / FILE).read_text(encoding="utf-8"))
         tune = {
-            method: {key: tuple(values) for key, values in asked.items()}
-            for method, asked in tables.get("tune", {}).items()
+            method: {key: tuple(values) for key, values in each.items()}
+            for method, each in tables.get("tune", {}).items()
         }
         experiments = {
             method: Experiment(**given) for method, given in tables["experiments"].items()
@@ -117,18 +116,18 @@ def read(path: Path) -> Grid:
         return Grid(experiments, tuple(tables["seeds"]), tune, tables.get("reference"))
     except (OSError, KeyError, AttributeError, TypeError, tomllib.TOMLDecodeError) as error:
         raise IsthmusError(
-            f"{path / ASKED} cannot be read ({error}); expected what `isthmus compare` wrote; "
+            f"{path / FILE} cannot be read ({error}); expected what `isthmus compare` wrote; "
             "restore it, or compare anew elsewhere"
         ) from None
 
 
-def changed(experiment: Experiment, texts: Sequence[str] = (), **settings: Any) -> Experiment:
+def change(experiment: Experiment, texts: Sequence[str] = (), **settings: Any) -> Experiment:
     """Gives an experiment with some settings changed, as by --set or by name."""
     given = {name: getattr(experiment, name) for name in Experiment.model_fields}
     return Experiment(**merge(given, read_assignments(texts, given)) | settings)
 
 
-def checked(grid: Grid) -> Grid:
+def check(grid: Grid) -> Grid:
     """Refuses a comparison that would not be one, or not a fair one."""
     first, *others = grid.experiments
     for method, experiment in grid.experiments.items():
@@ -137,7 +136,7 @@ def checked(grid: Grid) -> Grid:
                 f"{method}.method={experiment.method['name']}; expected options of {method}; name "
                 "the other one in --methods"
             )
-        _alike(first, grid.experiments[first], method, experiment)
+        _refuse_unlike(first, grid.experiments[first], method, experiment)
     if grid.reference not in (None, first, *others):
         raise IsthmusError(
             f"--reference {grid.reference} is not among the methods; "
@@ -149,7 +148,7 @@ def checked(grid: Grid) -> Grid:
 
 
 def _check_trials(grid: Grid) -> None:
-    counts = {method: len(grid.tried(method)) for method in grid.experiments}
+    counts = {method: len(grid.combinations(method)) for method in grid.experiments}
     least, most = (choose(counts, key=lambda m: counts[m]) for choose in (min, max))
     if counts[least] != counts[most]:
         raise IsthmusError(
@@ -170,7 +169,7 @@ def _check_trials(grid: Grid) -> None:
             )
     trials = grid.trials()
     for cell in trials:
-        _alike(trials[0].name, trials[0].experiment, cell.name, cell.experiment)
+        _refuse_unlike(trials[0].name, trials[0].experiment, cell.name, cell.experiment)
     for one, other in pairwise(sorted(trials, key=lambda c: (c.method, c.experiment.toml()))):
         if one.experiment == other.experiment:
             raise IsthmusError(
@@ -179,9 +178,9 @@ def _check_trials(grid: Grid) -> None:
             )
 
 
-def _alike(one: str, here: Experiment, other: str, there: Experiment) -> None:
+def _refuse_unlike(one: str, here: Experiment, other: str, there: Experiment) -> None:
     """Refuses two that differ in more than what may be a method's own."""
-    for key, (mine, theirs) in differing(here, there).items():
+    for key, (mine, theirs) in find_differences(here, there).items():
         if key.partition(".")[0] not in OWN_SETTINGS:
             raise IsthmusError(
                 f"{key}={mine} for {one}, {theirs} for {other}; expected the same data and the "
@@ -189,7 +188,7 @@ def _alike(one: str, here: Experiment, other: str, there: Experiment) -> None:
             )
 
 
-def differing(one: Experiment, other: Experiment) -> dict[str, tuple[Any, Any]]:
+def find_differences(one: Experiment, other: Experiment) -> dict[str, tuple[Any, Any]]:
     """Lists the settings in which two experiments differ, with the values of both."""
     here, there = one.flat(), other.flat()
     keys = dict.fromkeys([*here, *there])
@@ -197,10 +196,10 @@ def differing(one: Experiment, other: Experiment) -> dict[str, tuple[Any, Any]]:
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def methods_of(text: str) -> tuple[str, ...]:
+def read_methods(text: str) -> tuple[str, ...]:
     """Reads a list of methods.
 
-    >>> methods_of("superfed-mm, ditto")
+    >>> read_methods("superfed-mm, ditto")
     ('superfed-mm', 'ditto')
     """
     names = tuple(name.strip() for name in text.split(","))
@@ -213,10 +212,10 @@ def methods_of(text: str) -> tuple[str, ...]:
     return names
 
 
-def seeds_of(text: str) -> tuple[int, ...]:
+def read_seeds(text: str) -> tuple[int, ...]:
     """Reads how many seeds there are, or which.
 
-    >>> seeds_of("3"), seeds_of("3,7,11"), seeds_of("7,")
+    >>> read_seeds("3"), read_seeds("3,7,11"), read_seeds("7,")
     ((1, 2, 3), (3, 7, 11), (7,))
     """
     listed = "," in text
@@ -233,15 +232,15 @@ def seeds_of(text: str) -> tuple[int, ...]:
     return seeds
 
 
-def by_method(
+def split_by_method(
     texts: Sequence[str], methods: Sequence[str], flag: str = "--set"
 ) -> dict[str, list[str]]:
-    """Tells of each method the `key=value` that are for it: for all, or as METHOD.key=value.
+    """Lists the `key=value` that are for each method: those for all, and its METHOD.key=value.
 
-    >>> by_method(["lr=0.1", "floco.tau=5"], ["floco", "ditto"])
+    >>> split_by_method(["lr=0.1", "floco.tau=5"], ["floco", "ditto"])
     {'floco': ['lr=0.1', 'tau=5'], 'ditto': ['lr=0.1']}
     """
-    found: dict[str, list[str]] = {method: [] for method in methods}
+    own: dict[str, list[str]] = {method: [] for method in methods}
     for text in texts:
         owner, dot, rest = text.partition(".")
         if dot and "=" not in owner and owner not in PARTS:
@@ -250,15 +249,15 @@ def by_method(
                     f"{flag} {text}, but {owner!r} is not among the methods; "
                     f"{nearest(owner, [*methods, *PARTS])}"
                 )
-            found[owner].append(rest)
+            own[owner].append(rest)
             continue
-        _for_all(text, methods, flag)
+        _refuse_partial(text, methods, flag)
         for method in methods:
-            found[method].append(text)
-    return found
+            own[method].append(text)
+    return own
 
 
-def _for_all(text: str, methods: Sequence[str], flag: str) -> None:
+def _refuse_partial(text: str, methods: Sequence[str], flag: str) -> None:
     """Refuses an option that some of the methods have and others do not."""
     key = text.partition("=")[0].strip()
     if key == "seed":
@@ -273,28 +272,30 @@ def _for_all(text: str, methods: Sequence[str], flag: str) -> None:
         )
 
 
-def tuned(texts: Sequence[str], methods: Sequence[str]) -> dict[str, dict[str, tuple[str, ...]]]:
+def read_tuning(
+    texts: Sequence[str], methods: Sequence[str]
+) -> dict[str, dict[str, tuple[str, ...]]]:
     """Reads what is to be tried for each method, from `key=a,b,c` and `METHOD.key=a,b,c`.
 
-    >>> tuned(["lr=0.1,0.2"], ["ditto"])
+    >>> read_tuning(["lr=0.1,0.2"], ["ditto"])
     {'ditto': {'lr': ('0.1', '0.2')}}
     """
-    found: dict[str, dict[str, tuple[str, ...]]] = {}
-    for method, own in by_method(texts, methods, "--tune").items():
+    tune: dict[str, dict[str, tuple[str, ...]]] = {}
+    for method, own in split_by_method(texts, methods, "--tune").items():
         for text in own:
             key, _, listed = (piece.strip() for piece in text.partition("="))
             # A comma within brackets belongs to the value.
             values = [value.strip() for value in re.split(r",(?![^\[{]*[\]}])", listed)]
-            if not key or not all(values) or key in found.get(method, {}):
+            if not key or not all(values) or key in tune.get(method, {}):
                 raise IsthmusError(
                     f"--tune {text}; expected each setting once, with values; for example --tune "
                     "lr=0.01,0.1"
                 )
-            found.setdefault(method, {})[key] = tuple(values)
-    return found
+            tune.setdefault(method, {})[key] = tuple(values)
+    return tune
 
 
-def finished(place: Path, experiment: Experiment) -> bool:
+def is_finished(place: Path, experiment: Experiment) -> bool:
     """Tells whether a run came to its end."""
     try:
         summary = json.loads((place / "summary.json").read_text(encoding="utf-8"))
@@ -308,21 +309,21 @@ def refuse_another(grid: Grid, out: Path) -> None:
     """Refuses a directory that holds something else than this comparison."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
-    if not (out / ASKED).is_file():
+    if not (out / FILE).is_file():
         raise IsthmusError(
             f"{out} is not empty and holds no comparison; expected a new directory, so that "
             "nothing is lost; name another one with --out"
         )
     there = read(out)
     if replace(there, reference=grid.reference) != grid:
-        told = "; ".join(islice(_told(grid, there), 3))
+        differences = "; ".join(islice(_describe_differences(grid, there), 3))
         raise IsthmusError(
-            f"{out} holds another comparison ({told}); expected a new directory; name another one "
-            "with --out"
+            f"{out} holds another comparison ({differences}); expected a new directory; name "
+            "another one with --out"
         )
 
 
-def _told(here: Grid, there: Grid) -> Iterator[str]:
+def _describe_differences(here: Grid, there: Grid) -> Iterator[str]:
     pairs = {
         "methods": (sorted(here.experiments), sorted(there.experiments)),
         "seeds": (list(here.seeds), list(there.seeds)),
@@ -332,8 +333,8 @@ def _told(here: Grid, there: Grid) -> Iterator[str]:
         if mine != theirs:
             yield f"{name} {_text(theirs)} there, {_text(mine)} here"
     for method, experiment in here.experiments.items():
-        found = differing(experiment, there.experiments.get(method, experiment))
-        for key, (mine, theirs) in found.items():
+        differences = find_differences(experiment, there.experiments.get(method, experiment))
+        for key, (mine, theirs) in differences.items():
             yield f"{key}={theirs} of {method} there, {mine} here"
 
 
@@ -342,26 +343,13 @@ def refuse_other_runs(cells: Sequence[Cell], out: Path) -> None:
     for cell in cells:
         file = out / cell.place / "experiment.toml"
         if file.is_file():
-            found = differing(cell.experiment, Experiment.load(file))
-            for key, (mine, theirs) in found.items():
+            differences = find_differences(cell.experiment, Experiment.load(file))
+            for key, (mine, theirs) in differences.items():
                 if key not in SETTLED:
                     raise IsthmusError(
                         f"{file.parent} holds another run ({key}={theirs} there, {mine} asked "
                         "for); expected a run of this comparison; move it elsewhere"
                     )
-
-
-def chosen(losses: Mapping[str, Sequence[float]]) -> dict[str, int]:
-    """Chooses of each method the trial, counted from 1, of least loss; of equal ones the first.
-
-    >>> chosen({"floco": [0.5, 0.2, 0.2], "ditto": [float("nan"), 0.4], "local": [float("nan")]})
-    {'floco': 2, 'ditto': 2}
-    """
-    ended = {
-        method: [(loss, number) for number, loss in enumerate(found, start=1) if not isnan(loss)]
-        for method, found in losses.items()
-    }
-    return {method: min(found)[1] for method, found in ended.items() if found}
 
 
 def _text(value: Any) -> str:

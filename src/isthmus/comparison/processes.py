@@ -1,7 +1,9 @@
 """Processes that do jobs for this one, each on one thread, and end when it ends.
 
-A job is a line of JSON to a process's input, its news are lines from its output; the last news of a
-job say `ended` or `failed`. See isthmus.comparison.worker for what is done with a job.
+A job is a line of JSON to a process's input, its messages are lines from its output; the last
+message of a job says `ended` or `failed`. See isthmus.comparison.worker for what is done with a
+job. The pool of isthmus.engines.workers is another thing: its processes compute clients of one run
+and share that run's memory, while each of these is a program of its own that owns a whole run.
 """
 
 import json
@@ -16,18 +18,18 @@ from threading import Thread
 from typing import Any, Generic, TypeVar
 
 Job = TypeVar("Job")
-News = Mapping[str, Any]
+JobMessage = Mapping[str, Any]
 
 PAUSE = 0.1  # seconds between two looks at whether to stop
 
 
-class Hand:
+class JobProcess:
     """One process, and the job that it has."""
 
-    def __init__(self, heard: "Queue[tuple[Hand, News]]"):
+    def __init__(self, inbox: "Queue[tuple[JobProcess, JobMessage]]"):
         self.job: Any = None
         # Its own session, so that Ctrl-C at a terminal reaches this process only.
-        self.process = subprocess.Popen(
+        self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "isthmus.comparison.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -35,88 +37,93 @@ class Hand:
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
             start_new_session=True,
         )
-        self._ears = Thread(target=self._listen, args=(heard,), daemon=True)
-        self._ears.start()
+        self._reader = Thread(target=self._read, args=(inbox,), daemon=True)
+        self._reader.start()
 
-    def tell(self, message: Mapping[str, Any]) -> None:
-        """Sends a line; a process that is gone is heard of in another way."""
-        assert self.process.stdin is not None
+    @property
+    def pid(self) -> int:
+        """Its number in the system."""
+        return self._process.pid
+
+    def send(self, message: JobMessage) -> None:
+        """Sends a line; that a process is gone is seen where its output is read."""
+        assert self._process.stdin is not None
         with suppress(OSError):
-            self.process.stdin.write(json.dumps(message) + "\n")
-            self.process.stdin.flush()
+            self._process.stdin.write(json.dumps(message) + "\n")
+            self._process.stdin.flush()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Ends the process at once."""
-        self.process.kill()
-        self.process.wait()
-        self._ears.join()
-        for pipe in (self.process.stdin, self.process.stdout):
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             with suppress(OSError):  # what was not sent is not wanted any more
                 pipe.close()
 
-    def _listen(self, heard: "Queue[tuple[Hand, News]]") -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            heard.put((self, json.loads(line)))
-        code = self.process.wait()
-        heard.put((self, {"failed": f"its process ended with code {code}", "gone": True}))
+    def _read(self, inbox: "Queue[tuple[JobProcess, JobMessage]]") -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            inbox.put((self, json.loads(line)))
+        code = self._process.wait()
+        inbox.put((self, {"failed": f"its process ended with code {code}", "gone": True}))
 
 
-class Crew(Generic[Job]):
-    """Some processes at work; leaving the `with` block ends them all."""
+class JobPool(Generic[Job]):
+    """At most `size` processes, started as they are needed; leaving the `with` block ends them."""
 
     def __init__(self, size: int):
         self.size = size
-        self._hands: list[Hand] = []
-        self._heard: Queue[tuple[Hand, News]] = Queue()
+        self.processes: list[JobProcess] = []
+        self._inbox: Queue[tuple[JobProcess, JobMessage]] = Queue()
 
-    def __enter__(self) -> "Crew[Job]":
+    def __enter__(self) -> "JobPool[Job]":
         return self
 
     def __exit__(self, *_: object) -> None:
-        while self._hands:
-            self._hands.pop().end()
+        while self.processes:
+            self.processes.pop().close()
 
-    def work(
+    def run(
         self,
-        jobs: Sequence[tuple[Job, Mapping[str, Any]]],
-        enough: Callable[[], bool] = lambda: False,
-    ) -> Iterator[tuple[Job, News]]:
-        """Yields the news of all jobs as they come, of (whose it is, what to do).
+        jobs: Sequence[tuple[Job, JobMessage]],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Iterator[tuple[Job, JobMessage]]:
+        """Yields the messages of all jobs as they come, of (whose it is, what to do).
 
-        Where there is `enough`, no other job is begun, and those under way are asked to stop.
+        Once `stop` says so, no other job is begun, and those under way are asked to stop.
         """
         waiting, stopping = deque(jobs), False
         while True:
-            if enough() and not stopping:
+            if stop() and not stopping:
                 stopping = True
                 waiting.clear()
-                for hand in self._hands:
-                    hand.tell({"do": "stop"})
-            self._give(waiting)
-            if all(hand.job is None for hand in self._hands):
+                for process in self.processes:
+                    process.send({"do": "stop"})
+            self._assign(waiting)
+            if all(process.job is None for process in self.processes):
                 return
             try:
-                hand, news = self._heard.get(timeout=PAUSE)
+                process, message = self._inbox.get(timeout=PAUSE)
             except Empty:
                 continue
-            job = hand.job
-            if "ended" in news or "failed" in news:
-                hand.job = None
-            if "gone" in news:
-                self._hands.remove(hand)
-                hand.end()
+            job = process.job
+            if "ended" in message or "failed" in message:
+                process.job = None
+            if "gone" in message:
+                self.processes.remove(process)
+                process.close()
             if job is not None:
-                yield job, news
+                yield job, message
 
-    def _give(self, waiting: "deque[tuple[Job, Mapping[str, Any]]]") -> None:
+    def _assign(self, waiting: "deque[tuple[Job, JobMessage]]") -> None:
         while waiting:
-            idle = [hand for hand in self._hands if hand.job is None]
-            if not idle and len(self._hands) < self.size:
-                idle = [Hand(self._heard)]
-                self._hands += idle
+            idle = [process for process in self.processes if process.job is None]
+            if not idle and len(self.processes) < self.size:
+                idle = [JobProcess(self._inbox)]
+                self.processes += idle
             if not idle:
                 return
             idle[0].job, message = waiting.popleft()
-            idle[0].tell(message)
+            idle[0].send(message)

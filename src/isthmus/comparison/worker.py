@@ -15,7 +15,6 @@ from queue import Queue
 from threading import Event, Thread
 from typing import Any
 
-from isthmus.cli import progress
 from isthmus.cohort import DivergenceError
 from isthmus.config.experiment import Experiment
 from isthmus.context import Setting
@@ -24,6 +23,7 @@ from isthmus.storage.database import is_blank
 from isthmus.storage.store import STATE, Store
 from isthmus.training.estimate import estimate
 from isthmus.training.federate import Done, prepare, reopen, train
+from isthmus.training.headline import Headline
 
 Tell = Callable[..., None]
 
@@ -75,7 +75,7 @@ def work(job: Mapping[str, Any], tell: Tell, enough: Event) -> None:
     tell(opened=done, best=store.progress.best, notes=notes)
 
     def watch(done: Done) -> bool:
-        tell(round=done.cost.round, found=progress.found(experiment, done))
+        tell(round=done.cost.round, headline=Headline.of(experiment, done))
         return enough.is_set() and done.cost.round < total
 
     run = train(experiment, setting, store, watch)

@@ -1,0 +1,105 @@
+"""The choice among a method's trials, and the table that keeps it."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from math import isnan, nan
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from isthmus.comparison.grid import Cell, Grid
+from isthmus.records import reader
+
+COLUMNS = (
+    *("method", "trial", "seed", "settings", "validation_loss", "validation_top1"),
+    *("chosen", "failed", "run"),
+)
+
+
+class Failure(NamedTuple):
+    """Why a run did not come to its end."""
+
+    why: str
+    diverged: bool  # it would do so again
+
+
+class TrialScore(NamedTuple):
+    """How a trial did on validation data: means over clients."""
+
+    loss: float
+    top1: float
+
+
+def read_scores(
+    trials: Sequence[Cell], out: Path, failures: Mapping[str, Failure]
+) -> dict[str, TrialScore]:
+    """Reads how the trials did that came to their end, by their names."""
+    scores = {}
+    for cell in trials:
+        if cell.name not in failures:
+            run = reader.read(out / cell.place)
+            values = (run.values(metric, split="validation") for metric in TrialScore._fields)
+            scores[cell.name] = TrialScore(*(float(np.nanmean(value)) for value in values))
+    return scores
+
+
+def choose_least(losses: Mapping[str, Sequence[float]]) -> dict[str, int]:
+    """Chooses of each method the trial, counted from 1, of least loss; of equal ones the first.
+
+    >>> choose_least({"floco": [0.5, 0.2, 0.2], "ditto": [nan, 0.4], "local": [nan]})
+    {'floco': 2, 'ditto': 2}
+    """
+    ended = {
+        method: [(loss, number) for number, loss in enumerate(each, start=1) if not isnan(loss)]
+        for method, each in losses.items()
+    }
+    return {method: min(pairs)[1] for method, pairs in ended.items() if pairs}
+
+
+def choose_trials(
+    grid: Grid,
+    trials: Sequence[Cell],
+    scores: Mapping[str, TrialScore],
+    failures: Mapping[str, Failure],
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Chooses the trial of each method, and says why there is no choice for a method.
+
+    A trial that diverged lost, but where one failed otherwise the others must not win by default.
+    """
+    missing = {
+        cell.method: f"trial {cell.trial} failed, {failures[cell.name].why}"
+        for cell in trials
+        if cell.name in failures and not failures[cell.name].diverged
+    }
+    losses: dict[str, list[float]] = {m: [] for m in grid.experiments if m not in missing}
+    for cell in trials:
+        if cell.method in losses:
+            score = scores.get(cell.name)
+            losses[cell.method].append(nan if score is None else score.loss)
+    best = choose_least(losses)
+    lost = [method for method in losses if method not in best]
+    return best, missing | dict.fromkeys(lost, "all of its trials diverged")
+
+
+def write_table(
+    grid: Grid,
+    trials: Sequence[Cell],
+    scores: Mapping[str, TrialScore],
+    failures: Mapping[str, Failure],
+    best: Mapping[str, int],
+) -> str:
+    """Writes all trials as CSV."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(COLUMNS)
+    for cell in trials:
+        settings = " ".join(grid.combinations(cell.method)[(cell.trial or 1) - 1])
+        score = scores.get(cell.name)
+        figures = ["", ""] if score is None else [f"{figure:.6g}" for figure in score]
+        mark = "yes" if best.get(cell.method) == cell.trial else "no"
+        why = failures[cell.name].why if cell.name in failures else ""
+        row = [cell.method, cell.trial, grid.tuning_seed, settings, *figures, mark, why]
+        table.writerow([*row, cell.place.as_posix()])
+    return text.getvalue()
