@@ -26,8 +26,8 @@ FLOORS: list[set[str]] = [
     {"client"},
     {"method"},
     {"context"},
-    {"evaluation"},
     {"cohort"},
+    {"evaluation"},
     {"engines", "methods"},
     {"config"},
     {"records"},
@@ -43,7 +43,7 @@ FLOORS: list[set[str]] = [
 ONLY: dict[str, set[str]] = {
     "report": {"errors", "metrics", "records", "selection", "system"},
     "methods": {
-        *("client", "cohort", "errors", "evaluation", "formulas", "method", "models", "ranges"),
+        *("client", "cohort", "errors", "formulas", "method", "models", "ranges"),
         *("streams", "task", "tree"),
     },
 }
@@ -110,8 +110,8 @@ def test_no_method_imports_another() -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=[str(p.relative_to(SOURCE)) for p in MODULES])
 def test_files_stay_short(path: Path) -> None:
-    """A method reads like its algorithm box; no file is more than one thing."""
-    budget = 140 if path in METHOD_FILES else 450
+    """A method is its algorithm box and a note to its user; no file is more than one thing."""
+    budget = 150 if path in METHOD_FILES else 450
     assert path.read_text().count("\n") <= budget
 
 

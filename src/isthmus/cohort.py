@@ -1,7 +1,7 @@
 """The cohort of a round, as the server's side of a method sees it."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,23 +11,12 @@ from torch import Tensor
 from isthmus import tree
 from isthmus.context import Call, ClientFunction, Fresh, Request, Setting
 from isthmus.errors import IsthmusError
-from isthmus.evaluation import (
-    Evaluation,
-    Scoring,
-    Walk,
-    has_path,
-    scores_of,
-    selects,
-    splits_of,
-)
 from isthmus.formulas.vector import total_variance
-from isthmus.method import State
-from isthmus.metrics.score import Figures, Tally, figures, tally
+from isthmus.method import Delivery, Each, State
+from isthmus.models.flat import Flat
 from isthmus.shelf import Shelf
 
 BLOCK = 256  # clients whose scores are summed up at a time
-
-Each = State | Callable[[int], State]  # a message per client: stacked, or as a function of its id
 
 
 class DivergenceError(IsthmusError):
@@ -60,7 +49,7 @@ class Round:
         for states in (self.changed, self.stored):
             if i in states:
                 return states[i]
-        return Fresh(i)
+        return Fresh(self.setting.first + i)
 
 
 class Clients:
@@ -73,6 +62,7 @@ class Clients:
         self.total = self.task.clients  # N
         self.rounds = self.task.rounds  # R
         self.shelf = round.shelf  # what the server keeps beside its state
+        self.newcomers = round.setting.first > 0  # whether they took part in no round
         self._round = round
 
     @property
@@ -117,50 +107,42 @@ class Clients:
             raise NobodyAnswered(f"none of {len(self.ids)} clients answered in round {self.t + 1}")
         ids = sorted(replies)  # an order that does not depend on who came first
         stacked = tree.stack([replies[i] for i in ids])
-        heads = round.setting.method.head(round.setting.task, stacked)
+        heads = last_layers(self.task.model, stacked)
         if heads is not None:
             round.head_variance = float(total_variance(heads.double()))
         return torch.tensor(ids), stacked
 
-    def score(self, common: Tensor | None, *shared: State, each: Each = None) -> Evaluation:
-        """Scores, on every client's data, what it would deploy, the shared model, and the path."""
-        setting = self._round.setting
-        method, splits, path = setting.method, splits_of(setting), has_path(setting)
-        names = ["personal", *(["shared"] if common is not None else [])]
-        names += [method.points] if path else []
-        choice = one_for_all(self.all, shared, each)
-        measured = self.all.visits(Scoring(common, splits, path), shared, each, choice)
-        scores = tuple(scores_of(names, splits, measured))
-        return Evaluation(scores, self._on_server(common), selects(setting))
-
-    def visits(
+    def visit(
         self,
         f: ClientFunction,
-        shared: tuple[State, ...],
-        each: Each,
-        choice: int | None,
+        delivery: Delivery,
+        choice: int | None = None,
         purpose: str = "evaluate",
     ) -> Iterator[list[Any]]:
-        """Runs f(client, own, *shared) for all clients, and changes nothing; yields results."""
+        """Runs f(client, own, *received) for every client, and changes nothing.
+
+        Yields what it returns, some clients at a time. `choice` is the point of a path that all of
+        them take, where there is one for all.
+        """
         round = self._round
-        call = Call(f, shared, self.t, purpose, 0, choice)
+        call = Call(f, delivery.shared, self.t, purpose, 0, choice)
         for start in range(0, len(self.ids), BLOCK):
             span = range(start, min(start + BLOCK, len(self.ids)))
-            requests = self._requests(each, span)
-            found = dict(round.setting.engine.run(round.setting, call, requests))
-            yield [found[self.ids[k]] for k in span]
+            requests = self._requests(delivery.each, span)
+            results = dict(round.setting.engine.run(round.setting, call, requests))
+            yield [results[self.ids[k]] for k in span]
 
     def _requests(self, each: Each, span: range) -> Iterator[Request]:
         federation = self._round.setting.federation
         # The largest first, so that nobody waits for one of them in the end.
         for k in sorted(span, key=lambda k: -federation.sizes(self.ids[k])[0]):
-            message = self._message(each, k, self.ids[k])
-            yield Request(self.ids[k], self._round.own(self.ids[k]), message)
+            yield Request(self.ids[k], self._round.own(self.ids[k]), self._message(each, k))
 
-    def _message(self, each: Each, k: int, i: int) -> tuple[State, ...]:
+    def _message(self, each: Each, k: int) -> tuple[State, ...]:
         if each is None:
             return ()
-        message = each(i) if callable(each) else tree.row(each, k)
+        number = self._round.setting.first + self.ids[k]
+        message = each(number) if callable(each) else tree.row(each, k)
         self._round.down += tree.nbytes(message)
         return (message,)
 
@@ -168,40 +150,27 @@ class Clients:
         if not tree.finite((own, reply)):
             task = self._round.setting.task
             raise DivergenceError(
-                f"client {i} diverged in round {self.t + 1}: {_name(f)} ended with numbers that "
-                f"are not finite (lr={task.lr_at(self.t):.3g}); expected a loss that falls; "
-                "lower lr, or raise batch_size"
+                f"client {i} diverged in round {self.t + 1}: {getattr(f, '__qualname__', f)} ended "
+                f"with numbers that are not finite (lr={task.lr_at(self.t):.3g}); expected a loss "
+                "that falls; lower lr, or raise batch_size"
             )
 
-    def _on_server(self, common: Tensor | None) -> Figures | None:
-        task, test = self._round.setting.task, self._round.setting.federation.server_test()
-        if common is None or not len(test.y):
-            return None
-        sums: Tally | None = None
-        batch = task.calibrated or 1
-        some = batch * max(1, 1000 // batch)  # whole mini-batches, about a thousand examples
-        for x, y in zip(torch.split(test.x, some), torch.split(test.y, some), strict=True):
-            part = tally(task.model.logits(common, x), y, batch=task.calibrated)
-            sums = part if sums is None else tree.map(torch.add, sums, part)
-        assert sums is not None
-        return figures(sums)
 
+def last_layers(model: Flat, replies: State) -> Tensor | None:
+    """Finds the last layer's part in stacked replies: of models, of heads, of a simplex's vertices.
 
-def one_for_all(everyone: Clients, shared: tuple[State, ...], each: Each) -> int | None:
-    """Finds the point of the path that all clients take, where the selection rule is such a one."""
-    setting = everyone._round.setting
-    rule = setting.task.rule
-    if not selects(setting) or not rule.for_all or rule.split is None:
-        return None
-    if rule.split not in splits_of(setting):
-        raise IsthmusError(
-            f"selection={setting.task.selection} chooses on {rule.split} data, and the clients "
-            f"have none; expected {rule.split} > 0; set {rule.split}=0.1, or selection=fixed"
-        )
-    measured = everyone.visits(Walk((rule.split,)), shared, each, None)
-    (score,) = scores_of(["path"], (rule.split,), measured)
-    return int(rule.cost(score.figures).mean(0).argmin())
-
-
-def _name(f: ClientFunction) -> str:
-    return getattr(f, "__qualname__", repr(f))
+    >>> from torch import nn
+    >>> network = Flat(lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)))
+    >>> last_layers(network, (torch.ones(5), torch.zeros(5, 13))).shape
+    torch.Size([5, 4])
+    """
+    body, head = model.body.stop, model.size - model.body.stop
+    weight = model.weight.stop - model.weight.start
+    for leaf in tree.leaves(replies):
+        if leaf.dim() == 2 and leaf.shape[1] == model.size:
+            return leaf[:, model.head]
+        if leaf.dim() == 2 and leaf.shape[1] == head != body:
+            return leaf
+        if leaf.dim() == 3 and leaf.shape[2] == weight:  # the vertices of a simplex
+            return leaf.mean(1)
+    return None

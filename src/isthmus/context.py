@@ -81,4 +81,4 @@ class Setting(NamedTuple):
 
     def kind(self, i: int) -> int:
         """Gives the kind of the federation's client i."""
-        return self.method.kind(self.first + i)
+        return self.method.networks().kind(self.first + i)

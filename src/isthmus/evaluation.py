@@ -1,4 +1,7 @@
-"""How models did: scores on every client's data, and what evaluation asks of a client."""
+"""How models did: scores on every client's data, and what evaluation asks of a client.
+
+All of it starts from `Method.deliver`: what clients get to build their personal models from.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,9 +15,11 @@ from torch import Tensor
 
 from isthmus import tree
 from isthmus.client import Client, Point
+from isthmus.cohort import Clients, Round
 from isthmus.context import Setting
-from isthmus.method import Method, State
-from isthmus.metrics.score import Figures, Pooled, figures, pooled
+from isthmus.errors import IsthmusError
+from isthmus.method import Delivery, State
+from isthmus.metrics.score import Figures, Pooled, Tally, figures, pooled, tally
 
 
 class Score(NamedTuple):
@@ -42,14 +47,59 @@ class Evaluation(NamedTuple):
         raise KeyError((model, split))
 
 
-def has_path(setting: Setting) -> bool:
-    """Tells whether a method has a path to draw."""
-    return type(setting.method).path is not Method.path
+def evaluate(round: Round, server: State) -> Evaluation:
+    """Scores what every client would deploy, the shared model, and the path, on all data."""
+    setting = round.setting
+    clients = Clients(range(setting.task.clients), round)
+    delivery = setting.method.deliver(server, clients)
+    scores = score(setting, clients, delivery)
+    return Evaluation(scores, score_on_server(setting, delivery.common), is_chosen(setting))
 
 
-def selects(setting: Setting) -> bool:
+def score(setting: Setting, clients: Clients, delivery: Delivery) -> tuple[Score, ...]:
+    """Scores models on these clients' data: personal, shared, and along the path."""
+    path, splits = setting.method.path(), splits_of(setting)
+    names = ["personal", *(["shared"] if delivery.common is not None else [])]
+    names += [] if path is None else [path.name]
+    choice = choose_for_all(setting, clients, delivery)
+    measured = clients.visit(Scoring(delivery.common, splits), delivery, choice)
+    return tuple(collect(names, splits, measured))
+
+
+def score_on_server(setting: Setting, common: Tensor | None) -> Figures | None:
+    """Scores the shared model on the server's own test set, where there are both."""
+    task, test = setting.task, setting.federation.server_test()
+    if common is None or not len(test.y):
+        return None
+    sums: Tally | None = None
+    batch = task.calibrated or 1
+    some = batch * max(1, 1000 // batch)  # whole mini-batches, about a thousand examples
+    for x, y in zip(torch.split(test.x, some), torch.split(test.y, some), strict=True):
+        part = tally(task.model.logits(common, x), y, batch=task.calibrated)
+        sums = part if sums is None else tree.map(torch.add, sums, part)
+    assert sums is not None
+    return figures(sums)
+
+
+def choose_for_all(setting: Setting, clients: Clients, delivery: Delivery) -> int | None:
+    """Finds the point of the path that all clients take, where the selection rule is such a one."""
+    path, rule = setting.method.path(), setting.task.rule
+    if path is None or not path.chosen or not rule.for_all or rule.split is None:
+        return None
+    if rule.split not in splits_of(setting):
+        raise IsthmusError(
+            f"selection={setting.task.selection} chooses on {rule.split} data, and the clients "
+            f"have none; expected {rule.split} > 0; set {rule.split}=0.1, or selection=fixed"
+        )
+    measured = clients.visit(MeasurePath((rule.split,)), delivery)
+    (along,) = collect([path.name], (rule.split,), measured)
+    return int(rule.cost(along.figures).mean(0).argmin())
+
+
+def is_chosen(setting: Setting) -> bool:
     """Tells whether personal models are chosen along a path."""
-    return has_path(setting) and setting.method.selects
+    path = setting.method.path()
+    return path is not None and path.chosen
 
 
 def splits_of(setting: Setting) -> tuple[str, ...]:
@@ -57,9 +107,8 @@ def splits_of(setting: Setting) -> tuple[str, ...]:
     return ("validation", "test") if setting.federation.sizes(0)[1] else ("test",)
 
 
-def measure(client: Client, model: Tensor | Point | None, splits: tuple[str, ...]) -> Any:
+def measure(client: Client, model: Tensor | Point, splits: tuple[str, ...]) -> Any:
     """Gives a model's place, and its sums on each split; of a path, those of every point."""
-    assert model is not None
     at, w = model if isinstance(model, Point) else (model.new_zeros(0), model)
     return at, client.tallies(w, *splits)
 
@@ -70,46 +119,47 @@ class Scoring:
 
     common: Tensor | None
     splits: tuple[str, ...]
-    path: bool
 
     def __call__(self, client: Client, own: State, *received: State) -> Any:
         """Measures the models in this order, those there are; none is measured twice."""
-        method = client.method
+        method, path = client.method, client.method.path()
         model = method.personal(client, own, *received)
         walked = client.walked
         if walked is not None and walked.point is not model:
             walked = None
-        path: tuple[Any, ...] = ()
-        if self.path:
-            way = method.path(client, own, *received) if walked is None else walked.path
-            path = (measure(client, way, self.splits),)
-        if path and walked is not None:
+        along: tuple[Any, ...] = ()
+        if path is not None:
+            points = path.points(client, own, *received) if walked is None else walked.path
+            along = (measure(client, points, self.splits),)
+        if along and walked is not None:
             index = walked.chosen[None].cpu()
-            sums = tree.map(lambda rows: rows.index_select(0, index)[0], path[0][1])
+            sums = tree.map(lambda rows: rows.index_select(0, index)[0], along[0][1])
             personal = walked.point.at, sums
         else:
             personal = measure(client, model, self.splits)
         if self.common is None:
-            return personal, *path
-        if path and method.departs:
-            shared = self.common.new_zeros(0), tree.map(itemgetter(0), path[0][1])
+            return personal, *along
+        if path is not None and path.from_shared:
+            shared = self.common.new_zeros(0), tree.map(itemgetter(0), along[0][1])
         else:
             shared = measure(client, self.common.to(client.task.w0.device), self.splits)
-        return personal, shared, *path
+        return personal, shared, *along
 
 
 @dataclass(frozen=True)
-class Walk:
-    """What a choice for all clients asks of a client: its path."""
+class MeasurePath:
+    """What a choice for all clients asks of a client: all points of its path, measured."""
 
     splits: tuple[str, ...]
 
     def __call__(self, client: Client, own: State, *received: State) -> Any:
         """Measures all points."""
-        return (measure(client, client.method.path(client, own, *received), self.splits),)
+        path = client.method.path()
+        assert path is not None
+        return (measure(client, path.points(client, own, *received), self.splits),)
 
 
-def scores_of(
+def collect(
     names: Sequence[str], splits: tuple[str, ...], measured: Iterable[list[Any]]
 ) -> Iterator[Score]:
     """Turns what `measure` gave for each client and each of the named models into scores.
@@ -127,5 +177,5 @@ def scores_of(
         at = np.concatenate([block[m][0] for block in blocks])
         for s, split in enumerate(splits):
             columns = zip(*(block[m][1][s] for block in blocks), strict=True)
-            found = Figures(*(np.concatenate(column) for column in columns))
-            yield Score(model, split, at, found, None if at.ndim > 2 else pooled(total[m][s]))
+            numbers = Figures(*(np.concatenate(column) for column in columns))
+            yield Score(model, split, at, numbers, None if at.ndim > 2 else pooled(total[m][s]))

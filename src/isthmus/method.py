@@ -5,26 +5,76 @@ ordinary code that calls client functions on a cohort; a client function takes t
 keeps at home and what arrives, and returns what it keeps and what leaves.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor, nn
 
 from isthmus.client import Client, Point
+from isthmus.errors import IsthmusError
 from isthmus.task import Task
 
 if TYPE_CHECKING:
     from isthmus.cohort import Clients
-    from isthmus.evaluation import Evaluation
 
 State = Any  # tensors in NamedTuples: see isthmus.tree
+Each = State | Callable[[int], State]  # a message per client: stacked, or as a function of its id
+
+
+class About(NamedTuple):
+    """What a user should know of a method before choosing it: `isthmus list methods` shows it."""
+
+    family: str  # what the personal model is made of
+    down: str  # what crosses the wire at each participation; w is a whole model
+    up: str
+    home: str = "nothing"  # what a client keeps between rounds and never sends
+    newcomer: str = "at once"  # when a client that took part in no round has a model
+    discloses: str = ""  # what else the server learns of a client's data, if anything
+    everybody: str = ""  # when all clients have to answer, if ever
+
+
+class Delivery(NamedTuple):
+    """What clients get to build their personal models from."""
+
+    common: Tensor | None  # the one model that everybody shares, if there is one
+    shared: tuple[State, ...] = ()  # what every client receives
+    each: Each = None  # what each client alone receives
+
+
+class ModelPath(NamedTuple):
+    """Models among which a client's personal one lies: a line, a simplex, branches."""
+
+    name: str  # what records call its points
+    points: Callable[..., Point]  # the client function that gives them: (client, own, *received)
+    chosen: bool = False  # whether `personal` is chosen along it by `client.best`
+    from_shared: bool = False  # whether it begins at the shared model, `common`
+
+
+def load_network(task: Task, kind: int, params: Tensor) -> nn.Module:
+    """Builds the network with these parameters as a plain module."""
+    if len(params) != task.model.size:
+        raise IsthmusError(
+            f"what a client deploys has {len(params):,} parameters, its network "
+            f"{task.model.size:,}: the method puts something in the place of the head; expected a "
+            "head that is one linear layer with a bias; set head=last, or choose another model"
+        )
+    return task.model.load(params)
+
+
+class Networks(NamedTuple):
+    """The second networks that clients have, who has which, and what is deployed of both."""
+
+    names: tuple[str, ...] = ()  # of each kind of client; empty if clients have only one network
+    kind: Callable[[int], int] = lambda i: 0  # clients of one kind have states of one shape
+    module: Callable[[Task, int, Tensor], nn.Module] = load_network  # what a kind deploys
 
 
 class Method:
     """What a method's author writes, and the defaults of the rest."""
 
-    selects: ClassVar[bool] = True  # where there is a path, `personal` is chosen along it
-    points: ClassVar[str] = "path"  # what the records call the points of its path
-    departs: ClassVar[bool] = False  # whether its path begins at the shared model, `common`
+    def about(self) -> About:
+        """Says what a user should know before choosing it."""
+        return About("one's own", down="as its author says", up="as its author says")
 
     def init(self, task: Task) -> State:
         """Gives the server's state before the first round."""
@@ -35,7 +85,7 @@ class Method:
         raise NotImplementedError
 
     def personal(self, client: Client, own: State, *received: State) -> Tensor | Point:
-        """Gives the parameters that this client would deploy."""
+        """Gives the parameters that this client would deploy, from what `deliver` gave it."""
         raise NotImplementedError
 
     def own(self, task: Task, i: int) -> State:
@@ -46,8 +96,12 @@ class Method:
         """Gives the one model that everybody shares, if there is one."""
         return None
 
-    def path(self, client: Client, own: State, *received: State) -> Point | None:
-        """Gives points to draw: a lambda grid, a simplex grid; None if the method has no path."""
+    def deliver(self, server: State, clients: "Clients") -> Delivery:
+        """Gives what these clients build their personal models from: members, or newcomers."""
+        return Delivery(self.common(server), (server,))
+
+    def path(self) -> ModelPath | None:
+        """Describes the models among which the personal one lies, where there are such."""
         return None
 
     def join(self, client: Client, *received: State) -> State:
@@ -57,22 +111,6 @@ class Method:
     def logits(self, client: Client, params: Tensor, x: Tensor) -> Tensor:
         """Evaluates a model on inputs."""
         return client.model.logits(params, x)
-
-    def evaluate(self, server: State, clients: "Clients") -> "Evaluation":
-        """Delivers the server's state to all clients and scores what each would deploy."""
-        return clients.score(self.common(server), server)
-
-    def head(self, task: Task, reply: State) -> Tensor | None:
-        """Gives the last layer's part [K, H] of stacked replies, where they hold such a part."""
-        return None
-
-    def welcome(self, server: State, clients: "Clients") -> "Evaluation":
-        """Delivers to clients that took part in no round, and scores what each builds of it."""
-        return self.evaluate(server, clients)
-
-    def module(self, task: Task, kind: int, params: Tensor) -> nn.Module:
-        """Builds what a client of this kind deploys as a plain module."""
-        return task.model.load(params)
 
     def noise(self, task: Task) -> int:
         """Gives how many uniform random numbers each step wants in `batch.u`."""
@@ -86,17 +124,6 @@ class Method:
         """Gives the rounds at which the method changes what it does, in a run of so many."""
         return ()
 
-    def kind(self, i: int) -> int:
-        """Gives client i's kind: clients of one kind have states of one shape."""
-        return 0
-
-    def others(self) -> tuple[str, ...]:
-        """Names the second network of each kind of client; empty if clients have only one."""
-        return ()
-
-    def discloses(self) -> str:
-        """Names what clients tell the server of their data, besides models and how many there are.
-
-        In a simulation nobody is asked; clients in the world must have agreed to it by name.
-        """
-        return ""
+    def networks(self) -> Networks:
+        """Describes second networks, where clients have them."""
+        return Networks()

@@ -14,14 +14,22 @@ from isthmus.context import Setting
 from isthmus.engines import Stacked
 from isthmus.method import Method
 from isthmus.methods import METHODS
-from isthmus.runs.opened import Takeout
+from isthmus.runs.opened import deploy
 from isthmus.shelf import Shelf
 from isthmus.shelf import after as following_shelf
 from isthmus.storage.store import Progress, digest_of
-from isthmus.training.newcomers import adapt
+from isthmus.training.newcomers import join
 from odd_engines import Flaky, Wire, through_bytes
 from small import CLASSES, SIZES, advance, begin, federation, played, setting
 from table import ROWS, Row
+
+
+def deployed(made: Setting, end: Progress, i: int) -> torch.Tensor:
+    """What client i would deploy."""
+    clients = Clients([i], Round(made, end.t - 1, end.own, shelf=Shelf(end.shelf)))
+    ((point,),) = clients.visit(deploy, made.method.deliver(end.server, clients))
+    return point.w
+
 
 every_method = pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 
@@ -220,9 +228,7 @@ def test_the_limiting_case_is_the_simpler_method(row: Row) -> None:
             return shared
         if f"uploads/{end.t - 1}" in end.shelf:  # what the last participants sent
             return end.shelf[f"uploads/{end.t - 1}"].flatten()
-        taken = Takeout(made, end, 0)
-        made.method.evaluate(end.server, taken)
-        return taken.model.w
+        return deployed(made, end, 0)
 
     first, second = model(dict(row.limit)), model(dict(row.simpler))
     assert same(first, second) or distance(first, second) <= row.within
@@ -253,22 +259,27 @@ def test_a_newcomer_has_a_personal_model(row: Row) -> None:
     made = setting(row.method)
     end = played(made, 2)
     before = digest_of(end)
-    (found,) = adapt(made, end, federation(sizes=(30, 18), seed=7), (None,))
+    (found,) = join(made, end, federation(sizes=(30, 18), seed=7), (None,))
     scores = {score.model: score.figures for score in found.scores if score.split == "test"}
     assert scores["newcomer"].n.tolist() == [6, 3]
     assert np.isfinite(scores["newcomer"].loss).all()
     assert digest_of(end) == before
 
 
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.departs])
-def test_a_path_that_departs_begins_at_the_shared_model(
+PATHS = {name: method.path() for name, method in METHODS.items()}
+FROM_SHARED = [name for name, path in PATHS.items() if path is not None and path.from_shared]
+
+
+@pytest.mark.parametrize("name", FROM_SHARED)
+def test_a_path_from_the_shared_model_begins_there(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The shared model's scores are those of the first point, as if it had been measured."""
     made = setting(name)
     middle = played(made, 3)
     taken = advance(made, middle, evaluate=True)[1].evaluation
-    monkeypatch.setattr(type(made.method), "departs", False)
+    path = made.method.path()._replace(from_shared=False)
+    monkeypatch.setattr(type(made.method), "path", lambda self: path)
     assert repr(taken) == repr(advance(made, middle, evaluate=True)[1].evaluation)
 
 

@@ -10,7 +10,7 @@ from isthmus.cohort import Clients, Round
 from isthmus.context import Call, Request
 from isthmus.engines import ClientError, Loop, Stacked
 from isthmus.engines.loop import make_client
-from isthmus.method import Method
+from isthmus.method import Method, Networks
 from isthmus.methods.superfed import SuPerFed
 from isthmus.metrics.score import tally
 from small import SIZES, begin, federation, network, played, setting
@@ -201,8 +201,8 @@ def test_clients_of_different_kinds_share_no_block() -> None:
         def own(self, task: Any, i: int) -> Any:
             return (torch.zeros(2 + i % 2),)
 
-        def kind(self, i: int) -> int:
-            return i % 2
+        def networks(self) -> Networks:
+            return Networks(kind=lambda i: i % 2)
 
         def local(self, client: Any, own: Any) -> Any:
             return (own[0] + 1 + client.kind,), (client.n,)

@@ -5,6 +5,7 @@ At x = 1 and label 0 the gradient of the cross-entropy is (p0 - 1, p1), with p =
 """
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -31,8 +32,8 @@ class Cohort:
     def map(self, f: Any, *shared: Any, each: Any = None) -> tuple[Tensor, Any]:
         replies = []
         for i, client in enumerate(self.clients):
-            client._taken = 0
-            self.own[i], reply = f(client, self.own[i], *shared, *((each(i),) if each else ()))
+            received = (*shared, each(i)) if each else shared
+            self.own[i], reply = f(copy(client), self.own[i], *received)  # a copy has all its steps
             replies.append(reply)
         return torch.tensor(self.ids), tree.stack(replies)
 

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from by_hand import Cohort, chain, client, task, vector
+from isthmus.cohort import Clients, Round
 from isthmus.methods import fedpac
 from isthmus.methods.fedpac import FedPac, Server, Shared, combine
-from isthmus.training.newcomers import Joining
+from isthmus.shelf import Shelf
 from small import advance, begin, played, setting
 
 START = vector(1.0, 0.0, 0.0)  # b, h0, h1: the feature of x is z = b x
@@ -91,9 +92,9 @@ def test_a_newcomer_is_given_the_mean_head_and_nobody_elses() -> None:
     """Newcomer 0 is not client 0: what is kept for that one is not delivered."""
     made = setting("fedpac", clients_per_round=6)
     end = played(made, 2)
-    door = Joining(made, end)
-    heads = made.method.heads(end.server, door)
-    ((given,),) = [request.each for request in door._requests(heads, range(1))]
+    newcomer = Clients([0], Round(made._replace(first=6), end.t, {}, shelf=Shelf(end.shelf)))
+    delivery = made.method.deliver(end.server, newcomer)
+    ((given,),) = newcomer.visit(lambda client, own, shared, u: u, delivery)
     assert torch.equal(given, end.server.u)
     assert not torch.equal(given, end.shelf["head/0"])
 

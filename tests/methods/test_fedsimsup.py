@@ -18,15 +18,16 @@ from isthmus import Experiment, Federation, IsthmusError, federate, tree
 from isthmus.cohort import Clients, Round
 from isthmus.context import Call, Request, Setting
 from isthmus.engines import Loop, Stacked
-from isthmus.methods.fedsimsup.fedsimsup import FedSimSup, Own, replay
+from isthmus.methods.fedsimsup import replay
+from isthmus.methods.fedsimsup.fedsimsup import FedSimSup, Own
 from isthmus.methods.fedsimsup.replay import NEVER, Absentees, Server
 from isthmus.models import card
 from isthmus.models.ensemble import Ensemble
 from isthmus.models.flat import Flat
-from isthmus.runs.opened import export
+from isthmus.runs.export import export
 from isthmus.shelf import Shelf
 from isthmus.storage.store import Progress, Store, digest_of
-from isthmus.training.newcomers import adapt
+from isthmus.training.newcomers import join
 from odd_engines import Flaky
 from small import CLASSES, FEATURES, SIZES, advance, begin, federation, fitting, played, setting
 
@@ -389,8 +390,8 @@ class TestCensus:
         assert end.shelf["counts"][2].sum() > 0
 
     def test_what_is_disclosed_has_a_name(self) -> None:
-        assert FedSimSup().discloses() == "label counts"
-        assert FedSimSup(similarity="sizes").discloses() == ""
+        assert FedSimSup().about().discloses == "label counts"
+        assert FedSimSup(similarity="sizes").about().discloses == ""
         sizes = setting({"name": "fedsimsup", "similarity": "sizes"})
         assert played(sizes, 1).shelf["counts"].shape == (6, 1)
         none = setting({"name": "fedsimsup", "similarity": "none"})
@@ -432,20 +433,20 @@ class TestKinds:
         sizes = [other.size for other in made.task.others]
         assert len(set(sizes)) == 3
         end, done = advance(made, played(made, 5), evaluate=True)
-        assert {made.method.kind(i) for i in end.own} == {0, 1, 2}
+        assert {made.method.networks().kind(i) for i in end.own} == {0, 1, 2}
         for i, own in end.own.items():
-            assert own.s.shape == (sizes[made.method.kind(i)],)
+            assert own.s.shape == (sizes[made.method.networks().kind(i)],)
         assert end.shelf["uploads/5"].shape == (4, made.task.model.size)
         assert np.isfinite(done.evaluation("personal").figures.loss).all()
 
     def test_each_client_draws_one_uniformly(self) -> None:
         """3000 draws of three: each 1000 times, give or take 3 deviations of 26."""
         method = FedSimSup(supervisors=("a", "b", "c"))
-        kinds = [method.kind(i) for i in range(3000)]
-        assert kinds == [method.kind(i) for i in range(3000)]
+        kinds = [method.networks().kind(i) for i in range(3000)]
+        assert kinds == [method.networks().kind(i) for i in range(3000)]
         assert np.abs(np.bincount(kinds) - 1000).max() < 78
         other = FedSimSup(supervisors=("a", "b", "c"), supervisor_seed=1)
-        assert kinds != [other.kind(i) for i in range(3000)]
+        assert kinds != [other.networks().kind(i) for i in range(3000)]
 
     def test_results_are_split_by_kind(self, tmp_path: Path) -> None:
         given = {"data": {"name": "synthetic", "samples": 300}, "clients": 12, "rounds": 2}
@@ -456,7 +457,7 @@ class TestKinds:
         from isthmus.report.tables import summary as tables
 
         records = read(tmp_path / "run")
-        names = run.setting.method.others()
+        names = run.setting.method.networks().names
         assert records.federation.kind.tolist() == [names[run.setting.kind(i)] for i in range(12)]
         (row,) = tables.summary([records])
         assert row.top1 == pytest.approx(sum(n * mean for _, n, mean in row.kinds) / 12)
@@ -512,7 +513,7 @@ class TestNewcomers:
         made = setting(method, rounds=3)
         end = played(made, 3)
         data = federation(sizes=(30, 30, 30, 30), seed=9)
-        few, whole = adapt(made, end, data, (4, None))
+        few, whole = join(made, end, data, (4, None))
         assert few.shots == 4
         for found in (few, whole):
             (score,) = (score for score in found.scores if score.split == "test")

@@ -10,12 +10,15 @@ from by_hand import client, task, vector
 from isthmus import Experiment, federate, tree
 from isthmus.cohort import Clients, Round
 from isthmus.engines import Stacked
-from isthmus.methods.floco.floco import Floco, Server, simplex
-from isthmus.methods.floco.simplex import Places, Region, Reply, Simplex
+from isthmus.methods.floco import server as placing
+from isthmus.methods.floco import simplex
+from isthmus.methods.floco.floco import Floco
+from isthmus.methods.floco.server import Places, Reply, Server
+from isthmus.methods.floco.simplex import Region, Simplex
 from isthmus.models.flat import Flat
 from isthmus.shelf import Shelf
 from isthmus.storage.store import Progress
-from isthmus.training.newcomers import adapt
+from isthmus.training.newcomers import join
 from odd_engines import Flaky
 from small import advance, begin, federation, network, played, setting
 
@@ -172,7 +175,7 @@ class TestPlaces:
         assert places.placed.tolist() == [False, False, True, True, True, True]
         assert places.region(0, 0.1).radius == simplex.WHOLE
         assert places.region(2, 0.1).radius == pytest.approx(0.1)
-        projection = simplex.kept(progress.shelf)
+        projection = placing.read_projection(progress.shelf)
         assert projection is not None
         asked = Clients([0, 2], round := Round(made, 3, {}, shelf=Shelf(progress.shelf)))
         server = made.method.round(progress.server, asked)
@@ -212,7 +215,7 @@ class TestNewcomers:
         made = setting(options())
         progress = played(made, rounds)
         newcomers = federation(sizes=(9, 40, 23, 31, 14, 20, 30), seed=6)  # more than the run has
-        ((_, scores),) = adapt(made, progress, newcomers, [None])
+        ((_, scores),) = join(made, progress, newcomers, [None])
         return made, progress, scores[0]
 
     def test_before_tau_they_are_at_the_centre(self) -> None:

@@ -12,7 +12,7 @@ from isthmus.methods.floco.floco_plus import FlocoPlus, Own
 from isthmus.methods.floco.simplex import Region, Simplex
 from isthmus.models.flat import Flat
 from isthmus.task import Task
-from isthmus.training.newcomers import adapt
+from isthmus.training.newcomers import join
 from odd_engines import Flaky
 from small import advance, federation, network, played, setting
 
@@ -29,8 +29,6 @@ def trained(
     """One participation of a client that draws the centre of the simplex in every step."""
     u = [[0.5] * simplex.noise(method.vertices, "uniform")] * (2 * settings.epochs)
     here = client(method, settings, 0, u=u)
-    plan = here._plan()
-    here._plan = lambda: plan._replace(rows=plan.rows * 2)  # passes() is twice the epochs
     return method.local(here, Own(p, NO), theta, region)
 
 
@@ -149,7 +147,7 @@ class TestStates:
         progress = played(made, 3)
         for engine in (None, Stacked(block=2)):
             here = made if engine is None else made._replace(engine=engine)
-            ((_, scores),) = adapt(here, progress, federation(sizes=(40, 23), seed=6), [None])
+            ((_, scores),) = join(here, progress, federation(sizes=(40, 23), seed=6), [None])
             newcomer, shared = (
                 next(s for s in scores if (s.model, s.split) == (model, "test"))
                 for model in ("newcomer", "shared")

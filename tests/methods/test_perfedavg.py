@@ -1,3 +1,4 @@
+from copy import copy
 from typing import Any, cast
 
 import pytest
@@ -26,9 +27,7 @@ def test_two_clients_worked_by_hand() -> None:
 def test_clients_count_alike_whatever_their_size() -> None:
     method, job = PerFedAvg(), task()
     one, many = client(method, job, 0, y=(0, 0)), client(method, job, 0, y=(1,) * 10)
-    ends = [method.local(here, (), method.init(job))[1].w for here in (one, many)]
-    for here in (one, many):
-        here._taken = 0
+    ends = [method.local(copy(here), (), method.init(job))[1].w for here in (one, many)]
     both = Cohort(method, job, [one, many]).after(1).w
     assert both.tolist() == pytest.approx(((ends[0] + ends[1]) / 2).tolist())
 

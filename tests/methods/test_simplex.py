@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from isthmus.formulas.barycentric import lattice
 from isthmus.formulas.vector import onto_simplex
+from isthmus.methods.floco import server as placing
 from isthmus.methods.floco import simplex
 from isthmus.methods.floco.simplex import Region
 from small import setting
@@ -155,7 +157,7 @@ class TestDraws:
 
     def test_a_lattice_has_the_vertices_and_begins_at_the_centre(self) -> None:
         for vertices, count in ((1, 1), (2, 15), (3, 16), (4, 11), (5, 16), (7, 8), (20, 21)):
-            grid = simplex.lattice(vertices)
+            grid = lattice(vertices)
             assert grid.shape == (count, vertices)
             assert (grid[0] == 1 / vertices).all()
             assert torch.allclose(grid.sum(1), torch.ones(count))
@@ -189,8 +191,8 @@ class TestProjection:
     def test_the_energy_of_three_points_by_hand(self) -> None:
         """Squared distances 2, 1/2 and 1/2: the mean of 1/2, 2 and 2 is 3/2."""
         points = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]], dtype=F64)
-        assert simplex.energy(points).exp().item() == pytest.approx(1.5)
-        both = simplex.energy(points[[0, 0]])  # clipped at 1e-4
+        assert placing.energy(points).exp().item() == pytest.approx(1.5)
+        both = placing.energy(points[[0, 0]])  # clipped at 1e-4
         assert both.exp().item() == pytest.approx(1e8)
 
 
@@ -205,29 +207,29 @@ def moves(clients: int = 12, width: int = 40, seed: int = 0) -> Tensor:
 class TestPlacing:
     def test_two_groups_of_clients_end_in_two_clusters(self) -> None:
         """Every client lies nearer to all of its group than to any of the other."""
-        points, _ = simplex.place(moves(), 4, "none")
+        points, _ = placing.place(moves(), 4, "none")
         gaps = torch.cdist(points, points)
         same = (torch.arange(12)[:, None] - torch.arange(12)) % 2 == 0
         assert gaps[same].max() < gaps[~same].min()
 
     def test_points_follow_their_clients(self) -> None:
         order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
-        points, projection = simplex.place(moves(), 4, "none")
-        permuted, other = simplex.place(moves()[order], 4, "none")
+        points, projection = placing.place(moves(), 4, "none")
+        permuted, other = placing.place(moves()[order], 4, "none")
         assert projection.z == other.z
         assert (permuted - points[order]).abs().max() < 1e-9
 
     def test_what_all_clients_have_in_common_changes_nothing(self) -> None:
         shift = torch.randn(40, generator=torch.Generator().manual_seed(2), dtype=F64)
-        points, projection = simplex.place(moves(), 4, "none")
-        shifted, other = simplex.place(moves() + shift, 4, "none")
+        points, projection = placing.place(moves(), 4, "none")
+        shifted, other = placing.place(moves() + shift, 4, "none")
         assert projection.z == other.z
         assert (shifted - points).abs().max() < 1e-9
 
     def test_the_largest_score_of_each_component_is_positive(self) -> None:
         """So -G gives the points of G: its scores get the same signs."""
-        points, projection = simplex.place(moves(), 4, "none")
-        negative, other = simplex.place(-moves(), 4, "none")
+        points, projection = placing.place(moves(), 4, "none")
+        negative, other = placing.place(-moves(), 4, "none")
         assert (negative - points).abs().max() < 1e-9
         kappa = (moves() - projection.mean) @ projection.components.T
         assert (kappa.amax(0) == kappa.abs().amax(0)).all()
@@ -241,7 +243,7 @@ class TestPlacing:
         is: of equal energies the first, z = 1e-4, is taken. The mean move is at the centre.
         """
         three = torch.tensor([[7.0, 8.0], [-2.0, -4.0], [-2.0, -4.0]])
-        points, projection = simplex.place(three, 2, "none")
+        points, projection = placing.place(three, 2, "none")
         assert points.tolist() == [[1, 0], [0, 1], [0, 1]]
         assert projection.z.item() == pytest.approx(1e-4)
         assert projection.components[0].tolist() == pytest.approx([0.6, 0.8])
@@ -250,7 +252,7 @@ class TestPlacing:
 
     def test_z_is_the_one_of_least_energy_on_the_grid(self) -> None:
         """Sought again without any vectors: one z and one client at a time."""
-        points, projection = simplex.place(moves(6), 3, "max")
+        points, projection = placing.place(moves(6), 3, "max")
         kappa = ((moves(6) - projection.mean) @ projection.components.T / projection.scale).tolist()
 
         def projected(scores: list[float], z: float) -> list[float]:
@@ -273,38 +275,38 @@ class TestPlacing:
         assert (points - expected).abs().max() < 1e-9
 
     def test_scaled_scores_place_moves_of_any_size_alike(self) -> None:
-        points, _ = simplex.place(moves(), 4, "max")
-        larger, projection = simplex.place(1000 * moves(), 4, "max")
+        points, _ = placing.place(moves(), 4, "max")
+        larger, projection = placing.place(1000 * moves(), 4, "max")
         assert (larger - points).abs().max() < 1e-6
         assert (projection(1000 * moves()) - points).abs().max() < 1e-6
 
     def test_scores_that_are_large_against_z_send_clients_to_vertices(self) -> None:
-        points, projection = simplex.place(1000 * moves(), 4, "none")
+        points, projection = placing.place(1000 * moves(), 4, "none")
         assert (points.amax(1) > 0.999).sum() > 8
-        said = simplex.remarks(points, 15, projection)
+        said = placing.remarks(points, 15, projection)
         assert said.startswith("placed 12 of 15 clients; z = ")
         assert "share their point with another" in said
 
     def test_an_end_of_the_grid_is_remarked_on(self) -> None:
-        points, projection = simplex.place(moves(), 4, "none")
+        points, projection = placing.place(moves(), 4, "none")
         for end, warned in ((1e-4, True), (0.5, False), (1.0, True)):
             here = projection._replace(z=torch.tensor(end))
-            assert ("end of the grid" in simplex.remarks(points, 12, here)) == warned
+            assert ("end of the grid" in placing.remarks(points, 12, here)) == warned
 
     def test_fewer_clients_than_vertices_differ_in_fewer_ways(self) -> None:
         """Three clients differ in two directions: the other coordinates are all the same."""
-        points, projection = simplex.place(moves(3), 5, "none")
+        points, projection = placing.place(moves(3), 5, "none")
         assert points.shape == (3, 5)
         assert (projection.components[2:] == 0).all()
         assert (points[:, 3] == points[:, 4]).all()
-        assert "5 vertices want at least as many clients" in simplex.remarks(points, 3, projection)
+        assert "5 vertices want at least as many clients" in placing.remarks(points, 3, projection)
 
     def test_one_client_is_placed_at_the_centre(self) -> None:
-        points, _ = simplex.place(moves(1), 4, "max")
+        points, _ = placing.place(moves(1), 4, "max")
         assert points.tolist() == [[0.25] * 4]
 
     def test_the_kept_projection_places_clients_as_they_were(self) -> None:
-        points, projection = simplex.place(moves().float(), 4, "none")
+        points, projection = placing.place(moves().float(), 4, "none")
         assert (projection(moves().float()) - points).abs().max() < 1e-4
 
 

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from by_hand import client, task, vector
 from isthmus import Experiment, Federation, tree
-from isthmus.cohort import Clients, Round
-from isthmus.evaluation import Evaluation
+from isthmus.cohort import Round
+from isthmus.evaluation import Evaluation, evaluate
 from isthmus.methods.superfed import Own, Server, SuPerFed
 from isthmus.models.flat import Flat
 from isthmus.training.federate import federate
@@ -273,8 +273,8 @@ class TestSelection:
             for parts in made.federation.parts:
                 y[parts.test] = (y[parts.test] + shift) % 3
             other = Federation(arrays._replace(y=y), made.federation.parts)
-            clients = Clients(range(6), Round(made._replace(federation=other), 5, end.own))
-            at: list[float] = made.method.evaluate(end.server, clients)("personal").at.tolist()
+            round = Round(made._replace(federation=other), 5, end.own)
+            at: list[float] = evaluate(round, end.server)("personal").at.tolist()
             return at
 
         assert chosen("validation", 0) == chosen("validation", 1)

@@ -15,12 +15,14 @@ from torch import nn
 
 import isthmus
 from isthmus import Experiment, Federation, IsthmusError, federate
+from isthmus.cohort import Clients, Round
 from isthmus.data.newcomer_files import read
+from isthmus.method import Delivery
 from isthmus.methods import METHODS
 from isthmus.models import card
-from isthmus.runs.opened import export
+from isthmus.runs.export import export
 from isthmus.training.newcomers import describe
-from small import begin, federation, fitting, network, setting
+from small import federation, fitting, network, setting
 
 SETTINGS: dict[str, Any] = {
     "data": {"name": "synthetic", "samples": 160},
@@ -182,7 +184,7 @@ def test_newcomers_join_a_finished_run_of_every_method(tmp_path: Path, method: s
     x = rng.standard_normal((90, 16)).astype(np.float32)
     data = Federation.of(x, rng.integers(10, size=90), np.repeat([0, 1, 2], 30), seed=2)
     with isthmus.open(path) as run:
-        found = run.adapt(data, shots=(4, 1000, None))
+        found = run.join(data, shots=(4, 1000, None))
         shares = run.setting.method.common(run.progress.server) is not None
     assert [newcomers.shots for newcomers in found] == [4, None]  # 1000 is all, and more
     for newcomers in found:
@@ -202,9 +204,9 @@ def test_a_superfed_newcomer_trains_an_end_of_its_own() -> None:
     arrays = run.setting.federation.arrays
     y = (arrays.y[:300] + 1) % 10
     data = Federation.of(arrays.x[:300], y, np.zeros(300, int), seed=1)
-    from isthmus.training.newcomers import adapt
+    from isthmus.training.newcomers import join
 
-    (found,) = adapt(run.setting, run.progress, data, (None,))
+    (found,) = join(run.setting, run.progress, data, (None,))
     by_model = {score.model: score for score in found.scores if score.split == "test"}
     assert by_model["shared"].figures.top1[0] < 0.2
     assert by_model["newcomer"].figures.top1[0] > 0.5
@@ -213,20 +215,17 @@ def test_a_superfed_newcomer_trains_an_end_of_its_own() -> None:
 
 def test_a_newcomers_start_is_no_other_clients() -> None:
     made = setting("superfed-mm")
-    from isthmus.training.newcomers import Joining
-
-    (request,) = Joining(made, begin(made))._requests(None, range(1))
+    newcomer = Clients([0], Round(made._replace(first=6), 2, {}))
+    ((own,),) = newcomer.visit(lambda client, own: own, Delivery(None))
     others = [made.method.own(made.task, i).wl for i in range(6)]
-    assert not any(torch.equal(request.held(made).wl, other) for other in others)
+    assert not any(torch.equal(own.wl, other) for other in others)
 
 
 def test_a_newcomer_is_sent_what_is_meant_for_no_other_client() -> None:
     """The run has clients 0 to 5; the first newcomer asks as number 6."""
-    made = setting("fedavg")
-    from isthmus.training.newcomers import Joining
-
-    (request,) = Joining(made, begin(made))._requests(torch.tensor, range(1))
-    assert [message.item() for message in request.each] == [6]
+    newcomer = Clients([0], Round(setting("fedavg")._replace(first=6), 2, {}))
+    delivery = Delivery(None, each=torch.tensor)
+    assert list(newcomer.visit(lambda client, own, number: number.item(), delivery)) == [[6]]
 
 
 class TestHeldOut:

@@ -33,6 +33,7 @@ def export(
             "neither or both of --client and --all; expected one of them; for example --client 0"
         )
     from isthmus.runs import opened
+    from isthmus.runs.export import export as export_models
 
     with opened.open(run, data_root=data_root) as here:
         wrong = [i for i in client or [] if not 0 <= i < len(here)]
@@ -40,6 +41,6 @@ def export(
             raise IsthmusError(
                 f"no client {wrong[0]}; expected 0 to {len(here) - 1}; the run has {len(here)}"
             )
-        for count, path in enumerate(opened.export(here, to, client), start=1):  # noqa: B007
-            pass
-    print(f"{count} {'model' if count == 1 else 'models'} in {to}, the last one's card: {path}")
+        cards = list(export_models(here, to, client))
+    models = "model" if len(cards) == 1 else "models"
+    print(f"{len(cards)} {models} in {to}, the last one's card: {cards[-1]}")

@@ -8,7 +8,6 @@ import inspect
 import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -77,21 +76,10 @@ def describe_choices(part: str) -> list[dict[str, Any]]:
             "name": name,
             "summary": _summary(owner),
             "options": {option: default for option, (_, default) in options(part)[name].items()},
-            **(_known(name, owner) if isinstance(owner, Method) else {}),
+            **(owner.about()._asdict() if isinstance(owner, Method) else {}),
         }
         for name, owner in PARTS[part].items()
     ]
-
-
-@cache
-def about() -> dict[str, dict[str, str]]:
-    """Says of each method what crosses the wire, what stays at home, what a newcomer has."""
-    return tomllib.loads((files("isthmus.methods") / "about.toml").read_text())
-
-
-def _known(name: str, method: Method) -> dict[str, str]:
-    known = {"everybody": "", "discloses": "", **about().get(name, {})}
-    return known | {"discloses": method.discloses() or known["discloses"]}
 
 
 def _summary(owner: Any) -> str:

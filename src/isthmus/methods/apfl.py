@@ -21,7 +21,7 @@ Weight decay and momentum act on wk and vk alike; SGD without them is what the p
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ from torch import Tensor
 from isthmus.client import Batch, Client, Point
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean
-from isthmus.method import Method, State
+from isthmus.method import About, Method, ModelPath
 from isthmus.ranges import Share
 from isthmus.task import Task
 
@@ -61,9 +61,15 @@ class Apfl(Method):
 
     alpha: Share = 0.25  # the own model's share in the mixture, at the start
     adaptive: bool = False
-    selects: ClassVar[bool] = False  # the share is the client's own
-    points: ClassVar[str] = "line"
-    departs: ClassVar[bool] = True
+
+    def about(self) -> About:
+        return About(
+            "own model near the shared one",
+            down="w",
+            up="w",
+            home="its model and its share",
+            newcomer="at once with w",
+        )
 
     def init(self, task: Task) -> Server:
         return Server(task.w0)
@@ -93,16 +99,16 @@ class Apfl(Method):
             a = (a - client.lr * ((vk - wk) @ g)).clamp(0, 1)
         return Own(vk, a, torch.tensor(True)), Reply(wk, client.n)
 
-    def path(self, client: Client, own: Own, server: Server) -> Point:
+    def path(self) -> ModelPath:
+        return ModelPath("line", self.mixtures, from_shared=True)
+
+    def mixtures(self, client: Client, own: Own, server: Server) -> Point:
         a = torch.linspace(0, 1, 11)[:, None] * own.seen
         return Point(a, a * own.v + (1 - a) * server.w)
 
     def personal(self, client: Client, own: Own, server: Server) -> Point:
         a = torch.where(own.seen, own.a, 0.0)
         return Point(a[None], a * own.v + (1 - a) * server.w)
-
-    def head(self, task: Task, reply: State) -> Tensor | None:
-        return reply.w[:, task.model.head] if isinstance(reply, Reply) else None
 
     def common(self, server: Server) -> Tensor:
         return server.w

@@ -27,7 +27,7 @@ from torch import Tensor
 from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean, squared_distance
-from isthmus.method import Method, State
+from isthmus.method import About, Method
 from isthmus.ranges import NonNegative, PositiveInt
 from isthmus.task import Task
 
@@ -59,6 +59,15 @@ class Ditto(Method):
     lam: NonNegative = 1.0  # pull of the own model towards the shared one
     own_epochs: PositiveInt = 5
 
+    def about(self) -> About:
+        return About(
+            "own model near the shared one",
+            down="w",
+            up="w",
+            home="its model",
+            newcomer="at once with w; its own after training",
+        )
+
     def init(self, task: Task) -> Server:
         return Server(task.w0)
 
@@ -88,9 +97,6 @@ class Ditto(Method):
 
     def join(self, client: Client, server: Server) -> Own:
         return self.nearby(client, server.w, server)
-
-    def head(self, task: Task, reply: State) -> Tensor | None:
-        return reply.w[:, task.model.head] if isinstance(reply, Reply) else None
 
     def common(self, server: Server) -> Tensor:
         return server.w

@@ -31,7 +31,7 @@ from torch import Tensor
 from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean
-from isthmus.method import Method, State
+from isthmus.method import About, Method
 from isthmus.ranges import NonNegativeInt, Positive, PositiveInt
 from isthmus.task import Task
 
@@ -65,6 +65,15 @@ class FedAla(Method):
     ala_lr: Positive = 1.0
     ala_epochs: NonNegativeInt = 1
 
+    def about(self) -> About:
+        return About(
+            "own model near the shared one",
+            down="w",
+            up="w",
+            home="its model and a weight per parameter",
+            newcomer="at once with w",
+        )
+
     def init(self, task: Task) -> Server:
         return Server(task.w0)
 
@@ -94,9 +103,6 @@ class FedAla(Method):
 
     def personal(self, client: Client, own: Own, server: Server) -> Tensor:
         return taken(own.v, server.w, own.m)
-
-    def head(self, task: Task, reply: State) -> Tensor | None:
-        return reply.w[:, task.model.head] if isinstance(reply, Reply) else None
 
     def common(self, server: Server) -> Tensor:
         return server.w

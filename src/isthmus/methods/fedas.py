@@ -33,7 +33,7 @@ from torch import Tensor
 from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import class_means, mean
-from isthmus.method import Method
+from isthmus.method import About, Method
 from isthmus.ranges import NonNegativeInt, Positive
 from isthmus.task import Task
 
@@ -64,6 +64,15 @@ class FedAs(Method):
 
     align_epochs: NonNegativeInt = 1
     align_lr: Positive = 0.01
+
+    def about(self) -> About:
+        return About(
+            "shared and own layers",
+            down="body",
+            up="w, Fisher trace",
+            home="its model",
+            newcomer="after fitting a head",
+        )
 
     def init(self, task: Task) -> Server:
         return Server(task.w0[task.model.body])
@@ -113,9 +122,6 @@ class FedAs(Method):
 
     def personal(self, client: Client, own: Own, server: Server) -> Tensor:
         return torch.where(own.seen, own.w, torch.cat([server.v, own.w[client.model.head]]))
-
-    def head(self, task: Task, reply: Reply) -> Tensor:
-        return reply.w[:, task.model.head]
 
     def join(self, client: Client, server: Server) -> Own:
         return self.local(client, client.own, server)[0]

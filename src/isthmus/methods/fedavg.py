@@ -24,7 +24,7 @@ from torch import Tensor
 from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean
-from isthmus.method import Method, State
+from isthmus.method import About, Method
 from isthmus.ranges import NonNegativeInt, Positive
 from isthmus.task import Task
 
@@ -49,6 +49,11 @@ class FedAvg(Method):
     tune: NonNegativeInt = 0  # epochs of local update before a client deploys
     tune_lr: Positive = 0.01
 
+    def about(self) -> About:
+        if self.tune:
+            return About("one model, tuned at home", down="w", up="w", newcomer="after tuning")
+        return About("one model for all", down="w", up="w")
+
     def init(self, task: Task) -> Server:
         return Server(task.w0)
 
@@ -68,9 +73,6 @@ class FedAvg(Method):
 
     def common(self, server: Server) -> Tensor:
         return server.w
-
-    def head(self, task: Task, reply: State) -> Tensor | None:
-        return reply.w[:, task.model.head] if isinstance(reply, Reply) else None
 
     def passes(self, task: Task) -> int:
         return max(task.epochs, self.tune)

@@ -26,7 +26,7 @@ from torch import Tensor
 from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean
-from isthmus.method import Method
+from isthmus.method import About, Method
 from isthmus.ranges import NonNegativeInt
 from isthmus.task import Task
 
@@ -56,6 +56,9 @@ class FedBabu(Method):
     """Trains the body under a head that stays as it was drawn; tunes both in the end."""
 
     tune: NonNegativeInt = 5  # epochs before a client deploys
+
+    def about(self) -> About:
+        return About("one model, tuned at home", down="body", up="body", newcomer="after tuning")
 
     def init(self, task: Task) -> Server:
         return Server(task.w0[task.model.body], task.w0[task.model.head])

@@ -29,7 +29,7 @@ from torch import Tensor
 from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean
-from isthmus.method import Method
+from isthmus.method import About, Method
 from isthmus.task import Task
 
 Stretches = Sequence[tuple[bool, int]]  # parameters that normalise, or do not, in turns
@@ -51,6 +51,15 @@ class Reply(NamedTuple):
 @dataclass(frozen=True)
 class FedBn(Method):
     """Shares all parameters but those of normalisation layers."""
+
+    def about(self) -> About:
+        return About(
+            "shared and own layers",
+            down="w without normalisation",
+            up="w without normalisation",
+            home="its normalisation",
+            newcomer="after fitting its normalisation",
+        )
 
     def init(self, task: Task) -> Server:
         return Server(apart(task.model.stretches, task.w0)[0])

@@ -28,7 +28,7 @@ from torch import Tensor
 from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import squared_distance
-from isthmus.method import Method, State
+from isthmus.method import About, Method
 from isthmus.ranges import Positive
 from isthmus.task import Task
 
@@ -51,6 +51,9 @@ class FedDyn(Method):
     """Bends every client's objective so that all of them agree at the optimum."""
 
     a: Positive = 0.1  # strength of the regularisation
+
+    def about(self) -> About:
+        return About("one model for all", down="w", up="w", home="its dual vector")
 
     def init(self, task: Task) -> Server:
         return Server(task.w0, torch.zeros_like(task.w0))
@@ -75,9 +78,6 @@ class FedDyn(Method):
 
     def personal(self, client: Client, gk: Tensor, server: Server) -> Tensor:
         return server.w
-
-    def head(self, task: Task, reply: State) -> Tensor | None:
-        return reply.w[:, task.model.head] if isinstance(reply, Model) else None
 
     def common(self, server: Server) -> Tensor:
         return server.w

@@ -34,10 +34,9 @@ from torch import Tensor
 
 from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
-from isthmus.evaluation import Evaluation
 from isthmus.formulas.quadratic import least_on_simplex
 from isthmus.formulas.vector import class_means, mean
-from isthmus.method import Method, State
+from isthmus.method import About, Delivery, Method, State
 from isthmus.ranges import NonNegative, Positive
 from isthmus.task import Task
 
@@ -72,6 +71,16 @@ class FedPac(Method):
 
     lam: NonNegative = 1.0  # pull of the features towards the prototypes
     head_lr: Positive = 0.1  # of the epoch on the head
+
+    def about(self) -> About:
+        return About(
+            "shared statistics",
+            down="body, prototypes, its head",
+            up="body, head, prototypes, statistics of features",
+            home="its head",
+            newcomer="with an average head; better after tuning",
+            discloses="label counts, and the mean features of each class",
+        )
 
     def init(self, task: Task) -> Server:
         p = task.w0.new_zeros(task.classes, task.features)
@@ -119,17 +128,14 @@ class FedPac(Method):
     def passes(self, task: Task) -> int:
         return 1 + task.epochs
 
-    def evaluate(self, server: Server, clients: Clients) -> Evaluation:
-        return clients.score(None, server.shared, each=self.heads(server, clients))
+    def deliver(self, server: Server, clients: Clients) -> Delivery:
+        return Delivery(None, (server.shared,), self.heads(server, clients))
 
     def personal(self, client: Client, own: State, shared: Shared, u: Tensor) -> Tensor:
         return torch.cat([shared.v, *(own or (u,))])  # a newcomer owns the head that it trained
 
     def join(self, client: Client, shared: Shared, u: Tensor) -> tuple[Tensor]:
         return (self.tune(client, shared, u),)
-
-    def head(self, task: Task, reply: Reply) -> Tensor:
-        return reply.u
 
 
 def combine(h: Tensor, s: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from torch import Tensor
 from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean
-from isthmus.method import Method
+from isthmus.method import About, Method
 from isthmus.task import Task
 
 
@@ -46,6 +46,15 @@ class Reply(NamedTuple):
 @dataclass(frozen=True)
 class FedPer(Method):
     """Shares the body, and leaves every client its own head; both are trained together."""
+
+    def about(self) -> About:
+        return About(
+            "shared and own layers",
+            down="body",
+            up="body",
+            home="its head",
+            newcomer="after fitting a head",
+        )
 
     def init(self, task: Task) -> Server:
         return Server(task.w0[task.model.body])

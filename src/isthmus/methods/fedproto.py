@@ -27,13 +27,12 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
-from isthmus.errors import IsthmusError
 from isthmus.formulas.vector import class_means
-from isthmus.method import Method
+from isthmus.method import About, Method
 from isthmus.ranges import NonNegative
 from isthmus.task import Task
 
@@ -57,6 +56,16 @@ class FedProto(Method):
 
     lam: NonNegative = 1.0  # pull of the features towards the prototypes
     predict: Literal["prototype", "classifier"] = "prototype"
+
+    def about(self) -> About:
+        return About(
+            "shared statistics",
+            down="prototypes",
+            up="prototypes and how many examples made them",
+            home="its model",
+            newcomer="after training a model",
+            discloses="label counts, and the mean features of each class",
+        )
 
     def init(self, task: Task) -> Prototypes:
         p = task.w0.new_zeros(task.classes, task.features)
@@ -96,15 +105,6 @@ class FedProto(Method):
         slope = params[body.stop : -task.classes].view(task.classes, task.features)
         w = torch.cat([params[body], params.new_zeros(head.stop - head.start)])
         return client.model.features(w, x) @ slope.T + params[-task.classes :]
-
-    def module(self, task: Task, kind: int, params: Tensor) -> nn.Module:
-        if len(params) != task.model.size:
-            raise IsthmusError(
-                "fedproto deploys prototypes in the place of the head, which here is not one "
-                "linear layer with a bias; expected such a head; set head=last, another model, or "
-                "predict=classifier"
-            )
-        return task.model.load(params)
 
     def join(self, client: Client, server: Prototypes) -> Own:
         return self.local(client, client.own, server)[0]

@@ -27,7 +27,7 @@ from torch import Tensor
 from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean
-from isthmus.method import Method
+from isthmus.method import About, Method
 from isthmus.ranges import NonNegativeInt, PositiveInt
 from isthmus.task import Task
 
@@ -51,6 +51,15 @@ class FedRep(Method):
 
     head_epochs: NonNegativeInt = 10
     body_epochs: PositiveInt = 1
+
+    def about(self) -> About:
+        return About(
+            "shared and own layers",
+            down="body",
+            up="body",
+            home="its head",
+            newcomer="after fitting a head",
+        )
 
     def init(self, task: Task) -> Server:
         return Server(task.w0[task.model.body])

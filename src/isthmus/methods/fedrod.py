@@ -31,7 +31,7 @@ from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
 from isthmus.errors import IsthmusError
 from isthmus.formulas.vector import mean
-from isthmus.method import Method, State
+from isthmus.method import About, Method
 from isthmus.task import Task
 
 
@@ -51,6 +51,9 @@ class Reply(NamedTuple):
 @dataclass(frozen=True)
 class FedRod(Method):
     """Trains a shared model that ignores who has what, and beside its head one that does not."""
+
+    def about(self) -> About:
+        return About("shared and own layers", down="w", up="w", home="a head beside the shared one")
 
     def init(self, task: Task) -> Server:
         if task.model.head.start != task.model.weight.start:
@@ -84,9 +87,6 @@ class FedRod(Method):
 
     def personal(self, client: Client, pk: Tensor, server: Server) -> Tensor:
         return with_head(client, server.w, pk)
-
-    def head(self, task: Task, reply: State) -> Tensor | None:
-        return reply.w[:, task.model.head] if isinstance(reply, Reply) else None
 
     def common(self, server: Server) -> Tensor:
         return server.w

@@ -26,7 +26,7 @@ from torch import Tensor
 from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean
-from isthmus.method import Method
+from isthmus.method import About, Method
 from isthmus.task import Task
 
 
@@ -46,6 +46,15 @@ class Reply(NamedTuple):
 @dataclass(frozen=True)
 class LgFedAvg(Method):
     """Shares the head, and leaves every client its own body."""
+
+    def about(self) -> About:
+        return About(
+            "shared and own layers",
+            down="head",
+            up="head",
+            home="its body",
+            newcomer="after training a body",
+        )
 
     def init(self, task: Task) -> Server:
         return Server(task.w0[task.model.head])

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from isthmus.client import Client
 from isthmus.cohort import Clients
-from isthmus.method import Method
+from isthmus.method import About, Method
 from isthmus.ranges import NonNegative, PositiveInt
 from isthmus.task import Task
 
@@ -61,6 +61,15 @@ class Local(Method):
     budget: Literal["full", "participation"] = "full"
     patience: PositiveInt = 10  # rounds; with the full budget
     least: NonNegative = 1e-3  # what counts as a better validation loss
+
+    def about(self) -> About:
+        return About(
+            "no sharing",
+            down="nothing",
+            up="whether it goes on",
+            home="its model",
+            newcomer="after training alone",
+        )
 
     def init(self, task: Task) -> Server:
         return Server(torch.ones(task.clients, dtype=torch.bool))

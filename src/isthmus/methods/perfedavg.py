@@ -30,7 +30,7 @@ from torch import Tensor
 
 from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
-from isthmus.method import Method, State
+from isthmus.method import About, Method
 from isthmus.ranges import NonNegative, NonNegativeInt, Positive
 from isthmus.task import Task
 
@@ -58,6 +58,9 @@ class PerFedAvg(Method):
     alpha: NonNegative = 0.01  # the inner step, and the step of tuning
     delta: Positive = 1e-3
     tune: NonNegativeInt = 1  # epochs before a client deploys
+
+    def about(self) -> About:
+        return About("one model, tuned at home", down="w", up="w", newcomer="after tuning")
 
     def init(self, task: Task) -> Model:
         return Model(task.w0)
@@ -110,9 +113,6 @@ class PerFedAvg(Method):
             self.tune,
         )
         return tuned
-
-    def head(self, task: Task, reply: State) -> Tensor | None:
-        return reply.w[:, task.model.head] if isinstance(reply, Model) else None
 
     def common(self, server: Model) -> Tensor:
         return server.w

@@ -41,7 +41,7 @@ from isthmus.cohort import Clients
 from isthmus.errors import IsthmusError
 from isthmus.formulas.gaussian import EPSILON, discriminant, halves, least_on_square, moments
 from isthmus.formulas.vector import mean
-from isthmus.method import Method
+from isthmus.method import About, Method
 from isthmus.task import Task
 
 
@@ -66,6 +66,16 @@ class PFedFda(Method):
 
     beta: Literal["fitted", "local"] = "fitted"
     ridge: Literal["released", "small"] = "released"
+
+    def about(self) -> About:
+        return About(
+            "shared statistics",
+            down="body, means and covariance of features",
+            up="body, means and covariance of features",
+            home="its statistics and how much it trusts them",
+            newcomer="at once, in closed form",
+            discloses="means and covariance of its features by class",
+        )
 
     def init(self, task: Task) -> Server:
         head, wanted = task.model.head, task.classes * (task.features + 1)

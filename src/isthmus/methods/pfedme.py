@@ -30,7 +30,7 @@ from torch import Tensor
 from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean
-from isthmus.method import Method, State
+from isthmus.method import About, Method
 from isthmus.ranges import NonNegative, Positive, PositiveInt
 from isthmus.task import Task
 
@@ -64,6 +64,15 @@ class PFedMe(Method):
     inner_lr: Positive = 0.01
     beta: Positive = 1.0  # the server's step
 
+    def about(self) -> About:
+        return About(
+            "own model near the shared one",
+            down="w",
+            up="w",
+            home="its model",
+            newcomer="at once with w; its own after training",
+        )
+
     def init(self, task: Task) -> Server:
         return Server(task.w0)
 
@@ -90,9 +99,6 @@ class PFedMe(Method):
 
     def join(self, client: Client, server: Server) -> Own:
         return self.local(client, client.own._replace(theta=server.w), server)[0]
-
-    def head(self, task: Task, reply: State) -> Tensor | None:
-        return reply.w[:, task.model.head] if isinstance(reply, Reply) else None
 
     def common(self, server: Server) -> Tensor:
         return server.w

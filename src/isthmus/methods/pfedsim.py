@@ -33,9 +33,8 @@ from torch.nn.functional import normalize
 
 from isthmus.client import Client
 from isthmus.cohort import Clients
-from isthmus.evaluation import Evaluation
 from isthmus.formulas.vector import mean
-from isthmus.method import Method, State
+from isthmus.method import About, Delivery, Method, State
 from isthmus.ranges import Share
 from isthmus.task import Task
 
@@ -60,6 +59,14 @@ class PFedSim(Method):
     """Warms a shared model up, then gives each client a body mixed by how alike heads are."""
 
     warmup: Share = 0.5  # L/R: the share of rounds before models part
+
+    def about(self) -> About:
+        return About(
+            "own model near the shared one",
+            down="w",
+            up="w",
+            newcomer="at once with the model of the warm-up",
+        )
 
     def init(self, task: Task) -> Server:
         return Server(task.w0)
@@ -98,14 +105,11 @@ class PFedSim(Method):
     def local(self, client: Client, own: State, w: Tensor) -> tuple[State, Reply]:
         return own, Reply(client.descend(w), client.n)
 
-    def evaluate(self, server: Server, clients: Clients) -> Evaluation:
-        return clients.score(server.w, each=self.models(server, clients))
+    def deliver(self, server: Server, clients: Clients) -> Delivery:
+        return Delivery(server.w, each=self.models(server, clients))
 
     def personal(self, client: Client, own: State, w: Tensor) -> Tensor:
         return w
-
-    def head(self, task: Task, reply: State) -> Tensor | None:
-        return reply.w[:, task.model.head] if isinstance(reply, Reply) else None
 
     def common(self, server: Server) -> Tensor:
         return server.w

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from isthmus.client import Client
 from isthmus.cohort import Clients
-from isthmus.method import Method, State
+from isthmus.method import About, Method
 from isthmus.ranges import Positive, Share
 from isthmus.task import Task
 
@@ -56,6 +56,14 @@ class Scaffold(Method):
     eta: Positive = 1.0  # the server's step
     momentum: Share = 0.0  # of the clients; the experiment's is not used
 
+    def about(self) -> About:
+        return About(
+            "one model for all",
+            down="w, control",
+            up="changes of w and control",
+            home="its control variate",
+        )
+
     def init(self, task: Task) -> Server:
         return Server(task.w0, torch.zeros_like(task.w0))
 
@@ -76,9 +84,6 @@ class Scaffold(Method):
 
     def personal(self, client: Client, ck: Tensor, server: Server) -> Tensor:
         return server.w
-
-    def head(self, task: Task, reply: State) -> Tensor | None:
-        return reply.dy[:, task.model.head] if isinstance(reply, Reply) else None
 
     def common(self, server: Server) -> Tensor:
         return server.w

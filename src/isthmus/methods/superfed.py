@@ -35,7 +35,7 @@ from torch import Tensor
 from isthmus.client import Client, Point
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean, squared_cosine, squared_distance, sum_of_norms
-from isthmus.method import Method, State
+from isthmus.method import About, Method, ModelPath
 from isthmus.ranges import NonNegative, Share
 from isthmus.task import Task
 
@@ -72,7 +72,15 @@ class SuPerFed(Method):
     local_init: Literal["fresh_per_client", "fresh_shared", "copy"] = "fresh_per_client"
     proximity: Literal["squared", "sum_of_norms"] = "squared"
     dot_offset: NonNegative = 0.0  # added to each product in <wf, wl>; the released code has 1e-6
-    departs = True
+
+    def about(self) -> About:
+        return About(
+            "connected modes",
+            down="w",
+            up="w",
+            home="the other end of the path",
+            newcomer="at once with w; its end after training",
+        )
 
     def init(self, task: Task) -> Server:
         return Server(task.w0)
@@ -120,18 +128,18 @@ class SuPerFed(Method):
     def schedule(self, rounds: int) -> tuple[int]:
         return (floor(self.start * rounds),)  # L
 
-    def path(self, client: Client, own: Own, server: Server) -> Point:
+    def path(self) -> ModelPath:
+        return ModelPath("path", self.mixtures, chosen=True, from_shared=True)
+
+    def mixtures(self, client: Client, own: Own, server: Server) -> Point:
         lam = torch.linspace(0, 1, 11)[:, None] * own.mixed
         return Point(lam, torch.lerp(server.w, own.wl, lam))
 
     def personal(self, client: Client, own: Own, server: Server) -> Point:
-        return client.best(self.path(client, own, server))
+        return client.best(self.mixtures(client, own, server))
 
     def join(self, client: Client, server: Server) -> Own:
         return self.local(client, client.own, server)[0]  # one participation, wf thrown away
 
     def common(self, server: Server) -> Tensor:
         return server.w
-
-    def head(self, task: Task, reply: State) -> Tensor | None:
-        return reply.wf[:, task.model.head] if isinstance(reply, Reply) else None

@@ -25,7 +25,7 @@ from isthmus import tree
 from isthmus.data.federation import Part
 from isthmus.engines.base import one_thread
 from isthmus.errors import IsthmusError
-from isthmus.methods.floco.simplex import Server, lattice
+from isthmus.formulas.barycentric import lattice
 from isthmus.metrics.score import figures, tally
 from isthmus.records.writer import headed
 from isthmus.runs.opened import Opened
@@ -114,7 +114,7 @@ def survey(
     rows = plane_rows(opened, marked, on or near, split, points, tell)
     said = f"the plane through {', '.join(map(str, marked[:3]))}"
     written = {_record(run / "landscape.csv", opened, LANDSCAPE, rows): said}
-    if isinstance(opened.progress.server, Server):
+    if has_simplex(opened):
         rows = simplex_rows(opened, on or known, split, tell)
         written[_record(run / "simplex.csv", opened, SIMPLEX, rows)] = "the simplex"
     return written
@@ -126,7 +126,7 @@ def models(opened: Opened, clients: Sequence[int], third: tuple[str, Tensor] | N
     They are the shared one, unless three clients are named; another run's shared one, if given;
     and of each client the own end of its path or, where there is no such end, its personal model.
     """
-    common = opened.setting.method.common(opened.progress.server)
+    common = opened.common()
     found = [Model("shared", "", common)] if common is not None and len(clients) < 3 else []
     besides = []
     found += [Model("shared", *third)] if third else []
@@ -149,17 +149,23 @@ def models(opened: Opened, clients: Sequence[int], third: tuple[str, Tensor] | N
     return [*found, *besides]
 
 
+def has_simplex(opened: Opened) -> bool:
+    """Tells whether the models of a method are a simplex."""
+    path = opened.setting.method.path()
+    return path is not None and path.name == "simplex"
+
+
 def own_end(opened: Opened, i: int) -> Tensor | None:
     """Gives client i's own model, where a path leads to it from the shared one."""
     path = opened.path(i)
-    if path is None or opened.setting.method.points == "simplex" or path.at.shape[-1] != 1:
+    if path is None or path.at.shape[-1] != 1 or has_simplex(opened):
         return None
     return path.w[-1] if float(path.at[-1]) == 1 else None  # all at 0: it was never trained
 
 
 def shared_model(opened: Opened, name: str) -> tuple[str, Tensor]:
     """Gives the name of a run and its shared model."""
-    common = opened.setting.method.common(opened.progress.server)
+    common = opened.common()
     if common is None:
         method = opened.experiment.method["name"]
         raise IsthmusError(f"{name}: {method} has no shared model; expected one; take another run")
@@ -168,7 +174,7 @@ def shared_model(opened: Opened, name: str) -> tuple[str, Tensor]:
 
 def usual(opened: Opened, third: tuple[str, Tensor] | None) -> list[int]:
     """Finds as many clients as a plane wants: the first, with own ends where there are such."""
-    common = opened.setting.method.common(opened.progress.server)
+    common = opened.common()
     count = 3 - (common is not None) - (third is not None)
     ends = (i for i in range(len(opened)) if own_end(opened, i) is not None)
     found = list(islice(ends, count))
@@ -206,14 +212,13 @@ def simplex_rows(
     opened: Opened, on: Sequence[str], split: str, tell: Tell
 ) -> Iterator[tuple[Any, ...]]:
     """Measures a lattice of models: on clients' data, of private simplices where there are such."""
-    server = opened.progress.server
-    assert isinstance(server, Server)
-    grid = lattice(len(server.theta.vertices), SIMPLEX_POINTS)
+    shared = opened.fresh_path()
+    assert shared is not None
+    grid = lattice(shared.at.shape[1], SIMPLEX_POINTS)
     for k, name in enumerate(on, start=1):
         part = {name: _part(opened, name, split)}
-        corners = server.theta.at(torch.eye(len(server.theta.vertices)))
-        if name != SERVER and (path := opened.path(int(name))) is not None:
-            corners = path.w[path.at.argmax(0)]  # [V, P]: where each coordinate is 1
+        path = shared if name == SERVER else opened.path(int(name)) or shared
+        corners = path.w[path.at.argmax(0)]  # [V, P]: where each coordinate is 1
         for at in grid:
             place = " ".join(f"{number:.6g}" for number in at.tolist())
             for client, *row in _scores(opened, at @ corners, 0, split, part):
@@ -246,7 +251,7 @@ def _scores(
 ) -> Iterator[tuple[Any, ...]]:
     """Measures a model on parts of data: whose, which split, n, top-1, loss."""
     setting = opened.setting
-    module = setting.method.module(setting.task, kind, w)
+    module = setting.method.networks().module(setting.task, kind, w)
     for name, (x, y) in parts.items():
         with one_thread(), torch.no_grad():
             pieces = zip(torch.split(x, SOME), torch.split(y, SOME), strict=True)

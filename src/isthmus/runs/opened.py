@@ -1,35 +1,25 @@
-"""A run that is on disk, open: its clients' personal models, and clients that join it.
+"""A run that is on disk, open: its clients' personal models, and clients that join it."""
 
-The one way from a server's state to a client's model is `Method.evaluate`, which delivers the state
-and scores what each client would deploy. The cohort below stands in for the one that scores, and
-takes a model out instead; in isthmus.training.newcomers another one lets newcomers build theirs.
-"""
-
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from isthmus import tree
 from isthmus.client import Client, Point
-from isthmus.cohort import Clients, Each, Round, one_for_all
+from isthmus.cohort import Clients, Round
 from isthmus.config.experiment import Experiment
-from isthmus.config.registry import read_network
 from isthmus.context import ClientFunction, Setting
 from isthmus.data.federation import Federation
 from isthmus.engines.base import one_thread
-from isthmus.evaluation import Evaluation, has_path, selects, splits_of
+from isthmus.evaluation import choose_for_all
 from isthmus.method import State
 from isthmus.metrics.score import Tally, figures, tally
-from isthmus.models.card import save
 from isthmus.shelf import Shelf
 from isthmus.storage.store import Progress, Store
 from isthmus.training.federate import reopen
-from isthmus.training.newcomers import SHOTS, Newcomers, adapt
+from isthmus.training.newcomers import SHOTS, Newcomers, join
 
 
 class Personal:
@@ -40,7 +30,7 @@ class Personal:
         self.at = at.tolist()  # its place on the method's path; empty where there is none
         self.w = w  # [P]; of two networks, as their method puts them together
         self._setting = setting
-        self._module = setting.method.module(setting.task, setting.kind(i), w)
+        self._module = setting.method.networks().module(setting.task, setting.kind(i), w)
 
     def __call__(self, x: Any) -> Tensor:
         """Gives logits [B, C]."""
@@ -64,7 +54,7 @@ class Personal:
 
 
 class Opened:
-    """A run that is open; close it, or use it in a `with` block, to let others in."""
+    """A run that is open, for this process alone; close it, or use it in a `with` block."""
 
     def __init__(self, experiment: Experiment, setting: Setting, store: Store):
         self.experiment = experiment
@@ -82,7 +72,7 @@ class Opened:
         self.close()
 
     def close(self) -> None:
-        """Lets others in."""
+        """Closes the run's store."""
         self._store.release()
 
     def client(self, i: int) -> Personal:
@@ -92,23 +82,37 @@ class Opened:
     def clients(self, ids: Sequence[int] | None = None) -> Iterator[Personal]:
         """Yields the personal models of these clients, or of all of them, one at a time."""
         for i in range(len(self)) if ids is None else ids:
-            yield Personal(self.setting, i, *self._taken(i))
+            yield Personal(self.setting, i, *self._visit(i, deploy, self.progress.own))
 
     def path(self, i: int) -> Point | None:
         """Gives all models of client i's path with their places, where its method has one."""
-        return self._taken(i, self.setting.method.path) if has_path(self.setting) else None
+        path = self.setting.method.path()
+        return None if path is None else self._visit(i, path.points, self.progress.own)
 
-    def _taken(self, i: int, f: ClientFunction | None = None) -> Point:
+    def fresh_path(self) -> Point | None:
+        """Gives the path of a client that never took part: what the server alone makes of it."""
+        path = self.setting.method.path()
+        return None if path is None else self._visit(0, path.points, {})
+
+    def common(self) -> Tensor | None:
+        """Gives the one model that everybody shares, if there is one."""
+        return self.setting.method.common(self.progress.server)
+
+    def _visit(self, i: int, f: ClientFunction, own: Mapping[int, State]) -> Point:
+        """Runs f for client i on what an evaluation would deliver to it."""
         if not 0 <= i < len(self):
             raise IndexError(f"no client {i}; the run has clients 0 to {len(self) - 1}")
-        takeout = Takeout(self.setting, self.progress, i, f)
+        setting, progress = self.setting, self.progress
+        one = Clients([i], Round(setting, progress.t - 1, own, shelf=Shelf(progress.shelf)))
         with one_thread():
-            self.setting.method.evaluate(self.progress.server, takeout)
-        return takeout.model
+            delivery = setting.method.deliver(progress.server, one)
+            choice = choose_for_all(setting, one.all, delivery)
+            ((point,),) = one.visit(f, delivery, choice)
+        return Point(*point)
 
-    def adapt(self, data: Federation, shots: Sequence[int | None] = SHOTS) -> list[Newcomers]:
+    def join(self, data: Federation, shots: Sequence[int | None] = SHOTS) -> list[Newcomers]:
         """Lets clients that took part in no round join the finished run."""
-        return adapt(self.setting, self.progress, data, shots)
+        return join(self.setting, self.progress, data, shots)
 
 
 def open(
@@ -123,61 +127,7 @@ def open(
     return Opened(*reopen(path, None, data, model, Path(data_root), others, device="cpu"))
 
 
-class Takeout(Clients):
-    """Stands in for the cohort of an evaluation, and takes one client's personal model out.
-
-    Or what another function makes of what the client has and receives: its path.
-    """
-
-    def __init__(
-        self, setting: Setting, progress: Progress, i: int, f: ClientFunction | None = None
-    ):
-        shelf = Shelf(progress.shelf)
-        Clients.__init__(self, [i], Round(setting, progress.t - 1, progress.own, shelf=shelf))
-        self.model = Point(torch.zeros(0), torch.zeros(0))
-        self._f = f
-
-    def score(self, common: Tensor | None, *shared: State, each: Each = None) -> Evaluation:
-        """Takes the model instead of scoring it."""
-        setting = self._round.setting
-
-        def deployed(client: Client, own: State, *received: State) -> Point:
-            model = setting.method.personal(client, own, *received)
-            return model if isinstance(model, Point) else Point(model.new_zeros(0), model)
-
-        choice = one_for_all(self.all, shared, each)
-        if each is not None and not callable(each):
-            each = tree.map(lambda rows: rows[self.ids], each)
-        ((self.model,),) = self.visits(self._f or deployed, shared, each, choice)
-        return Evaluation((), None)
-
-
-def export(opened: Opened, folder: Path, ids: Sequence[int] | None = None) -> Iterator[Path]:
-    """Writes clients' personal models, each with a card; yields the cards' paths."""
-    experiment, setting = opened.experiment, opened.setting
-    shape, names = setting.federation.shape, setting.method.others()
-    for personal in opened.clients(ids):
-        n, *_ = setting.federation.sizes(personal.i)
-        splits = splits_of(setting)
-        card = {
-            "client": personal.i,
-            "name": setting.federation.name(personal.i),
-            "method": dict(experiment.method),
-            "at": [round(number, 6) for number in personal.at],
-            "selection": experiment.selection if selects(setting) else None,
-            "chosen_on_test_data": selects(setting) and experiment.rule.on_test,
-            "top1": {split: personal.top1(split) for split in splits},
-            "train_examples": n,
-            "model": dict(experiment.model),
-            "beside": read_network(names[setting.kind(personal.i)], shape) if names else None,
-            "shape": list(shape),
-            "classes": setting.federation.classes,
-            **{name: getattr(setting.federation.arrays, name) for name in ("scale", "mean", "std")},
-            "labels": list(setting.federation.arrays.labels),
-            "columns": [column._asdict() for column in setting.federation.arrays.columns],
-            "rounds": opened.progress.t,
-            "experiment": hashlib.sha256(experiment.toml().encode()).hexdigest()[:16],
-            "federation": setting.federation.digest(),
-            "isthmus": version("isthmus"),
-        }
-        yield save(personal.module(), card, folder, f"client-{personal.i}")
+def deploy(client: Client, own: State, *received: State) -> Point:
+    """Gives a client's personal model and its place."""
+    model = client.method.personal(client, own, *received)
+    return model if isinstance(model, Point) else Point(model.new_zeros(0), model)

@@ -244,7 +244,7 @@ class StoredStates(Mapping[int, State]):
         if packed is None:
             raise KeyError(i)
         method = self._setting.method
-        kind = method.kind(i)
+        kind = method.networks().kind(i)
         if kind not in self._shapes:
             self._shapes[kind] = method.own(self._setting.task, i)
         return tree.unpack(packed, like=self._shapes[kind])
@@ -272,7 +272,7 @@ def read_rounds_done(database: Database, path: Path) -> int:
 
 def kinds_of(setting: Setting) -> list[str]:
     """Names the kind of each client by its second network; empty if they are all of one."""
-    names = setting.method.others()
+    names = setting.method.networks().names
     if len(names) < 2:
         return []
     told = [f"{name} #{k}" if names.count(name) > 1 else name for k, name in enumerate(names, 1)]

@@ -13,8 +13,6 @@ from math import ceil, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import Tensor
-
 from isthmus import tree
 from isthmus.cohort import Clients, DivergenceError, Round
 from isthmus.config.experiment import Experiment
@@ -22,6 +20,7 @@ from isthmus.context import Call, Request, Setting
 from isthmus.engines.base import one_thread
 from isthmus.engines.loop import Loop
 from isthmus.errors import IsthmusError
+from isthmus.evaluation import score
 from isthmus.method import State
 from isthmus.shelf import Shelf, after
 from isthmus.system.machine import free_memory
@@ -38,18 +37,6 @@ class Estimate(NamedTuple):
     ram_bytes: int  # besides what the program and the data take now
     disk_bytes: int
     wire_bytes: int
-
-
-class One(Clients):
-    """One client that stands for all of them."""
-
-    @property
-    def all(self) -> "One":
-        """The same client."""
-        return self
-
-    def _on_server(self, common: Tensor | None) -> None:
-        """Leaves out what is done once and not for every client."""
 
 
 class First:
@@ -115,9 +102,10 @@ def _tried(setting: Setting, engine: First, t: int, before: Trial | None) -> Tri
         trained = engine.seconds
         scored = Round(setting, t, own, changed=dict(round.changed), shelf=round.shelf)
         began = time.perf_counter()
-        evaluation = method.evaluate(server, One([0], scored))
+        one = Clients([0], scored)
+        scores = score(setting, one, method.deliver(server, one))
         seconds = time.perf_counter() - began
-    rows = sum(score.figures.n.size for score in evaluation.scores)
+    rows = sum(each.figures.n.size for each in scores)
     return Trial(round, server, trained, seconds, rows)
 
 

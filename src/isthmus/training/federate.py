@@ -24,6 +24,7 @@ from isthmus.engines.base import one_thread
 from isthmus.engines.workers import count_workers
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation
+from isthmus.evaluation import evaluate as evaluate_round
 from isthmus.method import Method
 from isthmus.models.flat import Flat
 from isthmus.records.writer import Cost
@@ -41,7 +42,7 @@ from isthmus.storage.store import (
 from isthmus.task import Task
 from isthmus.training import early_stopping
 from isthmus.training.data import read_federation
-from isthmus.training.newcomers import SHOTS, Newcomers, adapt
+from isthmus.training.newcomers import SHOTS, Newcomers, join
 
 
 class Done(NamedTuple):
@@ -218,7 +219,7 @@ def train(
         if progress.t == experiment.rounds or reason:
             status = "finished"
             if setting.newcomers is not None:
-                newcomers = adapt(setting, progress, setting.newcomers, SHOTS)
+                newcomers = join(setting, progress, setting.newcomers, SHOTS)
                 store.write_newcomers(newcomers)
     finally:
         setting.engine.close()
@@ -373,7 +374,7 @@ def _seconds(
 ) -> Iterator[Callable[[], nn.Module]]:
     """Yields what builds the second network of each kind of client."""
     shape, classes = federation.shape, federation.classes
-    names = method.others()
+    names = method.networks().names
     if names.count(OWN) != len(given):
         raise IsthmusError(
             f"the method names {names.count(OWN)} second networks {OWN}, and {len(given)} were "
@@ -433,7 +434,7 @@ def advance(setting: Setting, progress: Progress, evaluate: bool) -> Step:
     evaluation = None
     if evaluate:
         after = Round(setting, t, progress.own, changed=dict(changed), shelf=round.shelf)
-        evaluation = method.evaluate(server, Clients(range(task.clients), after))
+        evaluation = evaluate_round(after, server)
     cost = Cost(
         round=t + 1,
         lr=task.lr_at(t),

@@ -4,19 +4,19 @@ What a newcomer builds for itself is its method's `join`; here it is delivered, 
 repeated with fewer of the newcomer's examples.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from isthmus.client import Client
-from isthmus.cohort import Clients, Each, Round
-from isthmus.context import Fresh, Request, Setting
+from isthmus.cohort import Clients, Round
+from isthmus.context import Setting
 from isthmus.data.federation import Federation
 from isthmus.engines.base import one_thread
 from isthmus.engines.loop import Loop
-from isthmus.evaluation import Evaluation, Score, measure, scores_of, splits_of
+from isthmus.evaluation import Score, collect, measure, splits_of
 from isthmus.method import State
 from isthmus.shelf import Shelf
 from isthmus.storage.store import Progress
@@ -31,7 +31,7 @@ class Newcomers(NamedTuple):
     scores: tuple[Score, ...]  # of "newcomer" and, where there is one, "shared"
 
 
-def adapt(
+def join(
     setting: Setting, progress: Progress, data: Federation, shots: Sequence[int | None]
 ) -> list[Newcomers]:
     """Lets newcomers build what they need from the server's state and their data, and scores it.
@@ -45,39 +45,24 @@ def adapt(
     result = []
     for count in [count for count in shots if count is None or count < largest]:
         few = data if count is None else data.limited(count, task.seed)
-        visit = setting._replace(task=task, federation=few, engine=Loop())
-        joining = Joining(visit, progress)
-        with one_thread():
-            evaluation = setting.method.welcome(progress.server, joining)
-        result.append(Newcomers(count, evaluation.scores))
+        visit = setting._replace(task=task, federation=few, engine=Loop(), first=task.clients)
+        result.append(Newcomers(count, score_newcomers(visit, progress)))
     return result
 
 
-class Joining(Clients):
-    """Stands in for the cohort of an evaluation: all clients of other data, as newcomers."""
-
-    def __init__(self, setting: Setting, progress: Progress):
-        setting = setting._replace(first=setting.task.clients)
-        round = Round(setting, progress.t, {}, shelf=Shelf(progress.shelf))
-        Clients.__init__(self, range(len(setting.federation)), round)
-
-    def score(self, common: Tensor | None, *shared: State, each: Each = None) -> Evaluation:
-        """Scores what each newcomer builds for itself, and the shared model on its data."""
-        splits = splits_of(self._round.setting)
-        names = ["newcomer"] if common is None else ["newcomer", "shared"]
-        measured = self.visits(Joined(common, splits), shared, each, None, purpose="join")
-        return Evaluation(tuple(scores_of(names, splits, measured)), None)
-
-    def _requests(self, each: Each, span: range) -> Iterator[Request]:
-        setting = self._round.setting
-        for k in span:
-            number = setting.first + self.ids[k]  # those below belong to the run's own clients
-            message = self._message(each, k, number)
-            yield Request(self.ids[k], Fresh(number), message)
+def score_newcomers(setting: Setting, progress: Progress) -> tuple[Score, ...]:
+    """Scores what each newcomer builds for itself, and the shared model on its data."""
+    round = Round(setting, progress.t, {}, shelf=Shelf(progress.shelf))
+    clients, splits = Clients(range(len(setting.federation)), round), splits_of(setting)
+    with one_thread():
+        delivery = setting.method.deliver(progress.server, clients)
+        names = ["newcomer"] if delivery.common is None else ["newcomer", "shared"]
+        measured = clients.visit(Joining(delivery.common, splits), delivery, purpose="join")
+        return tuple(collect(names, splits, measured))
 
 
 @dataclass(frozen=True)
-class Joined:
+class Joining:
     """What is asked of a newcomer: to build its model, and to measure it beside the shared one."""
 
     common: Tensor | None
@@ -91,10 +76,10 @@ class Joined:
         return tuple(measure(client, model, self.splits) for model in models)
 
 
-def describe(found: Sequence[Newcomers]) -> str:
+def describe(newcomers: Sequence[Newcomers]) -> str:
     """Says in a few lines how newcomers did."""
     lines = ["clients that took part in no round, mean top-1 over them on their own test parts:"]
-    for shots, scores in found:
+    for shots, scores in newcomers:
         means = ", ".join(
             f"{score.model} {score.figures.top1.mean():.2%}"
             for score in scores

@@ -27,16 +27,15 @@ all theta_i start equal; training settings are ours (X8: the paper's appendix is
 
 from dataclasses import dataclass
 from math import ceil
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from isthmus import streams
 from isthmus.client import Client, Point
 from isthmus.cohort import Clients
-from isthmus.evaluation import Evaluation
-from isthmus.method import Method
+from isthmus.method import About, Delivery, Method, ModelPath, Networks
 from isthmus.methods.fedsimsup.replay import Absentees, Server, Similarity, turn
 from isthmus.methods.fedsimsup.two_networks import Pair
 from isthmus.ranges import BelowHalf, Names, NonNegative, NonNegativeInt, Positive, PositiveInt
@@ -63,7 +62,18 @@ class FedSimSup(Method):
     similarity: Similarity = "labels"
     arrangement: Literal["parallel", "serial", "alone"] = "parallel"
     untrained: Literal["silent", "heard"] = "silent"  # supervisors of those that never took part
-    selects: ClassVar[bool] = False
+
+    def about(self) -> About:
+        several = ", of one of several kinds" if len(self.supervisors) > 1 else ""
+        return About(
+            "connected modes",
+            down="its shared branch",
+            up="its shared branch",
+            home=f"its supervisor{several}",
+            newcomer="after its labels are counted and its supervisor is trained",
+            discloses="label counts" if self.similarity == "labels" else "",
+            everybody="once, for the census of labels",
+        )
 
     def absentees(self, task: Task) -> Absentees:
         cut = self.pair(task, 0).cut
@@ -71,13 +81,13 @@ class FedSimSup(Method):
 
     def pair(self, task: Task, kind: int) -> Pair:
         cut = task.model.body.stop if self.arrangement == "serial" else task.model.size
-        return Pair(task.model, task.others[kind] if self.others() else None, cut)
+        return Pair(task.model, task.others[kind] if task.others else None, cut)
 
     def init(self, task: Task) -> Server:
         return self.absentees(task).begin(task.clients)
 
     def own(self, task: Task, i: int) -> Own:
-        pair, seed = self.pair(task, self.kind(i)), task.seed_of("supervisor", i)
+        pair, seed = self.pair(task, self.networks().kind(i)), task.seed_of("supervisor", i)
         s = pair.beside.fresh(seed) if pair.beside else task.w0[pair.cut :]
         return Own(s, torch.tensor(self.untrained == "heard"))
 
@@ -112,30 +122,28 @@ class FedSimSup(Method):
     def schedule(self, rounds: int) -> tuple[int]:
         return (ceil(turn(rounds, self.c_beta, self.gamma)) - 1,)
 
-    def path(self, client: Client, own: Own, theta: Tensor) -> Point:
+    def path(self) -> ModelPath:
+        return ModelPath("path", self.branches)
+
+    def branches(self, client: Client, own: Own, theta: Tensor) -> Point:
         return self.pair(client.task, client.kind).path(theta, own.s, own.heard)
 
     def personal(self, client: Client, own: Own, theta: Tensor) -> Tensor:
-        return self.path(client, own, theta).w[-1]  # the sum
+        return self.branches(client, own, theta).w[-1]  # the sum
 
     def logits(self, client: Client, params: Tensor, x: Tensor) -> Tensor:
         return self.pair(client.task, client.kind).logits(params, x)
 
-    def module(self, task: Task, kind: int, params: Tensor) -> nn.Module:
-        return self.pair(task, kind).module(params)
-
-    def evaluate(self, server: Server, clients: Clients) -> Evaluation:
-        return clients.score(None, each=self.absentees(clients.task).models(server, clients))
-
-    def welcome(self, server: Server, clients: Clients) -> Evaluation:
+    def deliver(self, server: Server, clients: Clients) -> Delivery:
         absentees = self.absentees(clients.task)
-        return clients.score(None, each=absentees.for_newcomers(server, clients, self.census))
+        if clients.newcomers:
+            return Delivery(None, each=absentees.for_newcomers(server, clients, self.census))
+        return Delivery(None, each=absentees.models(server, clients))
 
-    def others(self) -> tuple[str, ...]:
-        return self.supervisors if self.arrangement == "parallel" else ()
-
-    def kind(self, i: int) -> int:
-        return streams.key(self.supervisor_seed, "kind", i) % max(1, len(self.others()))
-
-    def discloses(self) -> str:
-        return "label counts" if self.similarity == "labels" else ""
+    def networks(self) -> Networks:
+        names = self.supervisors if self.arrangement == "parallel" else ()
+        return Networks(
+            names,
+            kind=lambda i: streams.key(self.supervisor_seed, "kind", i) % max(1, len(names)),
+            module=lambda task, kind, params: self.pair(task, kind).module(params),
+        )

@@ -27,25 +27,16 @@ network's constructor draws its last layer, the first one being the common start
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 from torch import Tensor
 
 from isthmus.client import Client, Point
 from isthmus.cohort import Clients
-from isthmus.evaluation import Evaluation
-from isthmus.method import Method, State
+from isthmus.formulas.barycentric import lattice
+from isthmus.method import About, Delivery, Method, ModelPath
 from isthmus.methods.floco import simplex
-from isthmus.methods.floco.simplex import (
-    Places,
-    Projection,
-    Region,
-    Reply,
-    Sampler,
-    Scale,
-    Server,
-    Simplex,
-)
+from isthmus.methods.floco.server import Projection, Reply, Scale, Server, begin, deliver, play
+from isthmus.methods.floco.simplex import Region, Sampler, Simplex
 from isthmus.ranges import NonNegativeInt, PositiveInt, Radius
 from isthmus.task import Task
 
@@ -60,12 +51,17 @@ class Floco(Method):
     sampler: Sampler = "uniform"  # how a region is drawn from
     kappa_scale: Scale = "none"  # what the scores are divided by before z is sought
 
-    selects = False
-    points = "simplex"
+    def about(self) -> About:
+        return About(
+            "connected modes",
+            down="w with V last layers, its point",
+            up="w with V last layers",
+            newcomer="at once at the centre; its point after one pass",
+            everybody="once, at round tau",
+        )
 
     def init(self, task: Task) -> Server:
-        theta = simplex.start(task, self.vertices)
-        return Server(theta, Places.nowhere(task.clients, theta))
+        return begin(simplex.start(task, self.vertices), task.clients)
 
     def noise(self, task: Task) -> int:
         return simplex.noise(self.vertices, self.sampler)
@@ -74,18 +70,7 @@ class Floco(Method):
         return (self.tau,)
 
     def round(self, server: Server, clients: Clients) -> Server:
-        theta, places = server
-        if clients.t == 0 and self.tau >= clients.rounds:
-            clients.note(f"tau={self.tau} of {clients.rounds} rounds: no client will be placed")
-        projection = simplex.kept(clients.shelf)
-        if clients.t >= self.tau and projection is None:
-            ids, d = clients.all.map(self.moves, theta, purpose="place")
-            places, projection = simplex.survey(ids, d, places, self.kappa_scale, clients)
-        region = partial(places.region, rho=self.rho)
-        ids, reply = clients.map(self.local, theta, each=region if projection else None)
-        if projection:  # those that did not answer at tau
-            places = places.settle(ids, projection(reply.theta.moves(theta)))
-        return Server(simplex.average(reply.theta, reply.n), places)
+        return play(self, server, clients)
 
     def local(
         self, client: Client, own: tuple[()], theta: Simplex, region: Region | None = None
@@ -96,9 +81,8 @@ class Floco(Method):
     def moves(self, client: Client, own: tuple[()], theta: Simplex) -> tuple[tuple[()], Tensor]:
         return own, self.local(client, own, theta)[1].theta.moves(theta)
 
-    def evaluate(self, server: Server, clients: Clients) -> Evaluation:
-        guide = partial(server.places.guide, rho=self.rho, projection=simplex.kept(clients.shelf))
-        return clients.score(self.common(server), server.theta, each=guide)
+    def deliver(self, server: Server, clients: Clients) -> Delivery:
+        return deliver(self, server, clients)
 
     def personal(
         self, client: Client, own: Region | tuple[()], theta: Simplex, guide: Region
@@ -106,9 +90,12 @@ class Floco(Method):
         alpha, _ = own or guide  # a newcomer has found its place by itself
         return Point(alpha, theta.at(alpha))
 
-    def path(self, client: Client, own: tuple[()], theta: Simplex, guide: Region) -> Point:
-        grid = simplex.lattice(self.vertices).to(theta.vertices)
-        return Point(grid, theta.at(grid))
+    def path(self) -> ModelPath:
+        return ModelPath("simplex", self.grid)
+
+    def grid(self, client: Client, own: tuple[()], theta: Simplex, guide: Region) -> Point:
+        alpha = lattice(self.vertices).to(theta.vertices)
+        return Point(alpha, theta.at(alpha))
 
     def join(self, client: Client, theta: Simplex, guide: Region | Projection) -> Region:
         if isinstance(guide, Region):  # nobody has been placed yet
@@ -116,8 +103,5 @@ class Floco(Method):
         _, d = self.moves(client, (), theta)
         return Region(guide(d), d.new_tensor(self.rho))
 
-    def head(self, task: Task, reply: State) -> Tensor | None:
-        return reply.theta.vertices.mean(1) if isinstance(reply, Reply) else None
-
     def common(self, server: Server) -> Tensor:
-        return server.theta.at(server.theta.centre())
+        return server.common()

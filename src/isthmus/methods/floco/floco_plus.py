@@ -22,7 +22,6 @@ as in the code (F14); p trains the client's region, as in the paper (F15).
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -30,20 +29,12 @@ from torch import Tensor
 
 from isthmus.client import Client, Point
 from isthmus.cohort import Clients
-from isthmus.evaluation import Evaluation
+from isthmus.formulas.barycentric import lattice
 from isthmus.formulas.vector import squared_distance
-from isthmus.method import Method, State
+from isthmus.method import About, Delivery, Method, ModelPath
 from isthmus.methods.floco import simplex
-from isthmus.methods.floco.simplex import (
-    Places,
-    Projection,
-    Region,
-    Reply,
-    Sampler,
-    Scale,
-    Server,
-    Simplex,
-)
+from isthmus.methods.floco.server import Projection, Reply, Scale, Server, begin, deliver, play
+from isthmus.methods.floco.simplex import Region, Sampler, Simplex
 from isthmus.ranges import NonNegative, NonNegativeInt, PositiveInt, Radius
 from isthmus.task import Task
 
@@ -70,12 +61,18 @@ class FlocoPlus(Method):
     sampler: Sampler = "uniform"  # how a region is drawn from
     kappa_scale: Scale = "none"  # what the scores are divided by before z is sought
 
-    selects = False
-    points = "simplex"
+    def about(self) -> About:
+        return About(
+            "connected modes",
+            down="w with V last layers, its point",
+            up="w with V last layers",
+            home="a simplex of its own",
+            newcomer="at once at the centre; its point after one pass",
+            everybody="once, at round tau",
+        )
 
     def init(self, task: Task) -> Server:
-        theta = simplex.start(task, self.vertices)
-        return Server(theta, Places.nowhere(task.clients, theta))
+        return begin(simplex.start(task, self.vertices), task.clients)
 
     def own(self, task: Task, i: int) -> Own:
         return Own(simplex.start(task, self.vertices), torch.tensor(False))
@@ -90,18 +87,7 @@ class FlocoPlus(Method):
         return (self.tau,)
 
     def round(self, server: Server, clients: Clients) -> Server:
-        theta, places = server
-        if clients.t == 0 and self.tau >= clients.rounds:
-            clients.note(f"tau={self.tau} of {clients.rounds} rounds: no client will be placed")
-        projection = simplex.kept(clients.shelf)
-        if clients.t >= self.tau and projection is None:
-            ids, d = clients.all.map(self.moves, theta, purpose="place")
-            places, projection = simplex.survey(ids, d, places, self.kappa_scale, clients)
-        region = partial(places.region, rho=self.rho)
-        ids, reply = clients.map(self.local, theta, each=region if projection else None)
-        if projection:  # those that did not answer at tau
-            places = places.settle(ids, projection(reply.theta.moves(theta)))
-        return Server(simplex.average(reply.theta, reply.n), places)
+        return play(self, server, clients)
 
     def local(
         self, client: Client, own: Own, theta: Simplex, region: Region | None = None
@@ -125,17 +111,19 @@ class FlocoPlus(Method):
         draw = simplex.sampler(self.sampler, self.vertices)
         return (), client.descend(theta, at=Simplex.at, draw=draw).moves(theta)
 
-    def evaluate(self, server: Server, clients: Clients) -> Evaluation:
-        guide = partial(server.places.guide, rho=self.rho, projection=simplex.kept(clients.shelf))
-        return clients.score(self.common(server), server.theta, each=guide)
+    def deliver(self, server: Server, clients: Clients) -> Delivery:
+        return deliver(self, server, clients)
 
     def personal(self, client: Client, own: Own | Newcomer, theta: Simplex, guide: Region) -> Point:
         own, (alpha, _) = (own, guide) if isinstance(own, Own) else own
         return Point(alpha, simplex.either(own.seen, own.p, theta).at(alpha))
 
-    def path(self, client: Client, own: Own, theta: Simplex, guide: Region) -> Point:
-        grid = simplex.lattice(self.vertices).to(theta.vertices)
-        return Point(grid, simplex.either(own.seen, own.p, theta).at(grid))
+    def path(self) -> ModelPath:
+        return ModelPath("simplex", self.grid)
+
+    def grid(self, client: Client, own: Own, theta: Simplex, guide: Region) -> Point:
+        alpha = lattice(self.vertices).to(theta.vertices)
+        return Point(alpha, simplex.either(own.seen, own.p, theta).at(alpha))
 
     def join(self, client: Client, theta: Simplex, guide: Region | Projection) -> Newcomer:
         if isinstance(guide, Projection):
@@ -143,8 +131,5 @@ class FlocoPlus(Method):
             guide = Region(guide(d), d.new_tensor(self.rho))
         return self.private(client, theta, theta, guide), guide
 
-    def head(self, task: Task, reply: State) -> Tensor | None:
-        return reply.theta.vertices.mean(1) if isinstance(reply, Reply) else None
-
     def common(self, server: Server) -> Tensor:
-        return server.theta.at(server.theta.centre())
+        return server.common()

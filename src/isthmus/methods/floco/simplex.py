@@ -1,31 +1,23 @@
-"""FLOCO's vocabulary: a simplex of last layers, draws from it, and clients' places in it.
+"""FLOCO's vocabulary: a simplex of last layers, and draws from it.
 
 Sizes: V vertices, H weights of the last layer, K clients, N in all. A point of the simplex is a
 vector alpha of V non-negative numbers that sum to 1.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, partial
-from itertools import combinations
 from math import comb, factorial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from isthmus.formulas.vector import mean, onto_simplex
+from isthmus.formulas.vector import mean
 from isthmus.task import Task
-
-if TYPE_CHECKING:
-    from isthmus.cohort import Clients
 
 WHOLE = 2.0  # an L1 ball of this radius holds the simplex, wherever its centre
 PROPOSALS = 64  # per draw of `around`, of which the first that is inside is taken
-Z = (1e-4, 1.0, 1000)  # the grid of z: first, last, how many
-CLIP = 1e-4  # distances below count as this much, and clients that near to each other as one
-POINTS_AT_MOST = 15  # of the lattice that is evaluated, besides the centre
 Sampler = Literal["uniform", "authors"]
-Scale = Literal["none", "max"]
 
 
 class Simplex(NamedTuple):
@@ -74,25 +66,6 @@ def average(simplices: Simplex, n: Tensor) -> Simplex:
 def either(seen: Tensor, first: Simplex, second: Simplex) -> Simplex:
     """Gives the first simplex where `seen` holds, else the second."""
     return Simplex(*(torch.where(seen, a, b) for a, b in zip(first, second, strict=True)))
-
-
-def lattice(vertices: int, most: int = POINTS_AT_MOST) -> Tensor:
-    """Gives the finest lattice of at most so many points, besides the centre, [L, V].
-
-    The vertices are in it, however few it may have.
-
-    >>> lattice(6).shape, lattice(3).shape, lattice(3, most=91).shape
-    (torch.Size([7, 6]), torch.Size([16, 3]), torch.Size([91, 3]))
-    """
-    steps = 1
-    while vertices > 1 and comb(steps + vertices, vertices - 1) <= most:
-        steps += 1
-    bars = torch.tensor(list(combinations(range(steps + vertices - 1), vertices - 1)))
-    ends = torch.full((len(bars), 1), steps + vertices - 1)
-    cuts = torch.cat([torch.full((len(bars), 1), -1), bars.view(len(bars), -1), ends], 1)
-    points = (cuts.diff(dim=1) - 1) / steps
-    centre = torch.full((1, vertices), 1 / vertices)
-    return torch.cat([centre, points[(points != centre).any(1)]])
 
 
 class Region(NamedTuple):
@@ -204,140 +177,3 @@ def released(region: Region, u: Tensor) -> Tensor:
     v = v / v.abs().sum(-1, keepdim=True).clamp(min=1e-30)
     near = alpha + radius * u[:, len(alpha), None] * v
     return torch.where(radius >= WHOLE, uniform(u[:, : len(alpha)]), near)
-
-
-class Projection(NamedTuple):
-    """What turns the move of a client's vertices into its point."""
-
-    mean: Tensor  # [V H]
-    components: Tensor  # [V, V H]; zero where the clients did not differ
-    scale: Tensor
-    z: Tensor
-
-    def __call__(self, moves: Tensor) -> Tensor:
-        """Gives the points [..., V] of moves [..., V H]."""
-        kappa = (moves - self.mean) @ self.components.T / self.scale
-        return points(kappa.double(), self.z.double()).to(moves.dtype)
-
-
-def points(kappa: Tensor, z: Tensor) -> Tensor:
-    """Projects scores to the simplex of size z, and that to size 1."""
-    beta = onto_simplex(kappa, z)
-    return beta / beta.sum(-1, keepdim=True)
-
-
-def energy(points: Tensor) -> Tensor:
-    """Gives the Riesz energy of points [K, V]: log of the mean over pairs of 1 / distance^2."""
-    pairs = torch.pdist(points).clamp(min=CLIP)
-    return torch.logsumexp(-2 * pairs.log(), 0) - torch.tensor(max(1, len(pairs))).log()
-
-
-def place(moves: Tensor, vertices: int, scale: Scale) -> tuple[Tensor, Projection]:
-    """Places K clients by the moves of their vertices [K, V H]: points [K, V], and how to do it.
-
-    The scores are those of the principal components, each with the sign that makes its largest
-    score in absolute value positive; z is the one of the grid whose points have least energy.
-    """
-    centre = moves.double().mean(0)
-    u, s, components = torch.linalg.svd(moves.double() - centre, full_matrices=False)
-    u, s, components = u[:, :vertices], s[:vertices], components[:vertices]
-    real = s > s.max() * max(moves.shape) * torch.finfo(torch.float64).eps
-    sign = u.gather(0, u.abs().argmax(0)[None])[0].sign() * real
-    missing = vertices - len(s)  # fewer clients than vertices
-    kappa = torch.nn.functional.pad(u * s * sign, (0, missing))
-    components = torch.nn.functional.pad(components * sign[:, None], (0, 0, 0, missing))
-    size = kappa.abs().max() if scale == "max" and real.any() else torch.ones_like(s[0])
-    kappa = kappa / size
-    grid = torch.linspace(*Z, dtype=torch.float64)
-    # All clients at once, and as many z as memory takes lightly.
-    blocks = torch.split(grid, max(1, 10**6 // kappa.numel()))
-    energies = [energy(one) for z in blocks for one in points(kappa[None], z[:, None])]
-    z = grid[torch.stack(energies).argmin()]
-    kept = (centre, components, size, z)
-    projection = Projection(*(tensor.to(moves.dtype) for tensor in kept))
-    return points(kappa, z).to(moves.dtype), projection
-
-
-def remarks(placed: Tensor, total: int, projection: Projection) -> str:
-    """Says how the placing of clients at points [K, V] of `total` clients went."""
-    vertices, z = placed.shape[1], float(projection.z)
-    text = f"placed {len(placed)} of {total} clients; z = {z:.4g}"
-    if z in (float(torch.tensor(end).to(projection.z.dtype)) for end in Z[:2]):
-        text += f", an end of the grid: the search may have wanted to go on{_advice(projection)}"
-    gaps = torch.cdist(placed, placed).fill_diagonal_(1)
-    same = int((gaps < CLIP).any(1).sum())
-    text += f"; {same} of them share their point with another" if same else ""
-    if len(placed) < vertices:
-        text += f"; {vertices} vertices want at least as many clients"
-    return text
-
-
-def _advice(projection: Projection) -> str:
-    return "; try kappa_scale=max" if float(projection.scale) == 1 else ""
-
-
-class Places(NamedTuple):
-    """Where every client is: the centre, until it is placed."""
-
-    points: Tensor  # [N, V]
-    placed: Tensor  # [N]
-
-    @classmethod
-    def nowhere(cls, clients: int, theta: Simplex) -> "Places":
-        """Places nobody."""
-        return cls(theta.centre().repeat(clients, 1), torch.zeros(clients, dtype=torch.bool))
-
-    def region(self, i: int, rho: float) -> Region:
-        """Gives what client i trains: around its point, or everything while it has none."""
-        alpha = self.points[i]
-        return Region(alpha, alpha.new_tensor(rho if self.placed[i] else WHOLE))
-
-    def guide(self, i: int, rho: float, projection: Projection | None) -> Region | Projection:
-        """Gives what client i finds its point by.
-
-        A newcomer's number is above all others'; it has the projection, once there is one.
-        """
-        if i < len(self.points):
-            return self.region(i, rho)
-        if projection is not None:
-            return projection
-        centre = torch.full_like(self.points[0], 1 / self.points.shape[1])
-        return Region(centre, centre.new_tensor(WHOLE))
-
-    def settle(self, ids: Tensor, points: Tensor) -> "Places":
-        """Places those of the clients that have no place yet."""
-        new = ~self.placed[ids]
-        placed = self.placed.index_fill(0, ids, True)
-        return Places(self.points.index_copy(0, ids[new], points[new]), placed)
-
-
-class Server(NamedTuple):
-    """What a server of FLOCO holds: the simplex, and where in it every client is."""
-
-    theta: Simplex
-    places: Places
-
-
-class Reply(NamedTuple):
-    """A client's trained copy of the simplex and the number of its training examples."""
-
-    theta: Simplex
-    n: Tensor
-
-
-def survey(
-    ids: Tensor, moves: Tensor, places: Places, scale: Scale, clients: "Clients"
-) -> tuple[Places, Projection]:
-    """Places the clients that answered; the projection goes on the shelf, remarks to the user."""
-    alpha, projection = place(moves, places.points.shape[1], scale)
-    for name, tensor in zip(Projection._fields, projection, strict=True):
-        clients.shelf[f"projection/{name}"] = tensor
-    clients.note(remarks(alpha, clients.total, projection))
-    return places.settle(ids, alpha), projection
-
-
-def kept(shelf: Mapping[str, Tensor]) -> Projection | None:
-    """Takes the projection from the shelf, once it is there."""
-    if "projection/z" not in shelf:
-        return None
-    return Projection(*(shelf[f"projection/{name}"] for name in Projection._fields))
