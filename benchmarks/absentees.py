@@ -27,7 +27,8 @@ from isthmus import Experiment, tree
 from isthmus.cohort import Clients, Round
 from isthmus.shelf import Shelf
 from isthmus.storage.store import Store
-from isthmus.training.federate import advance, prepare
+from isthmus.training.build import build
+from isthmus.training.federate import advance
 
 METHOD = {"name": "fedsimsup", "supervisors": ["mlp hidden=42"]}
 LOOKED_AT = 200  # absentees
@@ -39,7 +40,7 @@ def played(clients: int, rounds: int, folder: Path) -> dict[str, float]:
     wanted = Experiment(
         method=METHOD, model="twonn", rounds=rounds, clients_per_round=10, epochs=1, data="own"
     )
-    experiment, setting = prepare(wanted, federation(clients), None, Path("."))
+    experiment, setting = build(wanted, data=federation(clients), data_root=".")
     store = Store.create(folder / "run", setting, experiment.toml())
     seconds, commits, written = [], [], []
     for _ in range(rounds):

@@ -19,7 +19,8 @@ from isthmus import Experiment
 from isthmus.context import Setting
 from isthmus.engines.base import one_thread
 from isthmus.storage.store import Memory
-from isthmus.training.federate import advance, prepare
+from isthmus.training.build import build
+from isthmus.training.federate import advance
 
 BLOCKS = (4, 16, 32, 64)
 
@@ -36,7 +37,7 @@ def setting(hidden: int, cohort: int, block: int | None) -> Setting:
         step="eager",
         **({"engine": "loop"} if block is None else {"engine": "stacked", "block": block}),
     )
-    return prepare(experiment, None, None, ".")[1]  # type: ignore[arg-type]
+    return build(experiment, data_root=".").setting
 
 
 def seconds(settings: Sequence[Setting], rounds: int) -> list[float]:

@@ -18,7 +18,8 @@ from benchmarks.networks import Settings
 from isthmus import Experiment, Federation
 from isthmus.context import Setting
 from isthmus.storage.store import Memory, Store
-from isthmus.training.federate import advance, prepare
+from isthmus.training.build import build
+from isthmus.training.federate import advance
 
 CORES = 2  # processes that compute, for everybody
 ROOT = Path(__file__).parent.parent
@@ -38,7 +39,7 @@ def prepared(experiment: Experiment, data: Federation, workers: int) -> Setting:
     """Prepares a run of ours in some worker processes."""
     changes: dict[str, Any] = {"data": "own", "partition": "own"}
     given = {name: getattr(experiment, name) for name in Experiment.model_fields} | changes
-    return prepare(Experiment(**given), data, None, Path("."), workers=workers)[1]
+    return build(Experiment(**given), data=data, data_root=".", workers=workers)[1]
 
 
 class Ours:

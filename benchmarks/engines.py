@@ -18,7 +18,8 @@ from rich.table import Table
 from isthmus import Experiment
 from isthmus.context import Setting
 from isthmus.storage.store import Memory
-from isthmus.training.federate import advance, prepare
+from isthmus.training.build import build
+from isthmus.training.federate import advance
 
 WORKS = {"fedavg": "fedavg", "superfed-mm, mixing": {"name": "superfed-mm", "start": 0.0}}
 
@@ -27,7 +28,7 @@ def setting(method: object, engine: str) -> Setting:
     """Prepares one of the runs that take turns."""
     data = {"name": "synthetic", "samples": 60_000, "features": 784}
     experiment = Experiment(method=method, data=data, clients=100, model="twonn", engine=engine)
-    return prepare(experiment, None, None, ".")[1]  # type: ignore[arg-type]
+    return build(experiment, data_root=".").setting
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -34,7 +34,8 @@ from isthmus.data.federation import Parts
 from isthmus.data.sources.arrays import Arrays
 from isthmus.storage.database import Database
 from isthmus.storage.store import STATE, Store
-from isthmus.training.federate import advance, prepare
+from isthmus.training.build import build
+from isthmus.training.federate import advance
 
 POOL, FEATURES, CLASSES = 60_000, 784, 10
 TRAIN, VALIDATION, TEST = 44, 4, 12  # of 60
@@ -85,7 +86,7 @@ def serve(clients: int, rounds: int, folder: Path) -> None:
     method = {"name": "superfed-mm", "start": 0.0}
     wanted = Experiment(method=method, model="twonn", rounds=rounds, eval_every=0, data="own")
     digest, _ = timed(data.digest)
-    prepared, (experiment, setting) = timed(lambda: prepare(wanted, data, None, Path(".")))
+    prepared, (experiment, setting) = timed(lambda: build(wanted, data=data, data_root="."))
     created, store = timed(lambda: Store.create(folder / "run", setting, experiment.toml()))
     cohort, _ = timed(lambda: streams.cohort(0, 0, clients, 5))
     tell(digest=digest, prepare=prepared, create=created, cohort=cohort)

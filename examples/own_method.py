@@ -11,7 +11,6 @@ from torch import Tensor
 
 from isthmus import Client, Clients, Experiment, Method, Task, federate
 from isthmus.formulas.vector import mean
-from isthmus.methods import METHODS
 
 
 class Server(NamedTuple):
@@ -48,9 +47,6 @@ class FedAvgM(Method):
         return server.w
 
 
-METHODS["fedavgm"] = FedAvgM()
 for engine in ("loop", "stacked"):
-    experiment = Experiment(
-        method="fedavgm", data="digits", rounds=10, epochs=2, lr=0.05, engine=engine
-    )
-    print(engine, federate(experiment))
+    experiment = Experiment(data="digits", rounds=10, epochs=2, lr=0.05, engine=engine)
+    print(engine, federate(experiment, method=FedAvgM()))

@@ -10,7 +10,7 @@ from isthmus import Experiment, Federation
 from isthmus.context import Engine, Setting
 from isthmus.storage.store import Memory, Progress, Step, apply_step
 from isthmus.training import federate
-from isthmus.training.federate import assemble
+from isthmus.training.build import build as build_run
 
 FEATURES, CLASSES = 6, 3
 WIDTH = 8  # features that enter the head
@@ -63,7 +63,7 @@ def setting(
         "seed": 3,
         "engine": "loop",
     }
-    made = assemble(Experiment(**(given | changes)), data, build)
+    made = build_run(Experiment(**(given | changes)), data=data, model=build, workers=1).setting
     return made if engine is None else made._replace(engine=engine)
 
 

@@ -17,7 +17,8 @@ from isthmus.engines import Loop, Plan, Stacked, choice, devices
 from isthmus.engines.devices import Place
 from isthmus.models.flat import Flat
 from isthmus.runs import opened
-from isthmus.training.federate import prepare, resume
+from isthmus.training.build import build
+from isthmus.training.federate import resume
 from small import advance, begin, federation, setting
 from table import ROWS, Row
 
@@ -140,7 +141,7 @@ def test_a_run_of_a_device_can_be_looked_at_where_there_is_none(
 def chosen(**changes: Any) -> tuple[str, int, str]:
     given = {"method": "fedavg", "data": "synthetic", "clients": 60, "partition": "iid"}
     given |= {"model": {"name": "mlp", "hidden": 16}, "clients_per_round": 50, "rounds": 1}
-    experiment, made = prepare(Experiment(**given | changes), None, None, Path())
+    experiment, made = build(Experiment(**given | changes))
     assert type(made.engine) is {"loop": Loop, "stacked": Stacked}[experiment.engine]
     return experiment.engine, experiment.block, experiment.step
 
@@ -165,7 +166,7 @@ def test_what_stacked_might_refuse_is_not_stacked(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(devices, "check", lambda device: None)
     own = Experiment(method="fedavg", data="digits", device="cuda", rounds=1)
     assert (
-        prepare(own, None, lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), Path())[0].engine
+        build(own, model=lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10))).experiment.engine
         == "loop"
     )
     mixing = Flat(lambda: nn.Sequential(nn.BatchNorm1d(64, track_running_stats=False)))

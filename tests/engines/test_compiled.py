@@ -15,7 +15,7 @@ from isthmus.engines.compiled import Compiled, find_functions, find_tensors, has
 from isthmus.engines.compiled import advance as advance_in_place
 from isthmus.engines.loop import fold
 from isthmus.methods import METHODS
-from isthmus.training.federate import prepare
+from isthmus.training.build import build
 from small import FEATURES, advance, begin, network, setting
 
 
@@ -161,7 +161,7 @@ def test_long_runs_are_compiled_and_short_ones_are_not() -> None:
     so 5 clients x 10 epochs x 6 batches are 300 steps a round, and 67 rounds repay it."""
     for rounds, step in ((60, "eager"), (70, "compiled" if has_compiler() else "eager")):
         experiment = Experiment(method="fedavg", data="digits", rounds=rounds)
-        assert prepare(experiment, None, None, Path())[0].step == step
+        assert build(experiment)[0].step == step
 
 
 def test_the_record_says_so_and_an_older_one_was_not_compiled(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_the_record_says_so_and_an_older_one_was_not_compiled(tmp_path: Path) ->
 def test_compiling_what_cannot_be_is_one_line() -> None:
     experiment = Experiment(method="fedavg", data="digits", step="compiled", engine="stacked")
     with pytest.raises(IsthmusError, match="step=compiled with engine=stacked"):
-        prepare(experiment, None, None, Path())
+        build(experiment)
 
 
 class Peculiar(nn.Module):
@@ -193,7 +193,7 @@ class Peculiar(nn.Module):
 def test_a_short_first_round_is_over_before_anything_is_compiled(epochs: int, since: int) -> None:
     """1,000 steps for each of two layers; 5 clients of 6 batches take 30 an epoch."""
     experiment = Experiment(method="fedavg", data="digits", epochs=epochs, step="compiled")
-    _, made = prepare(experiment, None, None, Path())
+    _, made = build(experiment)
     assert isinstance(made.engine, Loop)
     assert made.engine.compiled is not None
     assert made.engine.compiled.since == since

@@ -7,8 +7,9 @@ from isthmus import Experiment, IsthmusError
 from isthmus.methods import METHODS
 from isthmus.storage.store import Memory
 from isthmus.training import estimate
+from isthmus.training.build import build
 from isthmus.training.estimate import refuse_what_cannot_fit
-from isthmus.training.federate import prepare, train
+from isthmus.training.federate import train
 from small import fitting
 
 SETTINGS: dict[str, Any] = {
@@ -25,11 +26,9 @@ SETTINGS: dict[str, Any] = {
 @pytest.mark.parametrize("method", list(METHODS))
 def test_traffic_is_foretold_exactly(method: str) -> None:
     """Every client of a round receives and sends as much as the one that was tried out."""
-    experiment, setting = prepare(
-        Experiment(**SETTINGS, method=fitting(method)), None, None, Path()
-    )
-    needed = estimate.estimate(experiment, setting)
-    run = train(experiment, setting, Memory(setting))
+    built = build(Experiment(**SETTINGS, method=fitting(method)))
+    needed, setting = estimate.estimate(*built), built.setting
+    run = train(built, Memory(setting))
     assert needed is not None
     assert needed.wire_bytes == sum(d.cost.down_bytes + d.cost.up_bytes for d in run.rounds)
     assert needed.seconds > 0
@@ -41,12 +40,12 @@ def test_disk_grows_with_the_clients_that_take_part() -> None:
 
     def disk(method: str, rounds: int) -> int:
         given = SETTINGS | {"method": method, "rounds": rounds, "eval_every": 0}
-        needed = estimate.estimate(*prepare(Experiment(**given), None, None, Path()))
+        needed = estimate.estimate(*build(Experiment(**given)))
         assert needed is not None
         return needed.disk_bytes
 
     one = disk("superfed-mm", 50) - disk("superfed-mm", 1)
-    vector = prepare(Experiment(**SETTINGS), None, None, Path())[1].task.w0.nbytes
+    vector = build(Experiment(**SETTINGS))[1].task.w0.nbytes
     assert one == pytest.approx(2 * (vector + 2) * (8 - 3), rel=0.01)
     assert disk("fedavg", 50) == disk("fedavg", 1)
 
@@ -59,7 +58,7 @@ def test_what_cannot_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(IsthmusError, match="MB of memory"):
         refuse_what_cannot_fit(much._replace(disk_bytes=0), tmp_path)
     with pytest.raises(IsthmusError, match="MB of memory"):
-        estimate.estimate(*prepare(Experiment(**SETTINGS), None, None, Path()))
+        estimate.estimate(*build(Experiment(**SETTINGS)))
     monkeypatch.setattr(estimate, "free_memory", lambda: None)  # where the system does not tell
     refuse_what_cannot_fit(much._replace(disk_bytes=0), tmp_path)
 
@@ -67,7 +66,7 @@ def test_what_cannot_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_client_that_diverges_leaves_the_word_to_the_run() -> None:
     """The trial is of the last round; the run itself says in which one it happened."""
     settings = SETTINGS | {"method": {"name": "fedprox", "mu": 1e300}}
-    experiment, setting = prepare(Experiment(**settings), None, None, Path())
-    assert estimate.estimate(experiment, setting) is None
+    built = build(Experiment(**settings))
+    assert estimate.estimate(*built) is None
     with pytest.raises(IsthmusError, match="diverged in round 1"):
-        train(experiment, setting, Memory(setting))
+        train(built, Memory(built.setting))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus import Experiment, Federation, IsthmusError, federate
-from isthmus.training.federate import due
+from isthmus.training.federate import is_due
 from small import CLASSES, FEATURES, WIDTH, advance, begin, federation, network, played, setting
 
 OWN = {"method": "fedavg", "data": "own", "rounds": 2, "epochs": 1, "clients_per_round": 2}
@@ -70,7 +70,7 @@ def test_stacked_refuses_batch_normalisation_and_loop_takes_it() -> None:
 def test_evaluation_falls_due_every_so_often_and_at_the_end() -> None:
     def rounds(every: int) -> list[int]:
         experiment = Experiment(rounds=7, eval_every=every)
-        return [t + 1 for t in range(7) if due(experiment, t)]
+        return [t + 1 for t in range(7) if is_due(experiment, t)]
 
     assert rounds(3) == [3, 6, 7]
     assert rounds(0) == [7]

@@ -9,14 +9,14 @@ from typing import NoReturn
 from isthmus.cli import messages
 from isthmus.cli.progress import Board
 from isthmus.config.experiment import Experiment
-from isthmus.context import Setting
 from isthmus.engines import choice
 from isthmus.errors import IsthmusError
 from isthmus.storage.store import Store
 from isthmus.tracking import callback
 from isthmus.training import early_stopping
+from isthmus.training.build import Built, build
 from isthmus.training.estimate import estimate, refuse_what_cannot_fit
-from isthmus.training.federate import Done, Run, prepare, reopen, train
+from isthmus.training.federate import Done, Run, reopen, train
 
 
 def begin(
@@ -34,7 +34,8 @@ def begin(
         raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
     callback.check(track)
     asked = experiment.step
-    experiment, setting = prepare(experiment, None, None, data_root, (), workers)
+    built = build(experiment, data_root=data_root, workers=workers)
+    experiment, setting = built
     spent = setting.engine.watch() if profile else None
     needed = estimate(experiment, setting)
     if needed is not None:
@@ -48,7 +49,7 @@ def begin(
         why = choice.explain_step(asked, experiment.step, setting.task.model)
         messages.explain(setting.engine, why)
     began = time.perf_counter()
-    run = _rest(experiment, setting, store, out, track, board)
+    run = _rest(built, store, out, track, board)
     if spent is not None:
         costs = [done.cost for done in run.rounds]
         messages.profile(spent(), costs, time.perf_counter() - began)
@@ -64,29 +65,26 @@ def go_on(
 ) -> Run:
     """Goes on with a run, to more rounds if that is wanted."""
     callback.check(track)
-    experiment, setting, store = reopen(run, rounds, None, None, data_root, (), workers)
+    built, store = reopen(run, rounds=rounds, data_root=data_root, workers=workers)
+    experiment, setting = built
     done, best = store.progress.t, store.progress.best
     for note in store.notes:
         print(f"note: {note}", file=sys.stderr)
     print(f"{run}: {done} of {experiment.rounds} rounds are done", file=sys.stderr)
-    over = done == experiment.rounds or early_stopping.reason(experiment, done, best)
+    over = done == experiment.rounds or early_stopping.find_reason(experiment, done, best)
     needed = None if over else estimate(experiment, setting)
     if needed is not None:
         messages.foretell(experiment, needed, done)
         messages.explain(setting.engine, "as when the run began")
     store.start(experiment.toml())
-    return _rest(experiment, setting, store, run, track)
+    return _rest(built, store, run, track)
 
 
 def _rest(
-    experiment: Experiment,
-    setting: Setting,
-    store: Store,
-    out: Path,
-    track: Sequence[str],
-    board: Board | None = None,
+    built: Built, store: Store, out: Path, track: Sequence[str], board: Board | None = None
 ) -> Run:
     """Runs the rounds that are left; begins when nothing can be wrong any more."""
+    experiment = built.experiment
     here = (experiment, store.progress.t, store.progress.best)
     shown = board.follow(experiment.method["name"], *here) if board else messages.progress(*here)
     try:
@@ -101,7 +99,7 @@ def _rest(
                 write(done)
                 return wished() and done.cost.round < experiment.rounds
 
-            run = train(experiment, setting, store, watch)
+            run = train(built, store, watch)
     except KeyboardInterrupt:
         _stopped("stopped in the middle of a round, which is lost", out)
     finally:

@@ -17,12 +17,12 @@ from typing import Any
 
 from isthmus.cohort import DivergenceError
 from isthmus.config.experiment import Experiment
-from isthmus.context import Setting
 from isthmus.errors import IsthmusError
 from isthmus.storage.database import is_blank
 from isthmus.storage.store import STATE, Store
+from isthmus.training.build import Built, build
 from isthmus.training.estimate import estimate
-from isthmus.training.federate import Done, prepare, reopen, train
+from isthmus.training.federate import Done, reopen, train
 from isthmus.training.headline import Headline
 
 Tell = Callable[..., None]
@@ -62,14 +62,14 @@ def _listen(jobs: "Queue[dict[str, Any]]", enough: Event) -> None:
 
 def foretell(job: Mapping[str, Any], tell: Tell, enough: Event) -> None:
     """Estimates what a run will need; nothing is written."""
-    experiment, setting = prepare(_experiment(job), None, None, Path(job["data_root"]), workers=1)
-    needed = estimate(experiment, setting)
+    needed = estimate(*build(_experiment(job), data_root=job["data_root"], workers=1))
     tell(ended=None if needed is None else needed._asdict(), resident_bytes=_resident())
 
 
 def work(job: Mapping[str, Any], tell: Tell, enough: Event) -> None:
     """Begins a run or goes on with it; stops after the round in which that was asked for."""
-    experiment, setting, store = _opened(job)
+    built, store = _open(job)
+    experiment, setting = built
     done, total = store.progress.t, experiment.rounds
     notes = [*setting.federation.notes, *store.notes]
     tell(opened=done, best=store.progress.best, notes=notes)
@@ -78,18 +78,18 @@ def work(job: Mapping[str, Any], tell: Tell, enough: Event) -> None:
         tell(round=done.cost.round, headline=Headline.of(experiment, done))
         return enough.is_set() and done.cost.round < total
 
-    run = train(experiment, setting, store, watch)
+    run = train(built, store, watch)
     tell(ended=run.digest if run.progress.t == total or run.reason else None)
 
 
-def _opened(job: Mapping[str, Any]) -> tuple[Experiment, Setting, Store]:
+def _open(job: Mapping[str, Any]) -> tuple[Built, Store]:
     place, data_root = Path(job["place"]), Path(job["data_root"])
     if (place / STATE).is_file() and not is_blank(place / STATE):
-        experiment, setting, store = reopen(place, None, None, None, data_root, workers=1)
-        store.start(experiment.toml())
-        return experiment, setting, store
-    experiment, setting = prepare(_experiment(job), None, None, data_root, workers=1)
-    return experiment, setting, Store.create(place, setting, experiment.toml())
+        built, store = reopen(place, data_root=data_root, workers=1)
+        store.start(built.experiment.toml())
+        return built, store
+    built = build(_experiment(job), data_root=data_root, workers=1)
+    return built, Store.create(place, built.setting, built.experiment.toml())
 
 
 def _experiment(job: Mapping[str, Any]) -> Experiment:

@@ -30,7 +30,7 @@ PARTS: dict[str, Mapping[str, Any]] = {
     "noise": NOISES,
 }
 
-OWN = "own"  # what data, partition and model are called when they came from Python
+OWN = "own"  # the name of data, partition and model that came from Python; marks a method
 AUTO = "auto"  # a second network that suits the data
 LENET = 16  # pixels, the least that its two convolutions take
 
@@ -82,6 +82,18 @@ def describe_choices(part: str) -> list[dict[str, Any]]:
     ]
 
 
+def describe_method(method: Method) -> dict[str, Any]:
+    """Names a method of one's own by its class, with its options as TOML has them."""
+    options: dict[str, Any] = {}
+    if dataclasses.is_dataclass(method):
+        options = {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}
+    plain = {
+        key: list(v) if isinstance(v, tuple) else v if isinstance(v, int | float | str) else str(v)
+        for key, v in options.items()
+    }
+    return {"name": type(method).__name__, OWN: True, **plain}
+
+
 def _summary(owner: Any) -> str:
     # A method's file begins with the method and its paper; anything else describes itself.
     described = inspect.getmodule(type(owner)) if isinstance(owner, Method) else owner
@@ -121,7 +133,7 @@ def read_network(text: str, shape: tuple[int, ...]) -> dict[str, Any]:
 def complete(part: str, given: Table) -> dict[str, Any]:
     """Checks a part's name and options, and fills in the options that were left out."""
     name, known = given.get("name"), options(part)
-    if name == OWN and part not in ("method", "noise"):
+    if (name == OWN and part not in ("method", "noise")) or (part == "method" and given.get(OWN)):
         return dict(given)
     if not isinstance(name, str) or name not in known:
         raise IsthmusError(f"no {part} is called {name!r}; {nearest(str(name), list(known))}")

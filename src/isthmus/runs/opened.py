@@ -1,8 +1,8 @@
 """A run that is on disk, open: its clients' personal models, and clients that join it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from isthmus.method import State
 from isthmus.metrics.score import Tally, figures, tally
 from isthmus.shelf import Shelf
 from isthmus.storage.store import Progress, Store
+from isthmus.training.build import OwnParts
 from isthmus.training.federate import reopen
 from isthmus.training.newcomers import SHOTS, Newcomers, join
 
@@ -115,16 +116,10 @@ class Opened:
         return join(self.setting, self.progress, data, shots)
 
 
-def open(
-    path: Path | str,
-    *,
-    data: Federation | None = None,
-    model: Callable[[], nn.Module] | None = None,
-    others: Sequence[Callable[[], nn.Module]] = (),
-    data_root: Path | str = "data",
-) -> Opened:
-    """Opens a run; own data and own models are given as they were to `federate`."""
-    return Opened(*reopen(path, None, data, model, Path(data_root), others, device="cpu"))
+def open(path: Path | str, *, data_root: Path | str = "data", **own: Unpack[OwnParts]) -> Opened:
+    """Opens a run; parts of one's own are given as they were to `federate`."""
+    (experiment, setting), store = reopen(path, device="cpu", data_root=data_root, **own)
+    return Opened(experiment, setting, store)
 
 
 def deploy(client: Client, own: State, *received: State) -> Point:

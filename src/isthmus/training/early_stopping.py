@@ -9,7 +9,7 @@ from isthmus.evaluation import Evaluation
 from isthmus.storage.store import Best
 
 
-def judged(experiment: Experiment, best: Best, round: int, evaluation: Evaluation | None) -> Best:
+def judge(experiment: Experiment, best: Best, round: int, evaluation: Evaluation | None) -> Best:
     """Gives the best after a round."""
     every = experiment.eval_every
     if evaluation is None or not every or round % every or not experiment.validation:
@@ -20,7 +20,7 @@ def judged(experiment: Experiment, best: Best, round: int, evaluation: Evaluatio
     return best._replace(since=best.since + 1)
 
 
-def reason(experiment: Experiment, done: int, best: Best) -> str:
+def find_reason(experiment: Experiment, done: int, best: Best) -> str:
     """Says why a run ends after so many rounds, before its last; nothing where it does not."""
     if not experiment.patience or best.since < experiment.patience or done == experiment.rounds:
         return ""

@@ -1,0 +1,259 @@
+"""A run, built once from its experiment: data, method, networks, task and engine."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict
+
+import torch
+from torch import nn
+
+from isthmus import streams
+from isthmus.config import registry
+from isthmus.config.experiment import Experiment
+from isthmus.config.registry import OWN
+from isthmus.context import Setting
+from isthmus.data.build import add_noise
+from isthmus.data.federation import Federation
+from isthmus.data.own_files import found
+from isthmus.engines import Plan, choice
+from isthmus.engines.workers import count_workers
+from isthmus.errors import IsthmusError
+from isthmus.method import Method
+from isthmus.models.flat import Flat
+from isthmus.task import Task
+from isthmus.training.data import read_federation
+
+Network = Callable[[], nn.Module]
+
+
+class OwnParts(TypedDict, total=False):
+    """Parts of a run that come from Python instead of by name."""
+
+    method: Method | None
+    data: Federation | None
+    model: Network | None
+    others: Sequence[Network]  # second networks, in the order in which the method names them `own`
+
+
+class Built(NamedTuple):
+    """A run that is ready to begin: its experiment, complete, and all that stays the same."""
+
+    experiment: Experiment
+    setting: Setting
+
+
+def build(
+    experiment: Experiment,
+    *,
+    method: Method | None = None,
+    data: Federation | None = None,
+    model: Network | None = None,
+    others: Sequence[Network] = (),
+    data_root: Path | str = "data",
+    workers: int | None = None,
+) -> Built:
+    """Builds a run; own parts get names in the experiment, and what it left open is chosen."""
+    given = {name: getattr(experiment, name) for name in Experiment.model_fields}
+    given |= _name_method(experiment, method) | _name_model(experiment, model)
+    given |= _name_data(experiment, data, Path(data_root))
+    if data is None:
+        federation = read_federation(experiment, Path(data_root))
+    else:
+        noise = registry.build("noise", experiment.noise)
+        federation = add_noise(data, noise, experiment.dividing_seed)
+    if len(federation) != given["clients"]:
+        given |= _recount(experiment, federation)
+    experiment = Experiment(**given)
+    federation, newcomers = _hold_out(experiment, federation)
+    method = method or registry.build("method", experiment.method)
+    networks = _build_networks(experiment, federation, method, model, others)
+    plan = choice.choose(
+        Plan(
+            engine=experiment.engine,
+            step=experiment.step,
+            block=experiment.block,
+            device=experiment.device,
+            rounds=experiment.rounds,
+            clients_per_round=experiment.clients_per_round,
+            epochs=experiment.epochs,
+            batch_size=experiment.batch_size,
+            sizes=[federation.sizes(i)[0] for i in range(len(federation))],
+            networks=networks,
+            own=model is not None or bool(others),
+            workers=count_workers() if workers is None else workers,
+        )
+    )
+    chosen = {"engine": plan.engine, "block": plan.block, "step": plan.step}
+    experiment = experiment.model_copy(update=chosen)
+    task = _build_task(experiment, federation, networks)
+    engine = choice.make_engine(plan)
+    return Built(experiment, Setting(method, task, federation, engine, newcomers))
+
+
+def _name_method(experiment: Experiment, method: Method | None) -> dict[str, Any]:
+    recorded = experiment.method if experiment.method.get(OWN) else None
+    if method is None and recorded is not None:
+        raise IsthmusError(
+            f"the experiment's method {recorded['name']} is somebody's own; expected it as an "
+            "argument; call federate, resume or open with method=... from Python"
+        )
+    if method is None:
+        return {}
+    named = registry.describe_method(method)
+    if recorded is not None and named != recorded:
+        raise IsthmusError(
+            f"the method is {_show(named)}, the experiment's {_show(recorded)}; expected the same; "
+            "give the method that it was made with, or a new experiment"
+        )
+    return {"method": named}
+
+
+def _show(table: registry.Table) -> str:
+    options = {key: value for key, value in table.items() if key not in ("name", OWN)}
+    return f"{table['name']}({', '.join(f'{key}={value!r}' for key, value in options.items())})"
+
+
+def _name_model(experiment: Experiment, model: Network | None) -> dict[str, Any]:
+    if model is not None:
+        return {"model": {"name": OWN, "class": getattr(model, "__qualname__", str(model))}}
+    if experiment.model["name"] == OWN:
+        raise IsthmusError(
+            "the experiment's model is somebody's own; expected it as an argument; call "
+            "federate(experiment, model=...) from Python"
+        )
+    return {}
+
+
+def _name_data(experiment: Experiment, data: Federation | None, data_root: Path) -> dict[str, Any]:
+    if data is not None:
+        digest, wanted = data.digest(), experiment.data.get("digest")
+        if wanted not in (None, digest):
+            raise IsthmusError(
+                f"the data have digest {digest}; the experiment was made with {wanted}; give the "
+                "same data, or leave the digest out"
+            )
+        named = {"data": {"name": OWN, "digest": digest}, "partition": OWN}
+        return named | {"clients": len(data), **data.shares}
+    if experiment.data.get("path"):  # so that the run can be resumed from any directory
+        place = str(found(experiment.data["path"], data_root))
+        return {"data": dict(experiment.data) | {"path": place}}
+    return {}
+
+
+def _recount(experiment: Experiment, federation: Federation) -> dict[str, Any]:
+    """Says how many clients there are where the partition did not make as many as asked for."""
+    clients, partition = len(federation), dict(experiment.partition)
+    together = experiment.clients_per_round
+    if not experiment.clients:
+        together = min(together, clients)
+    if together > clients:
+        raise IsthmusError(
+            f"clients_per_round={together}, but partition {partition['name']} made {clients} "
+            f"clients of these data, not {experiment.clients}; expected at most as many as there "
+            "are; lower clients_per_round"
+        )
+    if partition.get("drawn") == 0:  # so that the record makes the same clients again
+        partition["drawn"] = experiment.clients or federation.arrays.count_owners()
+    return {"clients": clients, "clients_per_round": together, "partition": partition}
+
+
+def _hold_out(
+    experiment: Experiment, federation: Federation
+) -> tuple[Federation, Federation | None]:
+    """Takes the clients out that join afterwards, where there shall be any."""
+    newcomers = None
+    if experiment.held_out:
+        everybody = len(federation)
+        federation, newcomers = federation.held_out(experiment.held_out, experiment.dividing_seed)
+        if not len(newcomers):
+            raise IsthmusError(
+                f"held_out={experiment.held_out} of {everybody} clients is none; expected at least "
+                "one; raise held_out"
+            )
+    if experiment.clients_per_round > len(federation):
+        raise IsthmusError(
+            f"clients_per_round={experiment.clients_per_round}, but {len(federation)} clients "
+            "train; expected at most as many as there are; lower clients_per_round"
+        )
+    return federation, newcomers
+
+
+def _build_networks(
+    experiment: Experiment,
+    federation: Federation,
+    method: Method,
+    model: Network | None,
+    others: Sequence[Network],
+) -> tuple[Flat, ...]:
+    """Builds the network, and the second one of each kind of client."""
+
+    def make(table: registry.Table) -> Network:
+        shape, classes = federation.shape, federation.classes
+        return partial(registry.build, "model", dict(table), shape, classes)
+
+    names = method.networks().names
+    if names.count(OWN) != len(others):
+        raise IsthmusError(
+            f"the method names {names.count(OWN)} second networks {OWN}, and {len(others)} were "
+            f"given; expected as many; call federate(experiment, others=[...]) from Python"
+        )
+    mine = iter(others)
+    seconds = [
+        next(mine) if name == OWN else make(registry.read_network(name, federation.shape))
+        for name in names
+    ]
+    first = Flat(model or make(experiment.model), experiment.head)
+    return first, *map(Flat, seconds)
+
+
+def _build_task(e: Experiment, federation: Federation, networks: Sequence[Flat]) -> Task:
+    network, *seconds = networks
+    w0 = network.fresh(streams.seed_of(e.seed, "start"))
+    task = Task(
+        model=network,
+        w0=w0,
+        classes=federation.classes,
+        features=_count_features(network, w0, federation),
+        clients=len(federation),
+        rounds=e.rounds,
+        epochs=e.epochs,
+        batch_size=e.batch_size,
+        lr=e.lr,
+        lr_decay=e.lr_decay,
+        momentum=e.momentum,
+        weight_decay=e.weight_decay,
+        seed=e.seed,
+        clients_per_round=e.clients_per_round,
+        selection=e.selection,
+        calibration=e.calibration,
+        others=tuple(seconds),
+    )
+    for second in seconds:
+        _count_features(second, second.fresh(0), federation)
+    return task
+
+
+def _count_features(network: Flat, w: torch.Tensor, federation: Federation) -> int:
+    """Counts the features that enter the head of a network, if it fits the data."""
+    few = federation.part(0, "train").x[:2]  # batch normalisation refuses a single example
+    expected = (len(few), federation.classes)
+    try:
+        with torch.no_grad():
+            given = tuple(network.logits(w, few).shape)
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise IsthmusError(
+            f"the model does not take inputs of shape {tuple(few.shape[1:])} ({reason}); expected "
+            "a model for these data; choose another model"
+        ) from error
+    if given != expected:
+        raise IsthmusError(
+            f"the model gives logits of shape {given} for {len(few)} examples; expected "
+            f"{expected}; make its last layer {federation.classes} wide"
+        )
+    try:
+        with torch.no_grad():
+            return network.features(w, few).shape[1]
+    except IsthmusError:  # it has none; only a method that asks for them need know
+        return 0
