@@ -55,7 +55,7 @@ def screen(width: int = 80, height: int = 24) -> Console:
 def picture(shown: Board, width: int = 80, height: int = 24) -> list[str]:
     """The lines of the table as they are on a terminal of this size."""
     console = Console(file=io.StringIO(), width=width, height=height)
-    console.print(shown.picture(height))
+    console.print(shown.draw(height))
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 

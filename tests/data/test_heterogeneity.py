@@ -6,7 +6,7 @@ from math import log
 import numpy as np
 import pytest
 
-from isthmus.cli.picture import ROWS, picture
+from isthmus.cli.picture import ROWS, draw_picture
 from isthmus.data.heterogeneity import Spread, heterogeneity
 
 
@@ -53,20 +53,20 @@ def test_one_client_has_nobody_to_differ_from() -> None:
 
 def test_the_picture_shades_by_share() -> None:
     """Shares 1, 1/2 + 1/2, and 1/4 + 3/4 of the largest, 1: four, two and two, one and three."""
-    lines = picture(np.array([[4, 0], [2, 2], [2, 6]])).splitlines()
+    lines = draw_picture(np.array([[4, 0], [2, 2], [2, 6]])).splitlines()
     assert [line[18:] for line in lines[1:4]] == ["██", "▒▒▒▒", "░░▓▓"]
     assert [line[:16] for line in lines[:2]] == ["client  examples", "     0         4"]
     assert "█ up to 100%" in lines[4]
 
 
 def test_a_class_that_is_there_is_never_blank() -> None:
-    (_, row, _) = picture(np.array([[1, 99_999]])).splitlines()
+    (_, row, _) = draw_picture(np.array([[1, 99_999]])).splitlines()
     assert row.endswith("░░██")
 
 
 def test_the_picture_is_plain_where_the_terminal_is() -> None:
     for encoding in ("ascii", "latin-1", "unknown"):
-        assert picture(np.array([[4, 0], [2, 2]]), encoding=encoding).isascii()
+        assert draw_picture(np.array([[4, 0], [2, 2]]), encoding=encoding).isascii()
 
 
 @pytest.mark.parametrize(("clients", "classes"), [(1, 1), (40, 62), (1000, 200), (5000, 2000)])
@@ -74,7 +74,7 @@ def test_the_picture_is_plain_where_the_terminal_is() -> None:
 def test_the_picture_fits(clients: int, classes: int, width: int) -> None:
     """A row is as wide as the terminal at most, but for its two numbers and a cell."""
     counts = np.random.default_rng(1).integers(1, 5, size=(clients, classes))
-    lines = picture(counts, width).splitlines()
+    lines = draw_picture(counts, width).splitlines()
     rows = lines[1 : 1 + min(clients, ROWS)]
     assert all(line.split()[0].isdigit() for line in rows)
     assert max(map(len, rows)) <= max(width, 19)
@@ -84,5 +84,5 @@ def test_the_picture_fits(clients: int, classes: int, width: int) -> None:
 def test_the_clients_in_the_picture_stand_for_all() -> None:
     """100 clients in five kinds, 20 of each, in turn: eight of each kind are shown."""
     counts = np.eye(5, dtype=int)[np.arange(100) % 5]
-    rows = picture(counts).splitlines()[1:41]
+    rows = draw_picture(counts).splitlines()[1:41]
     assert [sum(int(row.split()[0]) % 5 == kind for row in rows) for kind in range(5)] == [8] * 5

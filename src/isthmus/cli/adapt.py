@@ -33,5 +33,5 @@ def adapt(
 
     with opened.open(run, data_root=data_root) as here:
         arrived = newcomer_files.read(data, here.setting.federation, here.experiment.data)
-        found = here.join(arrived, [*shots, None] if shots else newcomers.SHOTS)
-    print(newcomers.describe(found))
+        results = here.join(arrived, [*shots, None] if shots else newcomers.SHOTS)
+    print(newcomers.describe(results))

@@ -12,18 +12,18 @@ Entry = Mapping[str, Any]
 def show(what: str, entries: Sequence[Entry]) -> None:
     """Prints methods family by family, anything else as a table."""
     if what == "methods":
-        print("\n".join(_methods(entries)))
+        print("\n".join(_describe_methods(entries)))
         return
     from rich.console import Console
     from rich.table import Table
 
     table = Table("name", "what it is", "options", box=None, header_style="bold", pad_edge=False)
     for entry in entries:
-        table.add_row(entry["name"], entry["summary"], _options(entry))
+        table.add_row(entry["name"], entry["summary"], _describe_options(entry))
     Console().print(table)
 
 
-def _methods(entries: Sequence[Entry]) -> Iterator[str]:
+def _describe_methods(entries: Sequence[Entry]) -> Iterator[str]:
     """Describes each method by its paper, its wire, what a user should know, its options."""
     width = max(len(entry["name"]) for entry in entries) + 2
     for family in dict.fromkeys(entry["family"] for entry in entries):
@@ -34,20 +34,20 @@ def _methods(entries: Sequence[Entry]) -> Iterator[str]:
             facts += [f"DISCLOSES {entry['discloses']}"] if entry["discloses"] else []
             facts += [f"needs everybody {entry['everybody']}"] if entry["everybody"] else []
             name = entry["name"]
-            for text in (entry["summary"], "; ".join(facts), _options(entry)):
-                yield from wrapped(text, f"  {name:<{width}}")
+            for text in (entry["summary"], "; ".join(facts), _describe_options(entry)):
+                yield from wrap_text(text, f"  {name:<{width}}")
                 name = ""
         yield ""
 
 
-def wrapped(text: str, first: str) -> list[str]:
+def wrap_text(text: str, first: str) -> list[str]:
     """Breaks text where the terminal ends, under a first column; a file's lines are not broken."""
     columns = get_terminal_size().columns if sys.stdout.isatty() else 1000
     room = max(columns, len(first) + 30)
     return wrap(text, room, initial_indent=first, subsequent_indent=" " * len(first))
 
 
-def _options(entry: Entry) -> str:
+def _describe_options(entry: Entry) -> str:
     return ", ".join(
         f"{key}={list(value) if isinstance(value, tuple) else value}"
         for key, value in entry["options"].items()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus.cli.catalogue import wrapped
+from isthmus.cli.catalogue import wrap_text
 from isthmus.cli.options import Data, DataRoot, File, Seed, Settings, read_experiment
 from isthmus.errors import IsthmusError, nearest
 
@@ -45,20 +45,20 @@ def show(
     """
     import numpy as np
 
-    from isthmus.cli.picture import picture
+    from isthmus.cli.picture import draw_picture
     from isthmus.data.heterogeneity import heterogeneity
     from isthmus.training.data import read_federation
 
     experiment = read_experiment(file, {"data": data, "seed": seed}, settings)
     federation = read_federation(experiment, data_root)
     counts = np.stack([federation.label_counts(i) for i in range(len(federation))])
-    found = heterogeneity(counts)
+    figures = heterogeneity(counts)
     if as_json:
-        print(json.dumps(_record(experiment, federation, found) | {"counts": counts.tolist()}))
+        print(json.dumps(_to_record(experiment, federation, figures) | {"counts": counts.tolist()}))
         return
-    print(_text(experiment, federation, found))
+    print(_to_text(experiment, federation, figures))
     encoding = sys.stdout.encoding or "ascii"
-    print(picture(counts, get_terminal_size().columns, encoding, federation.names))
+    print(draw_picture(counts, get_terminal_size().columns, encoding, federation.names))
 
 
 @app.command(name="list")
@@ -75,7 +75,7 @@ def list_(
     from isthmus.data import origins
 
     known = origins.REMOTES
-    found = {name: remote.found(data_root) for name, remote in known.items()}
+    places = {name: remote.found(data_root) for name, remote in known.items()}
     ways = {
         name: ["official"] * bool(remote.files) + ["hub"] * bool(remote.hub)
         for name, remote in known.items()
@@ -88,7 +88,7 @@ def list_(
                 "licence": remote.licence,
                 "nbytes": remote.nbytes or None,
                 "sources": ways[name],
-                "found": str(found[name]) if found[name] else None,
+                "found": str(places[name]) if places[name] else None,
                 "expected": [str(data_root / pattern) for pattern in remote.places[0]],
             }
             for name, remote in known.items()
@@ -97,13 +97,13 @@ def list_(
         return
     width = max(map(len, known)) + 2
     for name, remote in known.items():
-        here = found[name]
+        here = places[name]
         size = [f"{remote.nbytes / 1e6:,.0f} MB"] if remote.nbytes else []
         source = f"from: {' or '.join(ways[name]) or 'its makers, by hand'}"
         facts = "; ".join([*size, f"licence: {remote.licence}", source])
         where = f"here: {here}" if here else f"not here: {data_root / remote.places[0][0]}"
         for first, text in ((name, remote.what), ("", facts), ("", where)):
-            print("\n".join(wrapped(text, f"{first:<{width}}")))
+            print("\n".join(wrap_text(text, f"{first:<{width}}")))
 
 
 @app.command()
@@ -140,7 +140,7 @@ def get(
     if here is not None and not force:
         print(f"{name} is here: {here}; --force gets it again")
         return
-    with messages.arriving() as show:
+    with messages.show_arrivals() as show:
         if source == "hub":
             from isthmus.data import hub
 
@@ -153,37 +153,37 @@ def get(
     print(f"{name} is here: {here}")
 
 
-def _record(
-    experiment: "Experiment", federation: "Federation", found: "Heterogeneity"
+def _to_record(
+    experiment: "Experiment", federation: "Federation", figures: "Heterogeneity"
 ) -> dict[str, object]:
     return {
         "data": dict(experiment.data),
         "partition": dict(experiment.partition),
         "noise": dict(experiment.noise),
         "seed": experiment.dividing_seed,
-        **found._asdict(),
-        "sizes": found.sizes._asdict(),
-        "classes_per_client": found.classes_per_client._asdict(),
+        **figures._asdict(),
+        "sizes": figures.sizes._asdict(),
+        "classes_per_client": figures.classes_per_client._asdict(),
         "names": list(federation.names),
         "notes": list(federation.notes),
         "digest": federation.digest(),
     }
 
 
-def _text(experiment: "Experiment", federation: "Federation", found: "Heterogeneity") -> str:
-    sizes, classes = found.sizes, found.classes_per_client
+def _to_text(experiment: "Experiment", federation: "Federation", figures: "Heterogeneity") -> str:
+    sizes, classes = figures.sizes, figures.classes_per_client
     lines = {
         "data": f"{experiment.data['name']}, seed {experiment.dividing_seed}",
-        "partition": _part(experiment.partition),
-        "noise": _part(experiment.noise),
-        "clients": f"{found.clients:,}",
-        "examples": f"{found.examples:,}; per client {sizes.least:,} to {sizes.most:,}, "
-        f"median {sizes.median:,g}; Gini {found.gini:.3f}",
-        "classes": f"{found.classes}; per client {classes.least} to {classes.most}, "
+        "partition": _describe_part(experiment.partition),
+        "noise": _describe_part(experiment.noise),
+        "clients": f"{figures.clients:,}",
+        "examples": f"{figures.examples:,}; per client {sizes.least:,} to {sizes.most:,}, "
+        f"median {sizes.median:,g}; Gini {figures.gini:.3f}",
+        "classes": f"{figures.classes}; per client {classes.least} to {classes.most}, "
         f"median {classes.median:g}",
-        "label entropy": f"{found.entropy:.3f} nats, mean over clients; all labels together "
-        f"{found.pooled_entropy:.3f}",
-        "label distance": f"{found.distance:.3f}, mean total variation between two clients",
+        "label entropy": f"{figures.entropy:.3f} nats, mean over clients; all labels together "
+        f"{figures.pooled_entropy:.3f}",
+        "label distance": f"{figures.distance:.3f}, mean total variation between two clients",
         "digest": federation.digest(),
     }
     width = max(len(key) for key in lines) + 2
@@ -191,6 +191,6 @@ def _text(experiment: "Experiment", federation: "Federation", found: "Heterogene
     return "\n".join(text + [f"note: {note}" for note in federation.notes])
 
 
-def _part(table: Mapping[str, Any]) -> str:
+def _describe_part(table: Mapping[str, Any]) -> str:
     options = ", ".join(f"{key}={value}" for key, value in table.items() if key != "name")
     return str(table["name"]) + (f" ({options})" if options else "")

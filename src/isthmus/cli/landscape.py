@@ -56,13 +56,13 @@ def landscape(
     if beside is not None:
         with opened.open(beside, data_root=data_root) as there:
             third = measuring.shared_model(there, beside.resolve().name)
-    with opened.open(run, data_root=data_root) as here, messages.arriving() as tell:
+    with opened.open(run, data_root=data_root) as here, messages.show_arrivals() as tell:
         written = measuring.survey(
             run,
             here,
-            clients=_numbers(clients, len(here)) if clients else (),
+            clients=_read_numbers(clients, len(here)) if clients else (),
             third=third,
-            on=_known(on, measuring.with_data(here, split), split) if on else (),
+            on=_read_names(on, measuring.with_data(here, split), split) if on else (),
             split=split,
             points=points,
             tell=tell,
@@ -71,8 +71,8 @@ def landscape(
         print(f"{what}: {path}")
 
 
-def _numbers(text: str, total: int) -> list[int]:
-    ids = [int(word) if word.isdecimal() else -1 for word in _words(text)]
+def _read_numbers(text: str, total: int) -> list[int]:
+    ids = [int(word) if word.isdecimal() else -1 for word in _split(text)]
     if not ids or len(set(ids)) < len(ids) or not all(0 <= i < total for i in ids):
         raise IsthmusError(
             f"--clients {text!r}; expected different numbers from 0 to {total - 1}; "
@@ -81,8 +81,8 @@ def _numbers(text: str, total: int) -> list[int]:
     return ids
 
 
-def _known(text: str, known: list[str], split: str) -> list[str]:
-    names = list(dict.fromkeys(_words(text)))
+def _read_names(text: str, known: list[str], split: str) -> list[str]:
+    names = list(dict.fromkeys(_split(text)))
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise IsthmusError(
@@ -92,5 +92,5 @@ def _known(text: str, known: list[str], split: str) -> list[str]:
     return names
 
 
-def _words(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]

@@ -30,10 +30,10 @@ def progress(experiment: "Experiment", done: int = 0, best: "Best | None" = None
 
 
 @contextmanager
-def arriving() -> Iterator[Callable[[str, int, int], None]]:
+def show_arrivals() -> Iterator[Callable[[str, int, int], None]]:
     """Shows how much of each thing has arrived: a bar on a terminal, a line per quarter elsewhere.
 
-    Gives a function of what arrives, how much of it has, and how much there is.
+    Yields a function of what arrives, how much of it has, and how much there is.
     """
     from rich.console import Console
     from rich.progress import Progress, TaskID
@@ -42,13 +42,13 @@ def arriving() -> Iterator[Callable[[str, int, int], None]]:
     quarters: dict[str, int] = {}
     if not console.is_terminal:
 
-        def tell(what: str, done: int, total: int) -> None:
+        def print_quarter(what: str, done: int, total: int) -> None:
             quarter = 4 * done // total
             if quarter > quarters.get(what, 0):
                 quarters[what] = quarter
                 print(f"{what}: {quarter * 25} % of {total:,}", file=sys.stderr, flush=True)
 
-        yield tell
+        yield print_quarter
         return
     tasks: dict[str, TaskID] = {}
     with Progress(console=console) as bar:

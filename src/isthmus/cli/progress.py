@@ -95,7 +95,7 @@ class Board:
         console = self._console or Console(stderr=True)
         if console.is_terminal and not console.is_dumb_terminal:
             self._live = Live(
-                get_renderable=lambda: self.picture(console.height),
+                get_renderable=lambda: self.draw(console.height),
                 console=console,
                 transient=True,
                 redirect_stdout=False,
@@ -207,7 +207,7 @@ class Board:
         names = sorted(ranks, key=lambda name: ranks[name])[: max(1, room)]
         return {name: row for name, row in self._rows.items() if name in names}
 
-    def picture(self, height: int) -> "Group":
+    def draw(self, height: int) -> "Group":
         """Draws the table for a terminal of so many lines."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
