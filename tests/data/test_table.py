@@ -239,7 +239,7 @@ def test_too_many_words_or_classes_are_refused(tmp_path: Path) -> None:
 def test_a_table_that_does_not_fit_into_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("isthmus.data.sources.table.free_memory", lambda: 100)
+    monkeypatch.setattr("isthmus.data.table_reader.free_memory", lambda: 100)
     assert "expected it to fit" in refused(write(tmp_path / "a.csv", ROWS))
 
 

@@ -93,21 +93,22 @@ def of_many(path: Path, scale: float, like: Arrays | None = None) -> Arrays:
     return made
 
 
-def part_numbers(values: Sequence[Any] | NDArray[Any], first: int = 1) -> NDArray[np.int8]:
+def part_numbers(values: Sequence[Any] | NDArray[Any]) -> NDArray[np.int8]:
     """Turns train, validation and test, or 0, 1 and 2, into numbers of parts.
 
     >>> part_numbers(["train", "test"]).tolist()
     [0, 2]
     """
     numbers = {**PARTS, **{str(number): number for number in PARTS.values()}}
-    texts = [str(value).strip().lower() for value in np.asarray(values).ravel()]
-    for row, text in enumerate(texts, start=first):
-        if text not in numbers:
+    values = np.asarray(values).ravel().tolist()
+    texts = {value: str(value).strip().lower() for value in values}  # few, however many the rows
+    for row, value in enumerate(values, start=1):
+        if texts[value] not in numbers:
             raise IsthmusError(
-                f"the split says {reprlib.repr(text)} in row {row}; expected train, validation or "
-                "test; rename it"
+                f"the split says {reprlib.repr(texts[value])} in row {row}; expected train, "
+                "validation or test; rename it"
             )
-    return np.array([numbers[text] for text in texts], np.int8)
+    return np.array([numbers[texts[value]] for value in values], np.int8)
 
 
 def joined(found: Sequence[Piece], scale: float, like: Arrays | None = None) -> Arrays:
