@@ -454,15 +454,15 @@ class TestKinds:
             Experiment(method=SEVERAL, epochs=1, clients_per_round=4, **given), out=tmp_path / "run"
         )
         from isthmus.report import page, read
-        from isthmus.report.tables import summary as tables
+        from isthmus.report.tables import summary
 
         records = read(tmp_path / "run")
         names = run.setting.method.networks().names
         assert records.federation.kind.tolist() == [names[run.setting.kind(i)] for i in range(12)]
-        (row,) = tables.summary([records])
+        (row,) = summary.summarize([records])
         assert row.top1 == pytest.approx(sum(n * mean for _, n, mean in row.kinds) / 12)
         assert sum(n for _, n, _ in row.kinds) == 12
-        assert "by kind of client: mlp hidden=3" in tables.caption([row])
+        assert "by kind of client: mlp hidden=3" in summary.describe([row])
         assert "Shared network, own network, sum" in page.render([records])
 
     def test_second_networks_are_checked_before_anything_runs(self) -> None:

@@ -8,9 +8,11 @@ import pytest
 import runs as fixture
 from browser import chromium, requested
 from isthmus.records.reader import Run, read
-from isthmus.report import page, seeds
-from isthmus.report.figures import theme as figures
-from isthmus.report.groups import grouped
+from isthmus.report import page
+from isthmus.report.figures import curves
+from isthmus.report.figures.gain import compute_by_seed
+from isthmus.report.figures.theme import ALONE, SERIES
+from isthmus.report.groups import group_by_seed
 
 NARROW, WIDE = 400, 1400
 
@@ -118,12 +120,12 @@ def test_the_switches_draw_the_recorded_values(
     """Means over both seeds at the rounds that both evaluated; five digits are kept."""
     wide.choose("curves-views", metric)
     wide.choose("curves-axes", axis)
-    groups = grouped(seeded)
-    found = [seeds.series(group, metric) for group in groups]
-    where = next(each for each in seeds.axes(found) if each.name == axis)
+    groups = group_by_seed(seeded)
+    found = [curves.collect_series(group, metric) for group in groups]
+    where = next(each for each in curves.choose_axes(found) if each.name == axis)
     factor = 100 if metric in ("top1", "ece") else 1
     drawn = wide.lines("figure-rounds")
-    for group, line in zip(groups, seeds.lines(found, where), strict=True):
+    for group, line in zip(groups, curves.draw_lines(found, where), strict=True):
         if line is None:
             assert group.label not in drawn
             continue
@@ -137,7 +139,7 @@ def test_the_switches_draw_the_recorded_values(
 
 def test_the_shared_models_are_drawn_when_asked_for(wide: Page, seeded: list[Run]) -> None:
     wide.choose("curves-models", "shared")
-    found = seeds.series(grouped(seeded)[1], "top1", "shared")
+    found = curves.collect_series(group_by_seed(seeded)[1], "top1", "shared")
     assert found is not None
     drawn = wide.lines("figure-rounds")
     assert set(drawn) == {"fedavg", "superfed-mm"}
@@ -153,8 +155,8 @@ def test_a_method_is_left_out_and_comes_back(wide: Page) -> None:
 
 
 def test_another_seed_shows_its_clients(wide: Page, seeded: list[Run]) -> None:
-    fedavg = grouped(seeded)[1]
-    for seed, gains in figures.gains_by_seed(fedavg, seeded).items():
+    fedavg = group_by_seed(seeded)[1]
+    for seed, gains in compute_by_seed(fedavg, seeded).items():
         wide.choose("gain-seed", str(seed))
         (bars,) = wide.traces("figure-gain-1")
         assert bars["y"] == pytest.approx(gains.points.tolist(), rel=5e-5)
@@ -183,8 +185,8 @@ def test_both_themes_can_be_read(opened: Page, theme: str, tone: int) -> None:
     """Text against the card behind it: a contrast of at least 4.5, as WCAG 2 asks."""
     opened.resize(WIDE, theme)
     drawn = opened.lines("figure-rounds")
-    assert drawn["local"]["color"] == figures.ALONE[tone]
-    assert drawn["fedavg"]["color"] == figures.SERIES[0][tone]
+    assert drawn["local"]["color"] == ALONE[tone]
+    assert drawn["fedavg"]["color"] == SERIES[0][tone]
     behind = opened.ask("getComputedStyle(document.querySelector('.card')).backgroundColor")
     for what in ("#rounds .xtitle", "#rounds .xtick text"):
         ink = opened.ask(f"getComputedStyle(document.querySelector('{what}')).fill")

@@ -14,10 +14,10 @@ from rich.console import Console
 from isthmus.errors import IsthmusError
 from isthmus.records.reader import Run, read
 from isthmus.report import page
-from isthmus.report.contrasts import Row, compare, seeded
-from isthmus.report.statistics import Tally
+from isthmus.report.contrasts import MethodRow, compare, have_several_seeds
+from isthmus.report.statistics import WinTieLoss
 from isthmus.report.tables import comparison
-from isthmus.report.tables.wording import caption, notes
+from isthmus.report.tables.wording import describe, list_notes
 
 Write = Callable[..., Path]
 Seeds = Callable[..., list[Run]]
@@ -50,7 +50,7 @@ def three(over: Seeds) -> list[Run]:
     ]
 
 
-def rows(runs: list[Run], reference: str | None = None) -> dict[str, Row]:
+def rows(runs: list[Run], reference: str | None = None) -> dict[str, MethodRow]:
     (block,) = compare(runs, reference).blocks
     return {row.label: row for row in block.rows}
 
@@ -75,7 +75,7 @@ def test_a_row_is_a_method_over_its_seeds(three: list[Run]) -> None:
     first seed's four is below 0.6, none of the second's. A run sends 2 * (1000 + 500) bytes."""
     ditto = rows(three)["ditto"]
     assert ditto.top1.mean == pytest.approx(0.6625)
-    assert ditto.over_seeds(lambda run: run.worst) == pytest.approx(0.55)
+    assert ditto.average(lambda run: run.worst) == pytest.approx(0.55)
     assert ditto.harmed == (1, 8)
     assert ditto.best
     assert rows(three)["local"].harmed is None
@@ -94,21 +94,21 @@ def test_differences_are_taken_client_by_client(three: list[Run]) -> None:
     assert ditto is not None
     assert local is not None
     assert ditto.mean.mean == pytest.approx(0.0625)
-    assert (ditto.tally, ditto.pairs, ditto.seeds) == (Tally(4, 3, 1), 8, (1, 2))
+    assert (ditto.tally, ditto.pairs, ditto.seeds) == (WinTieLoss(4, 3, 1), 8, (1, 2))
     assert (ditto.p, ditto.holm) == (pytest.approx(0.25), pytest.approx(0.5))
-    assert (local.p, local.holm, local.tally) == (1.0, 1.0, Tally(2, 4, 2))
+    assert (local.p, local.holm, local.tally) == (1.0, 1.0, WinTieLoss(2, 4, 2))
     assert found["fedavg"].difference is None
 
 
-def test_clients_of_one_split_are_averaged_over_seeds(over: Seeds) -> None:
+def test_clients_of_one_split_are_averaged_average(over: Seeds) -> None:
     """Differences (0.1, -0.1, 0.2, 0) and (0.1, 0.1, -0.2, 0), means (0.1, 0, 0, 0)."""
     runs = over("fedavg", [0.5] * 4, [0.5] * 4, federation="one")
     runs += over("ditto", [0.6, 0.4, 0.7, 0.5], [0.6, 0.6, 0.3, 0.5], federation="one")
     difference = rows(runs)["ditto"].difference
     assert difference is not None
     assert difference.crossed
-    assert (difference.pairs, difference.tally) == (4, Tally(1, 3, 0))
-    said = caption(compare(runs))
+    assert (difference.pairs, difference.tally) == (4, WinTieLoss(1, 3, 0))
+    said = describe(compare(runs))
     assert "resamples of seeds and of clients, the same in all of them" in said
     assert "over 4 clients, each averaged over the seeds, whose split is one" in said
     assert "Seeds 1, 2; one split, one." in said
@@ -123,7 +123,7 @@ def test_only_seeds_that_both_have_are_paired_and_the_others_named(over: Seeds) 
     assert found["ditto"].difference is not None
     assert found["ditto"].difference.seeds == (1, 2)
     assert found["apfl"].difference is None
-    said = caption(compare(runs))
+    said = describe(compare(runs))
     assert "since one of the two has no run of them on the same split: ditto 3; apfl 1, 2." in said
     assert "Seeds 1, 2 (fedavg); seeds 1, 2, 3 (ditto); seed 1 (apfl); 4 splits." in said
 
@@ -179,8 +179,8 @@ def test_every_form_says_which_number_it_is(three: list[Run]) -> None:
 
 def test_one_seed_says_that_only_clients_were_resampled(over: Seeds) -> None:
     runs = over("fedavg", [0.5, 0.6, 0.7, 0.5]) + over("ditto", [0.8] * 4)
-    assert not seeded(runs)
-    said = caption(compare(runs))
+    assert not have_several_seeds(runs)
+    said = describe(compare(runs))
     assert "resamples of clients; a single seed cannot tell how another would fare." in said
     assert "mean over seeds" not in said
     assert "over 4 clients, corrected" in said
@@ -188,15 +188,15 @@ def test_one_seed_says_that_only_clients_were_resampled(over: Seeds) -> None:
 
 def test_budgets_that_differ_are_told(over: Seeds) -> None:
     runs = over("fedavg", [0.5] * 4) + over("ditto", [0.6] * 4, epochs=10)
-    assert "Budgets differ – epochs: fedavg 5, ditto 10." in caption(compare(runs))
-    assert "Budgets" not in caption(compare(over("apfl", [0.5] * 4)))
+    assert "Budgets differ – epochs: fedavg 5, ditto 10." in describe(compare(runs))
+    assert "Budgets" not in describe(compare(over("apfl", [0.5] * 4)))
 
 
 def test_settings_of_one_method_are_rows_and_the_first_is_the_reference(over: Seeds) -> None:
     runs = over("fedavg", [0.5] * 4, lr=0.1) + over("fedavg", [0.6] * 4, lr=0.2)
     found = compare(runs)
     assert found.blocks[0].reference == "fedavg · lr=0.1"
-    assert "Differences are to fedavg · lr=0.1." in caption(found)
+    assert "Differences are to fedavg · lr=0.1." in describe(found)
 
 
 def test_data_sets_are_blocks_and_methods_are_ranked_over_them(over: Seeds) -> None:
@@ -226,7 +226,7 @@ def test_a_data_set_without_the_reference_has_no_differences(over: Seeds, three:
     found = compare(runs)
     assert found.blocks[1].reference is None
     assert found.ranks is None  # one method is in both: nothing to rank
-    assert "No run of fedavg, so no difference." in caption(found)
+    assert "No run of fedavg, so no difference." in describe(found)
 
 
 def test_values_that_are_all_equal_are_ties(over: Seeds) -> None:
@@ -234,7 +234,7 @@ def test_values_that_are_all_equal_are_ties(over: Seeds) -> None:
     ditto = rows(runs)["ditto"]
     assert ditto.difference is not None
     assert ditto.difference.mean == (0.0, 0.0, 0.0)
-    assert (ditto.difference.p, ditto.difference.tally) == (1.0, Tally(0, 8, 0))
+    assert (ditto.difference.p, ditto.difference.tally) == (1.0, WinTieLoss(0, 8, 0))
     assert ditto.tied
     assert not rows(runs)["fedavg"].tied  # the first of the highest is the best
 
@@ -253,7 +253,7 @@ def test_a_client_without_a_test_part_is_left_out(over: Seeds, tiny: Write) -> N
     assert ditto.top1.mean == pytest.approx(0.7)
     assert ditto.difference is not None
     assert ditto.difference.pairs == 3
-    assert "the clients that have a test part (3 of 4)" in caption(compare(runs))
+    assert "the clients that have a test part (3 of 4)" in describe(compare(runs))
 
 
 def test_a_single_client_has_no_interval(write: Write) -> None:
@@ -324,7 +324,7 @@ def test_the_page_shows_the_comparison_where_there_are_two_methods(three: list[R
 
 
 def test_one_experiment_given_twice_is_refused(three: list[Run]) -> None:
-    assert not seeded([three[0], three[0]])
+    assert not have_several_seeds([three[0], three[0]])
     with pytest.raises(IsthmusError, match="same experiment, seed included"):
         page.render([three[0], three[0]])
 
@@ -336,4 +336,4 @@ def test_names_from_files_are_inert(over: Seeds) -> None:
 
 
 def test_the_notes_of_a_comparison_without_an_oracle_have_no_dagger(three: list[Run]) -> None:
-    assert not any("†" in text for text in notes(compare(three)))
+    assert not any("†" in text for text in list_notes(compare(three)))

@@ -11,7 +11,7 @@ from browser import chromium, complaints, requested
 from isthmus import Experiment, federate
 from isthmus.records.reader import Run
 from isthmus.report import page, read
-from isthmus.report.figures import geometry
+from isthmus.report.figures import measured, simplex
 from isthmus.runs import landscape as measuring
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -103,7 +103,7 @@ def test_the_slider_moves_the_dots_to_the_recorded_values(
 
 def test_the_simplex_shows_the_recorded_points(runs: list[Run], driver: Any) -> None:
     """On the triangle with a corner at the top, y = alpha_1 - (alpha_2 + alpha_3) / 2."""
-    clients = geometry.places(runs[2], "personal", "top1")
+    clients = simplex.find_places(runs[2])
     discs = driver.execute_script(
         "return document.getElementById('figure-simplex-2').data"
         ".find(({ name }) => name === 'clients').y"
@@ -112,7 +112,7 @@ def test_the_simplex_shows_the_recorded_points(runs: list[Run], driver: Any) -> 
 
 
 def test_another_client_changes_the_surface(runs: list[Run], driver: Any) -> None:
-    surface = geometry.surface(runs[2])
+    surface = measured.collect_surface(runs[2])
     assert surface is not None
     assert surface.measured
     seen = []
@@ -131,7 +131,7 @@ def test_another_client_changes_the_surface(runs: list[Run], driver: Any) -> Non
 
 
 def test_the_landscape_is_of_the_data_chosen(runs: list[Run], driver: Any) -> None:
-    found = geometry.landscape(runs[0])
+    found = measured.read_landscape(runs[0])
     assert found is not None
     choose(driver, "landscape-run", "superfed-mm")
     d = next(d for d, name in enumerate(found.on) if name != "server")

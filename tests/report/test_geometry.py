@@ -11,7 +11,7 @@ from isthmus import Experiment, federate
 from isthmus.formulas.vector import cosines
 from isthmus.records.reader import Run
 from isthmus.report import page, read
-from isthmus.report.figures import geometry
+from isthmus.report.figures import path, similarity, simplex
 
 
 @pytest.fixture(scope="module")
@@ -24,27 +24,27 @@ def similar(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_a_path_holds_what_was_recorded_of_owners(five: list[Run]) -> None:
-    path = geometry.walked(five[3])
-    assert path is not None
-    assert path.client.tolist() == list(range(2, 20))  # the first two have no own end
-    assert path.lam == pytest.approx(np.linspace(0, 1, 11))
+    paths = path.collect_path(five[3])
+    assert paths is not None
+    assert paths.client.tolist() == list(range(2, 20))  # the first two have no own end
+    assert paths.lam == pytest.approx(np.linspace(0, 1, 11))
     rows = (five[3].clients.client == 7) & (five[3].clients.model == "path")
     rows &= (five[3].clients.split == "test") & (five[3].clients.round == 50)
-    place = path.client.tolist().index(7)
-    for metric in geometry.METRICS:
+    place = paths.client.tolist().index(7)
+    for metric in path.METRICS:
         assert (
-            path.values[metric][place].tolist() == getattr(five[3].clients, metric)[rows].tolist()
+            paths.values[metric][place].tolist() == getattr(five[3].clients, metric)[rows].tolist()
         )
-        at = int(np.argmin(np.abs(path.lam - path.chosen[place])))
-        assert path.personal[metric][place] == path.values[metric][place, at]
+        at = int(np.argmin(np.abs(paths.lam - paths.chosen[place])))
+        assert paths.personal[metric][place] == paths.values[metric][place, at]
 
 
 def test_methods_without_a_path_have_none(five: list[Run]) -> None:
-    assert geometry.walked(five[1]) is None
+    assert path.collect_path(five[1]) is None
 
 
 def test_similarity_is_the_cosine_of_label_counts(similar: Run) -> None:
-    found = geometry.similarity(similar, 120)
+    found = similarity.compute_similarity(similar)
     labels = torch.tensor(np.array(similar.federation.labels))[found.client.tolist()]
     assert found.matrix == pytest.approx(cosines(labels, labels).numpy(), abs=1e-12)
     assert sorted(found.client.tolist()) == list(range(8))
@@ -52,7 +52,7 @@ def test_similarity_is_the_cosine_of_label_counts(similar: Run) -> None:
 
 def test_what_a_network_adds_is_the_sum_less_the_other(similar: Run) -> None:
     """Clients that have not taken part yet have no own network: nothing is known of them."""
-    found = geometry.similarity(similar, 120)
+    found = similarity.compute_similarity(similar)
     rows = (similar.clients.model == "path") & (similar.clients.split == "test")
     rows &= similar.clients.round == similar.last
     known = {
@@ -76,7 +76,7 @@ def test_blocks_of_similar_rows_stay_together() -> None:
     """Rows 0, 3, 4 are alike, and so are 1, 2, 5: whatever the order, no block is torn."""
     block = np.array([0, 1, 1, 0, 0, 1])
     matrix = np.where(block[:, None] == block, 0.8, 0.1) + 0.2 * np.eye(6)
-    order = geometry.neighbours(matrix)
+    order = similarity.order_by_likeness(matrix)
     assert sorted(order) == list(range(6))
     assert sum(a != b for a, b in zip(block[order], block[order][1:], strict=False)) == 1
 
@@ -85,7 +85,7 @@ def test_a_chain_is_laid_out_as_a_chain() -> None:
     """Row i is like i - 1 and i + 1 only; joined end to end they come in order, or reversed."""
     place = np.array([3, 0, 2, 4, 1])
     matrix = np.where(np.abs(place[:, None] - place) <= 1, 0.5, 0.0) + 0.5 * np.eye(5)
-    ordered = place[geometry.neighbours(matrix)].tolist()
+    ordered = place[similarity.order_by_likeness(matrix)].tolist()
     assert ordered in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0])
 
 
@@ -95,9 +95,9 @@ def test_many_vertices_are_seen_from_where_the_clients_differ_most() -> None:
     rng = np.random.default_rng(0)
     at = np.full((7, 5), 0.2)
     at[:, :3] = rng.dirichlet(np.ones(3), size=7) * 0.6
-    drawing = geometry.projected(at)
-    assert "5 vertices are projected" in drawing.said
-    assert "(100 % of their variance)" in drawing.said
+    drawing = simplex.choose_projection(at)
+    assert "5 vertices are projected" in drawing.about
+    assert "(100 % of their variance)" in drawing.about
     seen = drawing(at)
     apart = np.linalg.norm(at[:, None] - at, axis=2)[np.triu_indices(7, 1)]
     drawn = np.linalg.norm(seen[:, None] - seen, axis=2)[np.triu_indices(7, 1)]
@@ -106,8 +106,8 @@ def test_many_vertices_are_seen_from_where_the_clients_differ_most() -> None:
 
 
 def test_clients_in_one_place_are_drawn_on_a_polygon() -> None:
-    drawing = geometry.projected(np.full((4, 5), 0.2))
-    assert "regular polygon" in drawing.said
+    drawing = simplex.choose_projection(np.full((4, 5), 0.2))
+    assert "regular polygon" in drawing.about
     assert drawing(np.full(5, 0.2)) == pytest.approx([0, 0], abs=1e-12)
 
 
@@ -127,7 +127,7 @@ def test_the_page_shows_who_is_like_whom_but_not_without_labels(
 def test_several_runs_are_chosen_from_a_list(write: Callable[..., Path]) -> None:
     runs = [read(write("superfed-mm", name, seed=seed)) for name, seed in (("a", 1), ("b", 2))]
     text = page.render(runs)
-    assert "<option value='path-run-1'>superfed-mm · seed 2</option>" in text
-    assert "<div id='path-run-0'>" in text
-    assert "<div id='path-run-1' hidden>" in text
+    assert '<option value="path-run-1">superfed-mm · seed 2</option>' in text
+    assert '<div id="path-run-0">' in text
+    assert '<div id="path-run-1" hidden>' in text
     assert "path-run" not in page.render(runs[:1]).replace("path-run-0", "")

@@ -14,9 +14,8 @@ from plotly.offline import get_plotlyjs
 
 from isthmus.errors import IsthmusError
 from isthmus.records.reader import Run, read
-from isthmus.report import markup, page
-from isthmus.report.figures import path as paths
-from isthmus.report.figures import theme as figures
+from isthmus.report import page
+from isthmus.report.figures import path, theme
 
 Write = Callable[..., Path]
 
@@ -144,7 +143,7 @@ def test_gains_are_counted_in_words(tiny: Write) -> None:
     alone = read(tiny("local", [0.4, 0.6, 0.8, 1.0]))
     together = read(tiny("fedavg", [0.5, 0.6, 0.7, 1.0]))
     text = without_plotly(page.render([alone, together]))
-    said = re.sub(r"<.*?>", "", text)
+    said = " ".join(re.sub(r"<.*?>", "", text).split())
     assert "1 of 4 clients gain, 2 stay equal, 1 lose; median 0.00 points" in said
     bars = drawn(text)["figure-gain-1"]["data"][0]
     assert bars["y"] == [-10.0, 0.0, 0.0, 10.0]
@@ -193,7 +192,7 @@ def test_a_path_nobody_has_begun_is_not_drawn(write: Write) -> None:
 
 def test_many_clients_become_a_band(write: Write) -> None:
     run = read(write("superfed-mm", clients=80, evaluations=(50,)))
-    names = [trace.name for trace in paths.along_path(run, [run]).data]
+    names = [trace.name for trace in path.plot_path(run, [run]).data]
     assert "each client" not in names
     assert "from the 10th to the 90th hundredth of the clients" in names
 
@@ -231,9 +230,9 @@ def test_seeds_of_one_method_share_a_colour(write: Write) -> None:
         read(write("fedavg", "b", seed=2)),
         read(write("local")),
     ]
-    first, second, alone = figures.colours(runs)
-    assert first == second != alone == figures.ALONE[0]
-    assert figures.styles(runs)[0] == figures.styles(runs)[1]
+    first, second, alone = theme.choose_colours(runs)
+    assert first == second != alone == theme.ALONE[0]
+    assert theme.choose_styles(runs)[0] == theme.choose_styles(runs)[1]
 
 
 def test_sixty_groups_are_drawn_in_sixty_ways_and_twelve_differ_in_grey(five: list[Run]) -> None:
@@ -241,15 +240,15 @@ def test_sixty_groups_are_drawn_in_sixty_ways_and_twelve_differ_in_grey(five: li
     runs = [
         five[1]._replace(settings=five[1].settings | {"method.name": f"m{i}"}) for i in range(60)
     ]
-    styles = figures.styles([five[0], *runs])
+    styles = theme.choose_styles([five[0], *runs])
     assert len({(style.colour, style.dash, style.symbol) for style in styles}) == 61
     assert len({style.symbol for style in styles[:13]}) == 13
     assert len({style.colour for style in styles[:13]}) == 13
-    assert {style.symbol for style in styles} == set(markup.MARKS)
+    assert {style.symbol for style in styles} == set(page.MARKS)
 
 
-@pytest.mark.parametrize("theme", [0, 1])
-def test_every_colour_stands_out_from_its_background(theme: int) -> None:
+@pytest.mark.parametrize("tone", [0, 1])
+def test_every_colour_stands_out_from_its_background(tone: int) -> None:
     """Contrast of at least 3, as WCAG 2 asks of graphics: (L1 + 0.05) / (L2 + 0.05)."""
 
     def luminance(colour: str) -> float:
@@ -257,9 +256,9 @@ def test_every_colour_stands_out_from_its_background(theme: int) -> None:
         linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    background = luminance(figures.SURFACE[theme])
-    for tones in (*figures.SERIES, figures.ALONE, figures.MUTED, figures.INK):
-        low, high = sorted([luminance(tones[theme]), background])
+    background = luminance(theme.SURFACE[tone])
+    for tones in (*theme.SERIES, theme.ALONE, theme.MUTED, theme.INK):
+        low, high = sorted([luminance(tones[tone]), background])
         assert (high + 0.05) / (low + 0.05) >= 3
 
 

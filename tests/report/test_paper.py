@@ -14,13 +14,13 @@ from commands import Isthmus
 from isthmus import Experiment, federate
 from isthmus.errors import IsthmusError
 from isthmus.records.reader import Run, read
-from isthmus.report import figures as figures_room
-from isthmus.report import seeds
-from isthmus.report.figures import theme as figures
-from isthmus.report.groups import grouped
+from isthmus.report import figures
+from isthmus.report.contents import PLATES
+from isthmus.report.figures import curves, gain, paper, path, reliability, theme
+from isthmus.report.groups import group_by_seed
 from isthmus.runs.landscape import survey
 
-paper = pytest.importorskip("isthmus.report.figures.paper", reason="matplotlib is not installed")
+saving = pytest.importorskip("isthmus.report.figures.save", reason="matplotlib is not installed")
 Figure = pytest.importorskip("matplotlib.figure").Figure
 
 Write = Callable[..., Path]
@@ -56,11 +56,11 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_curves_have_the_numbers_of_the_page(five: list[Run]) -> None:
     figure = Figure()
-    asked = paper._asked(five, "loss", "personal", None)
-    paper.against("seconds")(figure, asked)
+    subject = saving.choose_subject(five, "loss")
+    PLATES["seconds"].draw(figure, subject)
     drawn = [line.get_xydata() for line in figure.axes[0].lines]
-    found = [seeds.series(group, "loss") for group in asked.groups]
-    lines = seeds.lines(found, seeds.SECONDS)
+    found = [curves.collect_series(group, "loss") for group in subject.groups]
+    lines = curves.draw_lines(found, curves.SECONDS)
     assert len(drawn) == len(five)
     for given, line in zip(drawn, lines, strict=True):
         assert line is not None
@@ -69,11 +69,11 @@ def test_curves_have_the_numbers_of_the_page(five: list[Run]) -> None:
 
 def test_lines_differ_in_grey(five: list[Run]) -> None:
     figure = Figure()
-    paper.reliability(figure, paper._asked(five, "top1", "personal", None))
+    reliability.draw(figure, saving.choose_subject(five))
     _, *lines = figure.axes[0].lines
     assert len({str(line.get_marker()) for line in lines}) == len(five)
-    assert {style.symbol for style in figures.styles(five)} <= set(paper.MARKERS)
-    assert set(figures.SYMBOLS) | {figures.ALONE_SYMBOL} == set(paper.MARKERS)
+    assert {style.symbol for style in theme.choose_styles(five)} <= set(paper.MARKERS)
+    assert set(theme.SYMBOLS) | {theme.ALONE_SYMBOL} == set(paper.MARKERS)
 
 
 def test_gains_are_sorted_and_counted_over_all_seeds(tiny: Write) -> None:
@@ -84,18 +84,18 @@ def test_gains_are_sorted_and_counted_over_all_seeds(tiny: Write) -> None:
         runs.append(read(tiny("local", [0.5] * 4, f"local-{seed}", **about)))
         runs.append(read(tiny("fedavg", 2 * top1, f"fedavg-{seed}", **about)))
     figure = Figure()
-    said = paper.gain(figure, paper._asked(runs, "top1", "personal", None))
+    said = gain.draw(figure, saving.choose_subject(runs))
     _, line = figure.axes[0].lines
     assert line.get_ydata().tolist() == [-10, -10, 0, 0, 10, 10, 20, 20]
     assert "The clients of all seeds are ordered together" in said
     figure = Figure()
-    paper.gain(figure, paper._asked(runs, "top1", "personal", 2))
+    gain.draw(figure, saving.choose_subject(runs, seed=2))
     assert figure.axes[0].lines[1].get_ydata().tolist() == [0, 0, 20, 20]
 
 
 def test_paths_are_means_over_clients_with_an_own_end(five: list[Run]) -> None:
     figure = Figure()
-    paper.path(figure, paper._asked(five, "top1", "personal", None))
+    path.draw(figure, saving.choose_subject(five))
     above, below = figure.axes
     along = five[3].along("top1")
     assert along is not None
@@ -107,14 +107,14 @@ def test_paths_are_means_over_clients_with_an_own_end(five: list[Run]) -> None:
     }
 
 
-@pytest.mark.parametrize("name", sorted(paper.PLATES))
+@pytest.mark.parametrize("name", sorted(PLATES))
 def test_every_figure_is_saved_as_it_was_before(
     name: str, five: list[Run], simplex: Run, mapped: Run, tmp_path: Path
 ) -> None:
     """The same figure is the same file, 3.3 inches or 237.6 points wide."""
     runs = {"simplex": [simplex], "landscape": [mapped], "similarity": [mapped]}.get(name, five)
-    first = paper.save(runs, name, tmp_path / "a.svg")
-    again = paper.save(runs, name, tmp_path / "b.svg")
+    first = saving.save(runs, name, tmp_path / "a.svg")
+    again = saving.save(runs, name, tmp_path / "b.svg")
     text = first.path.read_text()
     assert text == again.path.read_text()
     assert re.search(r'<svg[^>]* width="237.6pt"', text)
@@ -126,16 +126,16 @@ def test_pages_of_a_journal_get_the_sizes_and_kinds_they_ask_for(
     five: list[Run], tmp_path: Path
 ) -> None:
     """6.9 by 2 inches at 300 points to the inch."""
-    image = paper.save(five, "rounds", tmp_path / "a.png", width=6.9, height=2).path.read_bytes()
+    image = saving.save(five, "rounds", tmp_path / "a.png", width=6.9, height=2).path.read_bytes()
     assert [int.from_bytes(image[i : i + 4]) for i in (16, 20)] == [2070, 600]
-    document = paper.save(five, "gain", tmp_path / "a.pdf").path.read_bytes()
+    document = saving.save(five, "gain", tmp_path / "a.pdf").path.read_bytes()
     assert document.startswith(b"%PDF")
     assert b"/FontFile2" in document  # TrueType, inside the file
 
 
 def test_numbers_chosen_on_test_data_are_marked(write: Write, tmp_path: Path) -> None:
     run = read(write("superfed-mm", selection="oracle"))
-    drawn = paper.save([run], "rounds", tmp_path / "a.svg")
+    drawn = saving.save([run], "rounds", tmp_path / "a.svg")
     assert "<!-- superfed-mm† -->" in drawn.path.read_text()
     assert "† The point on the path was chosen with the very test data" in drawn.caption
 
@@ -164,7 +164,7 @@ def test_a_wrong_wish_is_one_clear_line(
 ) -> None:
     wish = {"name": "rounds", "out": "a.svg"} | changes
     with pytest.raises(IsthmusError, match=re.escape(said)):
-        paper.save(five[:1], **wish)
+        saving.save(five[:1], **wish)
 
 
 def test_the_command_saves_and_says_what_to_write_under_it(
@@ -181,20 +181,20 @@ def test_the_command_saves_and_says_what_to_write_under_it(
 
 def test_the_help_names_every_figure(isthmus: Isthmus) -> None:
     said = isthmus("figure", "--help").out
-    assert all(name in said for name in paper.PLATES)
+    assert all(name in said for name in PLATES)
 
 
 def test_without_matplotlib_the_command_says_what_to_install(
     isthmus: Isthmus, five: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "isthmus.report.figures.paper")
-    monkeypatch.delattr(figures_room, "paper")
+    monkeypatch.delitem(sys.modules, "isthmus.report.figures.save")
+    monkeypatch.delattr(figures, "save")
     assert "pip install 'isthmus[figures]'" in isthmus("figure", str(five[0].path), "gain").mistake
 
 
 def test_seeds_that_were_not_asked_for_are_left_out(write: Write) -> None:
     runs = [read(write("fedavg", f"fedavg-{seed}", seed=seed)) for seed in (1, 2)]
-    assert len(paper._asked(runs, "top1", "personal", None).groups[0].runs) == 2
-    asked = paper._asked(runs, "top1", "personal", 2)
-    assert grouped(asked.runs)[0].seeds == (2,)
+    assert len(saving.choose_subject(runs).groups[0].runs) == 2
+    subject = saving.choose_subject(runs, seed=2)
+    assert group_by_seed(subject.runs)[0].seeds == (2,)

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from isthmus.errors import IsthmusError
 from isthmus.records.reader import Run, read
-from isthmus.report import page
-from isthmus.report import show as standing
+from isthmus.report import page, show
+from isthmus.report.contrasts import choose_reference
 from isthmus.report.tables import reach
 
 Write = Callable[..., Path]
@@ -28,7 +28,7 @@ def three(tiny: Write) -> list[Run]:
 
 def test_the_target_is_where_the_baseline_ended(three: list[Run]) -> None:
     """A round takes 1.5 seconds of training and 1000 + 500 bytes; evaluation is not counted."""
-    local, fedavg, ditto = reach.rows(three, "fedavg", "personal")
+    local, fedavg, ditto = reach.compute(three, "fedavg", "personal")
     assert [row.target for row in (local, fedavg, ditto)] == pytest.approx([0.6] * 3)
     assert (local.rounds, local.improvement) == (None, None)
     assert (fedavg.rounds, fedavg.seconds, fedavg.nbytes) == (2, 3.0, 3000)
@@ -40,24 +40,24 @@ def test_the_target_is_where_the_baseline_ended(three: list[Run]) -> None:
 
 def test_the_shared_model_has_a_target_of_its_own(three: list[Run]) -> None:
     """All shared models have 0.5, after round 2; local has none."""
-    found = reach.rows(three, "fedavg", "shared")
+    found = reach.compute(three, "fedavg", "shared")
     assert [row.label for row in found] == ["fedavg", "ditto"]
     assert [(row.target, row.rounds) for row in found] == [(0.5, 2)] * 2
 
 
 def test_the_baseline_is_fedavg_or_the_one_that_is_named(three: list[Run]) -> None:
-    assert reach.baseline_of(three, None) == "fedavg"
-    assert reach.baseline_of(three, "ditto") == "ditto"
-    assert reach.baseline_of([three[0], three[2]], None) is None
+    assert choose_reference(three, None) == "fedavg"
+    assert choose_reference(three, "ditto") == "ditto"
+    assert choose_reference([three[0], three[2]], None) is None
     with pytest.raises(IsthmusError, match="'apfl' is not among the runs; expected one of local"):
-        reach.baseline_of(three, "apfl")
-    local, fedavg, _ = reach.rows(three, "ditto", "personal")
+        choose_reference(three, "apfl")
+    local, fedavg, _ = reach.compute(three, "ditto", "personal")
     assert (local.target, fedavg.rounds) == (pytest.approx(0.9), None)
 
 
 def test_runs_on_other_clients_have_no_target(three: list[Run], tiny: Write) -> None:
     other = read(tiny("apfl", [0.9] * 4, federation="cafe"))
-    assert "apfl" not in [row.label for row in reach.rows([*three, other], "fedavg", "personal")]
+    assert "apfl" not in [row.label for row in reach.compute([*three, other], "fedavg", "personal")]
 
 
 def test_seeds_go_to_targets_of_their_own(three: list[Run], tiny: Write) -> None:
@@ -67,7 +67,7 @@ def test_seeds_go_to_targets_of_their_own(three: list[Run], tiny: Write) -> None
         read(tiny("fedavg", [0.8] * 4, "fedavg-2", seed=2, federation="2222")),
         read(tiny("ditto", [0.7] * 4, "ditto-2", seed=2, federation="2222")),
     ]
-    _, fedavg, ditto = reach.rows([*three, *more], "fedavg", "personal")
+    _, fedavg, ditto = reach.compute([*three, *more], "fedavg", "personal")
     assert (fedavg.target, fedavg.rounds, fedavg.reached) == (pytest.approx(0.7), 2, 2)
     assert ditto.cells() == ["ditto", "70.00", "1 (1 of 2 seeds)", "2.00", "1.5", "1.5 kB"]
 
@@ -89,32 +89,32 @@ def test_a_point_chosen_on_test_data_is_marked_on_its_way_too(
     three: list[Run], tiny: Write
 ) -> None:
     oracle = read(tiny("superfed-mm", [0.9] * 4, at="0.3", selection="oracle"))
-    row = reach.rows([*three, oracle], "fedavg", "personal")[-1]
+    row = reach.compute([*three, oracle], "fedavg", "personal")[-1]
     assert row.cells()[2:4] == ["2†", "1.00†"]
 
 
 def test_show_says_what_a_target_cost(three: list[Run]) -> None:
     fedavg = three[1].path
-    said = standing.text(standing.read(fedavg, 0.6))
+    said = show.describe(show.collect(fedavg, 0.6))
     assert (
         "mean personal test top-1 over clients of 60.00%: first reached after round 2, with 3.0 s "
         "of training and 3 kB down and up" in said
     )
-    assert standing.read(fedavg, 0.6)["to_target"] == {
+    assert show.collect(fedavg, 0.6)["to_target"] == {
         "personal_top1_test": 0.6,
         "reached": True,
         "rounds": 2,
         "seconds": 3.0,
         "nbytes": 3000,
     }
-    assert "of 61.00%: never reached" in standing.text(standing.read(fedavg, 0.61))
-    assert "to_target" not in standing.read(fedavg)
+    assert "of 61.00%: never reached" in show.describe(show.collect(fedavg, 0.61))
+    assert "to_target" not in show.collect(fedavg)
     for target in (0.0, 90.0):
         with pytest.raises(IsthmusError, match="expected a share of right answers"):
-            standing.read(fedavg, target)
+            show.collect(fedavg, target)
 
 
 def test_show_names_what_is_pooled(three: list[Run]) -> None:
     """(0.5 + 0.5 + 0.7 + 0.7) / 4 of equal clients; the older tables have no bins."""
-    said = standing.text(standing.read(three[1].path))
+    said = show.describe(show.collect(three[1].path))
     assert "pooled over all clients' test examples: top-1 60.00 %, loss 0.400, Brier –" in said

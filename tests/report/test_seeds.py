@@ -11,12 +11,11 @@ import pytest
 
 import runs as fixture
 from isthmus.records.reader import Run, read
-from isthmus.report import page, seeds
-from isthmus.report.figures import curves
-from isthmus.report.figures import theme as figures
-from isthmus.report.groups import Group, grouped
-from isthmus.report.page import client_sections
-from isthmus.report.tables import summary as tables
+from isthmus.report import page
+from isthmus.report.contents import SECTIONS
+from isthmus.report.figures import curves, reliability, theme
+from isthmus.report.groups import Group, group_by_seed
+from isthmus.report.section import Shown, collect
 
 Write = Callable[..., Path]
 
@@ -35,6 +34,14 @@ def seeded(tiny: Write) -> list[Run]:
     return made
 
 
+def show(name: str, runs: list[Run]) -> tuple[str, Shown]:
+    section = next(each for each in SECTIONS if each.name == name)
+    report = collect(runs)
+    shown = section.show(report)
+    assert shown is not None
+    return page.render_section(section, shown, report), shown
+
+
 def of(groups: list[Group], label: str) -> Group:
     return next(group for group in groups if group.label == label)
 
@@ -42,12 +49,12 @@ def of(groups: list[Group], label: str) -> Group:
 def test_a_band_goes_from_the_lowest_to_the_highest_seed(seeded: list[Run]) -> None:
     """Ditto has 0.6 and 0.7 after round 1, 0.7 and 0.8 after round 2; a round takes 1.5 seconds
     and 1500 bytes."""
-    found = seeds.series(of(grouped(seeded), "ditto"), "top1")
+    found = curves.collect_series(of(group_by_seed(seeded), "ditto"), "top1")
     assert found is not None
     assert found.round.tolist() == [1, 2]
     assert found.seconds.tolist() == [1.5, 3.0]
     assert found.nbytes.tolist() == [1500, 3000]
-    (line,) = seeds.lines([found], seeds.ROUNDS)
+    (line,) = curves.draw_lines([found], curves.ROUNDS)
     assert line is not None
     for given, expected in ((line.mean, [0.65, 0.75]), (line.low, [0.6, 0.7])):
         assert given.tolist() == pytest.approx(expected)
@@ -59,7 +66,7 @@ def test_only_rounds_that_all_seeds_evaluated_are_told(tiny: Write) -> None:
         read(tiny("ditto", [0.6] * 4, "a", seed=1, earlier=[0.5] * 4)),
         read(tiny("ditto", [0.8] * 4, "b", seed=2)),
     ]
-    found = seeds.series(grouped(runs)[0], "top1")
+    found = curves.collect_series(group_by_seed(runs)[0], "top1")
     assert found is not None
     assert found.round.tolist() == [2]
     assert found.seconds.tolist() == [3.0]
@@ -67,42 +74,43 @@ def test_only_rounds_that_all_seeds_evaluated_are_told(tiny: Write) -> None:
 
 def test_who_sends_nothing_is_a_level(five: list[Run]) -> None:
     """The fixture's FedAvg sends 2 * 3.18 MB in each of 50 rounds, local none."""
-    found = [seeds.series(group, "top1") for group in grouped(five[:2])]
-    traffic = seeds.axes(found)[2]
+    found = [curves.collect_series(group, "top1") for group in group_by_seed(five[:2])]
+    traffic = curves.choose_axes(found)[2]
     assert (traffic.unit, traffic.size) == ("MB", 1e6)
-    alone, fedavg = seeds.lines(found, traffic)
+    alone, fedavg = curves.draw_lines(found, traffic)
     assert alone is not None
     assert fedavg is not None
     assert fedavg.x.tolist() == pytest.approx([63.6, 127.2, 190.8, 254.4, 318.0])
     assert alone.level
     assert alone.x.tolist() == pytest.approx([0, 318.0])
     assert alone.mean.tolist() == [five[0].curve("top1").mean[-1]] * 2
-    assert [axis.name for axis in seeds.axes(found[:1])] == ["rounds", "seconds"]
+    assert [axis.name for axis in curves.choose_axes(found[:1])] == ["rounds", "seconds"]
 
 
 def test_the_variance_of_last_layers_is_a_curve_of_all_rounds(five: list[Run]) -> None:
     """The fixture records 1 / t, and none for local."""
-    alone, fedavg = (seeds.series(group, seeds.VARIANCE) for group in grouped(five[:2]))
+    alone, fedavg = (
+        curves.collect_series(group, curves.VARIANCE.metric) for group in group_by_seed(five[:2])
+    )
     assert alone is None
     assert fedavg is not None
     assert fedavg.values[0].tolist() == pytest.approx([1 / t for t in range(1, 51)])
-    views = curves.curves(grouped(five[:2])).layout.meta["views"]
-    assert views[-1]["name"] == seeds.VARIANCE
-    assert curves.curves(grouped(five[:1])).layout.meta["views"][-1]["name"] == "ece"
+    views = curves.plot(group_by_seed(five[:2])).layout.meta["views"]
+    assert views[-1]["name"] == curves.VARIANCE.metric
+    assert curves.plot(group_by_seed(five[:1])).layout.meta["views"][-1]["name"] == "ece"
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends(write: Write) -> None:
     run = read(write("fedavg", evaluations=(1000,)))
-    found = seeds.series(grouped([run])[0], seeds.VARIANCE)
+    found = curves.collect_series(group_by_seed([run])[0], curves.VARIANCE.metric)
     assert found is not None
-    assert len(found.round) == seeds.POINTS_AT_MOST
+    assert len(found.round) == curves.POINTS_AT_MOST
     assert (found.round[0], found.round[-1]) == (1, 1000)
 
 
 def test_a_row_of_a_group_is_the_mean_of_its_rows(seeded: list[Run]) -> None:
     """Ditto ends with 0.7 and 0.8; a run takes 1.5 + 1.5 seconds and 0.5 to evaluate."""
-    groups = grouped(seeded)
-    alone, ditto = seeds.rows(groups, seeded, tables.summary(seeded))
+    alone, ditto = collect(seeded).averages
     assert (alone.label, ditto.label) == ("local", "ditto")
     assert ditto.top1 == pytest.approx(0.75)
     assert (ditto.seconds, ditto.harmed, alone.harmed) == (3.5, 0, None)
@@ -116,35 +124,32 @@ def test_a_row_of_a_group_is_the_mean_of_its_rows(seeded: list[Run]) -> None:
 def test_bins_of_seeds_are_counted_together(five: list[Run]) -> None:
     """Two runs with the same bins: twice the examples, the same shares."""
     twin = five[1]._replace(settings=five[1].settings | {"seed": 2}, path=five[0].path)
-    (group,) = grouped([five[1], twin])
-    one, both = five[1].bins(), seeds.bins(group)
+    (group,) = group_by_seed([five[1], twin])
+    one, both = five[1].bins(), reliability.pool_bins(group)
     assert one is not None
     assert both is not None
     known = one[0] > 0
     assert both[0].tolist() == (2 * one[0]).tolist()
     assert both[1][known].tolist() == pytest.approx(one[1][known].tolist())
-    assert seeds.pooled(group, "ece") == pytest.approx(five[1].pooled("ece"))
+    assert group.pooled("ece") == pytest.approx(five[1].pooled("ece"))
 
 
 def test_gains_are_shown_seed_by_seed(seeded: list[Run]) -> None:
     """Every client gains 10 points with seed 1, 20 with seed 2."""
-    groups, drawn = grouped(seeded), {}
-    rows = seeds.rows(groups, seeded, tables.summary(seeded))
-    text = client_sections.gain(groups, rows, seeded, drawn)
-    (figure,) = drawn.values()
+    text, shown = show("gain", seeded)
+    (figure,) = shown.figures.values()
     assert [bars.meta["seed"] for bars in figure.data] == ["1", "2"]
     assert [bars.visible for bars in figure.data] == [True, False]
     assert [set(bars.y) for bars in figure.data] == [{10.0}, {20.0}]
-    said = [re.sub(r"<.*?>", "", part) for part in re.findall(r"<p data-seed.*?</p>", text)]
+    parts = re.findall(r"<p data-seed.*?</p>", text, re.DOTALL)
+    said = [re.sub(r"<.*?>", "", part).strip() for part in parts]
     assert [words.split("median ")[1] for words in said] == ["+10.00 points", "+20.00 points"]
     assert text.count("<option") == 2
 
 
 def test_the_worst_clients_are_those_of_a_seed(seeded: list[Run]) -> None:
-    groups = grouped(seeded)
-    rows = seeds.rows(groups, seeded, tables.summary(seeded))
-    text = client_sections.worst(groups, rows)
-    first, second = text.split("<div data-seed='2' hidden>")
+    text, _ = show("worst", seeded)
+    first, second = text.split('<div data-seed="2" hidden>')
     assert "<strong>ditto</strong>, seed 1" in first
     assert "<strong>ditto</strong>, seed 2" in second
     assert "<td>70.00</td>" in first
@@ -174,4 +179,4 @@ def test_five_methods_on_a_hundred_clients_over_500_rounds_make_a_small_page(
 
 
 def test_drawn_numbers_are_rounded_to_what_can_be_seen() -> None:
-    assert figures.numbers(np.array([1 / 3, 12345.678, np.nan])) == [0.33333, 12346.0, None]
+    assert theme.round_numbers(np.array([1 / 3, 12345.678, np.nan])) == [0.33333, 12346.0, None]

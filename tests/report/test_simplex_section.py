@@ -8,7 +8,7 @@ import pytest
 from isthmus import Experiment, federate
 from isthmus.records.reader import Run
 from isthmus.report import page, read
-from isthmus.report.figures import geometry, simplex
+from isthmus.report.figures import simplex
 
 
 def record(place: Path, vertices: int, tau: int) -> Run:
@@ -33,9 +33,9 @@ def test_nothing_of_it_is_said_to_be_chosen(run: Run) -> None:
 
 def test_clients_are_drawn_at_their_points(run: Run) -> None:
     """On the triangle with a corner at the top, (x, y) = alpha_1 (0, 1) + ..., to 5 digits."""
-    clients = geometry.places(run, "personal", "top1")
+    clients = simplex.find_places(run)
     assert clients.at.shape == (8, 3)
-    (discs,) = [trace for trace in simplex.figure(run).data if trace.name == "clients"]
+    (discs,) = [trace for trace in simplex.plot(run).data if trace.name == "clients"]
     heights = clients.at @ [1, -0.5, -0.5]
     assert list(discs.y) == pytest.approx(heights, abs=1e-4)
     main = run.federation.labels.argmax(1)
@@ -43,7 +43,7 @@ def test_clients_are_drawn_at_their_points(run: Run) -> None:
 
 
 def test_models_are_coloured_by_the_mean_over_clients(run: Run) -> None:
-    models = [t for t in simplex.figure(run).data if t.meta and "view" in t.meta]
+    models = [t for t in simplex.plot(run).data if t.meta and "view" in t.meta]
     assert [trace.meta["view"] for trace in models] == ["top1", "loss"]
     rows = (run.clients.model == "simplex") & (run.clients.split == "test")
     rows &= (run.clients.round == run.last) & (run.clients.at == "1 0 0")
@@ -59,7 +59,7 @@ def test_the_outline_of_a_region_is_where_its_radius_ends() -> None:
     corners = np.array([[0.0, 1.0], [-1.0, 0.0], [1.0, 0.0]])
 
     def ends(alpha: list[float]) -> set[tuple[float, float]]:
-        found = geometry.outline(np.array(alpha), 0.2, corners)
+        found = simplex.outline_region(np.array(alpha), 0.2, corners)
         return {(round(x, 6) + 0.0, round(y, 6) + 0.0) for x, y in found.tolist()}
 
     assert ends([1.0, 0.0, 0.0]) == {(0.0, 1.0), (-0.1, 0.9), (0.1, 0.9)}

@@ -9,15 +9,17 @@ from rich.console import Console
 
 from isthmus.records.reader import Run, read
 from isthmus.report.figures import curves
-from isthmus.report.groups import grouped
-from isthmus.report.tables import summary as tables
+from isthmus.report.groups import group_by_seed
+from isthmus.report.tables import summary
+from isthmus.report.tables.formats import format_percent
+from isthmus.report.tables.summary import SummaryRow
 
 Write = Callable[..., Path]
 
 
-def printed(rows: list[tables.Row]) -> str:
+def printed(rows: list[SummaryRow]) -> str:
     screen = StringIO()
-    Console(width=80, file=screen).print(tables.terminal(rows))
+    Console(width=80, file=screen).print(summary.terminal(rows))
     return screen.getvalue()
 
 
@@ -34,15 +36,15 @@ def test_a_row_is_the_mean_over_clients_of_the_last_round(pair: list[Run]) -> No
     (0.4, 0.6, 0.8, 1.0) only the third is lower; 2 rounds of 1000 down, 500 up; 1.5 + 1.5 + 0.5 s.
     Pairs differ by 0.1 + 0.2 + 0.5 + 0.1 + 0.4 + 0.3 = 1.6, over 4 * 2.8: Gini 1 / 7.
     """
-    row = tables.summary(pair)[1]
+    row = summary.summarize(pair)[1]
     assert row.top1 == pytest.approx(0.7)
     assert row.deviation == pytest.approx(0.1870829, abs=1e-7)
     assert row.worst == 0.5
     assert row.gini == pytest.approx(1 / 7)
-    assert row.brier is None
-    assert row.loss == pytest.approx(0.3)
-    assert row.ece == pytest.approx(0.1)
-    assert row.mce == pytest.approx(0.2)
+    assert row.means["brier"] is None
+    assert row.means["loss"] == pytest.approx(0.3)
+    assert row.means["ece"] == pytest.approx(0.1)
+    assert row.means["mce"] == pytest.approx(0.2)
     assert row.shared == 0.5
     assert row.server == 0.55
     assert row.harmed == 1
@@ -51,20 +53,20 @@ def test_a_row_is_the_mean_over_clients_of_the_last_round(pair: list[Run]) -> No
 
 
 def test_what_a_method_lacks_is_missing_and_not_zero(pair: list[Run]) -> None:
-    row = tables.summary(pair)[0]
+    row = summary.summarize(pair)[0]
     assert (row.shared, row.server, row.harmed) == (None, None, None)
-    line = next(line for line in tables.markdown([row]).splitlines() if line.startswith("| local"))
+    line = next(line for line in summary.markdown([row]).splitlines() if line.startswith("| local"))
     assert line.count("–") == 4  # the older version that wrote it had no Brier score
 
 
 def test_harm_is_not_counted_across_federations(tiny: Write) -> None:
     alone = read(tiny("local", [1.0] * 4))
     other = read(tiny("fedavg", [0.5] * 4, federation="cafe"))
-    assert tables.summary([alone, other])[1].harmed is None
+    assert summary.summarize([alone, other])[1].harmed is None
 
 
 def test_the_terminal_table_fits_into_eighty_columns(five: list[Run]) -> None:
-    text = printed(tables.summary(five))
+    text = printed(summary.summarize(five))
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
     for run in five:
@@ -72,17 +74,17 @@ def test_the_terminal_table_fits_into_eighty_columns(five: list[Run]) -> None:
 
 
 def test_percentages_have_two_decimals(pair: list[Run]) -> None:
-    rows = tables.summary(pair)
+    rows = summary.summarize(pair)
     assert "70.00 ± 18.71" in printed(rows)
     assert (
         "| 70.00 ± 18.71 | 50.00 | 0.143 | 0.300 | – | 10.00 | 20.00 | 50.00 | 55.00 | 1 / 4 |"
-        in tables.markdown(rows)
+        in summary.markdown(rows)
     )
 
 
 def test_every_table_says_which_number_it_is(pair: list[Run]) -> None:
-    rows = tables.summary(pair)
-    for text in (" ".join(printed(rows).split()), tables.markdown(rows)):
+    rows = summary.summarize(pair)
+    for text in (" ".join(printed(rows).split()), summary.markdown(rows)):
         assert "the model each client deploys, on its own test part" in text
         assert "over all 4 clients, after round 2" in text
         assert "superfed-mm: each client's point chosen on its own validation part" in text
@@ -90,21 +92,21 @@ def test_every_table_says_which_number_it_is(pair: list[Run]) -> None:
 
 def test_runs_that_ended_at_different_rounds_say_so(five: list[Run], write: Write) -> None:
     short = read(write("fedavg", "short", evaluations=(10, 20)))
-    said = tables.caption(tables.summary([five[0], short]))
+    said = summary.describe(summary.summarize([five[0], short]))
     assert "at each run's last evaluated round (local: 50, fedavg: 20)" in said
 
 
 def test_an_unfinished_run_is_named(write: Write) -> None:
     directory = write("fedavg")
     (directory / "summary.json").unlink()
-    said = tables.caption(tables.summary([read(directory)]))
+    said = summary.describe(summary.summarize([read(directory)]))
     assert "Not run to the end: fedavg (unfinished)" in said
 
 
 @pytest.mark.parametrize("rule", ["oracle", "oracle-common"])
 def test_numbers_chosen_on_test_data_carry_a_dagger(tiny: Write, rule: str) -> None:
-    rows = tables.summary([read(tiny("superfed-mm", [0.5] * 4, at="0.3", selection=rule))])
-    for text in (printed(rows), tables.markdown(rows)):
+    rows = summary.summarize([read(tiny("superfed-mm", [0.5] * 4, at="0.3", selection=rule))])
+    for text in (printed(rows), summary.markdown(rows)):
         assert "50.00 ± 0.00†" in text
         assert "† The point on the path was chosen with the very test data" in " ".join(
             text.split()
@@ -116,25 +118,25 @@ def test_calibration_per_batch_is_marked_wherever_it_appears(write: Write) -> No
     table = directory / "clients.csv"
     table.write_text(table.read_text().replace(",ece,mce", ",ece_per_batch,mce_per_batch"))
     runs = [read(directory), read(write("local"))]
-    rows = tables.summary(runs)
-    ece, mce = (tables.percent(value) for value in (rows[0].ece, rows[0].mce))
-    assert f"| {ece}‡ | {mce}‡ |" in tables.markdown(rows)
-    for text in (printed(rows), tables.markdown(rows)):
+    rows = summary.summarize(runs)
+    ece, mce = (format_percent(value) for value in (rows[0].means[name] for name in ("ece", "mce")))
+    assert f"| {ece}‡ | {mce}‡ |" in summary.markdown(rows)
+    for text in (printed(rows), summary.markdown(rows)):
         assert f"{ece}‡" in text
-        assert f"{tables.percent(rows[1].ece)}‡" not in text
+        assert f"{format_percent(rows[1].means['ece'])}‡" not in text
         assert "‡ A mean over mini-batches, as the SuPerFed code computes it" in " ".join(
             text.split()
         )
-    names = {t.name for t in curves.curves(grouped(runs)).data if t.meta["view"] == "ece"}
+    names = {t.name for t in curves.plot(group_by_seed(runs)).data if t.meta["view"] == "ece"}
     assert names == {"fedavg‡", "local"}
-    assert "‡" not in tables.markdown(rows[1:])
+    assert "‡" not in summary.markdown(rows[1:])
 
 
 def test_honest_numbers_carry_none(pair: list[Run]) -> None:
-    assert "†" not in tables.markdown(tables.summary(pair))
+    assert "†" not in summary.markdown(summary.summarize(pair))
 
 
 def test_markup_in_a_name_is_inert(tiny: Write) -> None:
-    rows = tables.summary([read(tiny("[red]a|<b>", [0.5] * 4, name="odd"))])
+    rows = summary.summarize([read(tiny("[red]a|<b>", [0.5] * 4, name="odd"))])
     assert "[red]a|<b>" in printed(rows)
-    assert "| [red]a\\|&lt;b> |" in tables.markdown(rows)
+    assert "| [red]a\\|&lt;b> |" in summary.markdown(rows)

@@ -103,7 +103,7 @@ KILLS = """
 import contextlib, io, json, os, random, signal, sys, time
 from isthmus.cli import app
 from isthmus.records import reader
-from isthmus.report.tables import summary as tables
+from isthmus.report.tables import summary
 from isthmus.runs import opened
 from isthmus.storage import database
 from isthmus.training import estimate

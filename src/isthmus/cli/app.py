@@ -38,10 +38,10 @@ for command in (
     export.export,
     adapt.adapt,
     report.report,
-    figure.figure,
-    landscape.landscape,
 ):
     app.command()(command)
+app.command(cls=figure.FigureCommand)(figure.figure)
+app.command()(landscape.landscape)
 app.command(name="list")(list.list_)
 app.add_typer(data.app, name="data")
 

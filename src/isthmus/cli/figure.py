@@ -1,11 +1,24 @@
 """The command that saves one figure. Nothing heavy is imported before it needs it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from isthmus.errors import IsthmusError
+
+
+class FigureCommand(TyperCommand):
+    """The command, which reads the figures' names when its help is asked for."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Puts every figure's name, and what it shows, into the help."""
+        from isthmus.report.contents import PLATES
+
+        names = "\n".join(f"- `{plate.name}`: {plate.about}" for plate in PLATES.values())
+        self.help = (self.help or "").replace("NAMES", names)
+        TyperCommand.format_help(self, ctx, formatter)
 
 
 def figure(
@@ -38,13 +51,7 @@ def figure(
 
     Names:
 
-    - `rounds`, `seconds`, `bytes`: a metric against what was spent
-    - `gain`: each client against training alone, sorted
-    - `reliability`: how sure, how right
-    - `path`: from the shared to the own model
-    - `simplex`: where FLOCO's clients are in it
-    - `landscape`: the plane that `isthmus landscape` measured
-    - `similarity`: FedSimSup's clients
+    NAMES
 
     Examples, one per line:
 
@@ -53,7 +60,7 @@ def figure(
     `isthmus figure demo/superfed-mm path --metric loss --columns 2 --out path.pdf`
     """
     try:
-        from isthmus.report.figures import paper
+        from isthmus.report.figures.save import WIDTHS, save
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
@@ -62,15 +69,15 @@ def figure(
         ) from None
     from isthmus.records import reader
 
-    drawn = paper.save(
+    saved = save(
         [reader.read(path) for path in runs],
         name,
         out or Path(f"{name}.svg"),
         metric=metric,
         model=model,
         seed=seed,
-        width=paper.WIDTHS[columns] if width is None else width,
+        width=WIDTHS[columns] if width is None else width,
         height=height,
     )
-    print(f"caption: {drawn.caption}")
-    print(f"figure: {drawn.path}")
+    print(f"caption: {saved.caption}")
+    print(f"figure: {saved.path}")

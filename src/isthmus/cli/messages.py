@@ -150,13 +150,13 @@ def conclude(run: "Run", out: Path) -> None:
     from rich.console import Console
 
     from isthmus.records import reader
-    from isthmus.report.tables import summary as tables
+    from isthmus.report.tables import summary
     from isthmus.training.newcomers import describe
 
     if run.reason:
         ended = f"ended after round {run.progress.t} of {run.experiment.rounds}"
         print(f"{out}: {ended}: {run.reason}", file=sys.stderr)
-    Console().print(tables.terminal(tables.summary([reader.read(out)])))
+    Console().print(summary.terminal(summary.summarize([reader.read(out)])))
     if run.newcomers:
         print(describe(run.newcomers))
     print(f"records: {out}")

@@ -27,15 +27,14 @@ def report(
 
     from isthmus.records import reader
     from isthmus.report import contrasts, page
-    from isthmus.report.tables import comparison, reach
-    from isthmus.report.tables import summary as tables
+    from isthmus.report.tables import comparison, reach, summary
 
     records = [reader.read(path) for path in runs]
-    target = reach.baseline_of(records, baseline)
-    if contrasts.seeded(records):
+    target = contrasts.choose_reference(records, baseline)
+    if contrasts.have_several_seeds(records):
         Console().print(comparison.terminal(contrasts.compare(records, baseline)))
     else:
-        Console().print(tables.terminal(tables.summary(records)))
+        Console().print(summary.terminal(summary.summarize(records)))
     if target is not None and len(runs) > 1:
         Console().print(reach.terminal(records, target))
     written = page.write(records, out, baseline=baseline)

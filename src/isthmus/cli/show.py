@@ -26,7 +26,7 @@ def show(
 
     `isthmus show first --target 0.9`
     """
-    from isthmus.report import show as standing
+    from isthmus.report.show import collect, describe
 
-    stands = standing.read(run, target)
-    print(json.dumps(stands, indent=2) if as_json else standing.text(stands))
+    facts = collect(run, target)
+    print(json.dumps(facts, indent=2) if as_json else describe(facts))

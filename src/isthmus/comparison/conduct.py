@@ -212,10 +212,7 @@ def write_results(grid: Grid, outcome: Outcome, out: Path) -> Comparison | None:
         return None
     there = any(run.method == grid.reference for run in runs)
     reference = grid.reference if there else None
-    compared = comparison.write(runs, out, reference)
-    for name, mark in (("table.md", "\nMissing: "), ("table.tex", "% Missing: ")):
-        with (out / name).open("a", encoding="utf-8") as file:
-            file.writelines(f"{mark}{what}: {why}\n" for what, why in outcome.missing.items())
+    compared = comparison.write(runs, out, reference, outcome.missing)
     page.write(runs, out / "report.html", baseline=reference)
     return compared
 

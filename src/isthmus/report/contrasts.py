@@ -9,13 +9,15 @@ from isthmus.errors import IsthmusError
 from isthmus.records.columns import Floats
 from isthmus.records.reader import Run
 from isthmus.report import statistics
-from isthmus.report.groups import SEEDED, Group, grouped, told_apart
-from isthmus.report.statistics import Interval, Tally
-from isthmus.report.tables import reach
-from isthmus.report.tables import summary as tables
+from isthmus.report.groups import SEEDED, Group, group_by_seed, name_apart
+from isthmus.report.statistics import Interval, WinTieLoss
+from isthmus.report.tables.summary import SummaryRow, average_known, summarize
 
 # Settings that decide who holds which examples: runs that differ in one are on other data.
 FEDERATION = ("data", "partition", "noise", "clients", "test", "validation", "held_out")
+
+
+REFERENCE = "fedavg"
 
 
 class Difference(NamedTuple):
@@ -25,16 +27,16 @@ class Difference(NamedTuple):
     seeds: tuple[int, ...]  # that both have
     crossed: bool  # these have one split: the pairs are clients, each averaged over its seeds
     pairs: int
-    tally: Tally
+    tally: WinTieLoss
     p: float
     holm: float  # the same, corrected for all differences of the block
 
 
-class Row(NamedTuple):
+class MethodRow(NamedTuple):
     """One method with one choice of settings: its numbers at the last evaluated round."""
 
     group: Group
-    runs: tuple[tables.Row, ...]  # one per seed
+    runs: tuple[SummaryRow, ...]  # one per seed
     top1: Interval
     difference: Difference | None  # to the reference; None where no pair is known
     best: bool  # the highest mean of several, of those that were not chosen on test data
@@ -48,7 +50,7 @@ class Row(NamedTuple):
     @property
     def crossed(self) -> bool:
         """Tells whether the clients of all its seeds are the same ones."""
-        return same_split(self.group.runs)
+        return have_same_split(self.group.runs)
 
     @property
     def harmed(self) -> tuple[int, int] | None:
@@ -59,18 +61,17 @@ class Row(NamedTuple):
         known = [(run.harmed, run.clients) for run in self.runs if run.harmed is not None]
         return (sum(int(n) for n, _ in known), sum(of for _, of in known)) if known else None
 
-    def over_seeds(self, number: Callable[[tables.Row], float | None]) -> float | None:
+    def average(self, number: Callable[[SummaryRow], float | None]) -> float | None:
         """Returns the mean over seeds of a number of a run."""
-        known = [value for value in map(number, self.runs) if value is not None]
-        return float(np.mean(known)) if known else None
+        return average_known([number(run) for run in self.runs])
 
 
-class Block(NamedTuple):
+class MethodBlock(NamedTuple):
     """All methods on one federation, or on the same rule's divisions of it, one per seed."""
 
     name: str
     reference: str | None  # the label of the row that others are held against, if it is here
-    rows: tuple[Row, ...]
+    rows: tuple[MethodRow, ...]
 
 
 class Ranks(NamedTuple):
@@ -86,7 +87,7 @@ class Comparison(NamedTuple):
     """Methods, seeds and data sets in one table."""
 
     reference: str  # a method
-    blocks: tuple[Block, ...]
+    blocks: tuple[MethodBlock, ...]
     ranks: Ranks | None  # with two data sets or more
 
 
@@ -97,27 +98,38 @@ def compare(runs: Sequence[Run], reference: str | None = None) -> Comparison:
     """
     if not runs:
         raise IsthmusError("no runs were given; expected one or more; give runs' directories")
-    against = reach.baseline_of(runs, reference) or runs[0].method
-    found: dict[frozenset[tuple[str, str]], list[Run]] = {}
+    against = choose_reference(runs, reference) or runs[0].method
+    by_data: dict[frozenset[tuple[str, str]], list[Run]] = {}
     for run in runs:
-        found.setdefault(_federation(run), []).append(run)
-    names = told_apart([together[0] for together in found.values()], "data", FEDERATION)
+        by_data.setdefault(_data_settings(run), []).append(run)
+    names = name_apart([together[0] for together in by_data.values()], "data", FEDERATION)
     blocks = tuple(
         _block(name, together, against)
-        for name, together in zip(names, found.values(), strict=True)
+        for name, together in zip(names, by_data.values(), strict=True)
     )
-    return Comparison(against, blocks, _ranks(blocks))
+    return Comparison(against, blocks, _rank(blocks))
 
 
-def seeded(runs: Sequence[Run]) -> bool:
+def choose_reference(runs: Sequence[Run], named: str | None = None) -> str | None:
+    """Names the method to hold others against: the one asked for, or FedAvg if it is there."""
+    methods = list(dict.fromkeys(run.method for run in runs))
+    if named is not None and named not in methods:
+        raise IsthmusError(
+            f"baseline {named!r} is not among the runs; expected one of {', '.join(methods)}; "
+            "name one of them, or add a run of it"
+        )
+    return named or (REFERENCE if REFERENCE in methods else None)
+
+
+def have_several_seeds(runs: Sequence[Run]) -> bool:
     """Tells whether some method has runs that differ in the seed alone."""
     try:
-        return any(len(group.runs) > 1 for group in grouped(runs))
+        return any(len(group.runs) > 1 for group in group_by_seed(runs))
     except IsthmusError:  # one experiment given twice can be shown, but not compared
         return False
 
 
-def _federation(run: Run) -> frozenset[tuple[str, str]]:
+def _data_settings(run: Run) -> frozenset[tuple[str, str]]:
     return frozenset(
         (key, repr(value))
         for key, value in run.settings.items()
@@ -125,64 +137,66 @@ def _federation(run: Run) -> frozenset[tuple[str, str]]:
     )
 
 
-def _block(name: str, runs: Sequence[Run], against: str) -> Block:
-    groups = grouped(runs)
-    shown = {id(run): row for run, row in zip(runs, tables.summary(runs), strict=True)}
+def _block(name: str, runs: Sequence[Run], against: str) -> MethodBlock:
+    groups = group_by_seed(runs)
+    shown = {id(run): row for run, row in zip(runs, summarize(runs), strict=True)}
     of_seeds = [
-        tuple(shown[id(run)]._replace(label=label) for run, label in _labelled(group))
+        tuple(shown[id(run)]._replace(label=label) for run, label in _name_runs(group))
         for group in groups
     ]
     means = {
         group.label: statistics.bootstrap(
-            [run.over_clients("top1") for run in group.runs], same_split(group.runs)
+            [run.over_clients("top1") for run in group.runs], have_same_split(group.runs)
         )
         for group in groups
     }
     reference = next((group for group in groups if group.method == against), None)
-    best = _best(groups, means) if len(groups) > 1 else None
-    found = {
+    best = _find_best(groups, means) if len(groups) > 1 else None
+    to_reference = {
         group.label: _difference(group, reference)
         for group in groups
         if reference is not None and group is not reference
     }
-    known = {label: difference for label, difference in found.items() if difference is not None}
+    known = {
+        label: difference for label, difference in to_reference.items() if difference is not None
+    }
     corrected = statistics.holm([difference.p for difference in known.values()]).tolist()
     differences = {
         label: difference._replace(holm=p)
         for (label, difference), p in zip(known.items(), corrected, strict=True)
     }
     rows = [
-        Row(
+        MethodRow(
             group=group,
             runs=of_seed,
             top1=means[group.label],
             difference=differences.get(group.label),
             best=group is best,
-            tied=best is not None and group is not best and _tied(group, best, means),
+            tied=best is not None and group is not best and _is_tied(group, best, means),
         )
         for group, of_seed in zip(groups, of_seeds, strict=True)
     ]
-    return Block(name, reference and reference.label, tuple(rows))
+    return MethodBlock(name, reference and reference.label, tuple(rows))
 
 
-def _labelled(group: Group) -> Iterator[tuple[Run, str]]:
+def _name_runs(group: Group) -> Iterator[tuple[Run, str]]:
     for run in group.runs:
         several = len(group.runs) > 1
         yield run, f"{group.label} · seed {run.seed}" if several else group.label
 
 
-def same_split(runs: Sequence[Run]) -> bool:
+def have_same_split(runs: Sequence[Run]) -> bool:
     """Tells whether several runs are on one split of the data."""
     return len(runs) > 1 and len({run.split_digest for run in runs} - {None}) == 1
 
 
-def _best(groups: Sequence[Group], means: Mapping[str, Interval]) -> Group | None:
+def _find_best(groups: Sequence[Group], means: Mapping[str, Interval]) -> Group | None:
     known = [group for group in groups if not np.isnan(means[group.label].mean)]
     fair = [group for group in known if not group.runs[0].chosen_on_test] or known
     return max(fair, key=lambda group: means[group.label].mean, default=None)
 
 
-def _tied(group: Group, best: Group, means: Mapping[str, Interval]) -> bool:
+def _is_tied(group: Group, best: Group, means: Mapping[str, Interval]) -> bool:
     difference = _difference(group, best)
     if difference is None:
         return means[group.label].holds(means[best.label].mean)
@@ -203,8 +217,8 @@ def _difference(group: Group, reference: Group) -> Difference | None:
     ]
     if not sum(len(seed) for seed in differences):
         return None
-    crossed = same_split([run for run, _ in both])
-    pairs = _averaged(differences) if crossed else np.concatenate(differences)
+    crossed = have_same_split([run for run, _ in both])
+    pairs = _average_over_seeds(differences) if crossed else np.concatenate(differences)
     p = statistics.wilcoxon(pairs)
     return Difference(
         mean=statistics.bootstrap(differences, crossed),
@@ -217,13 +231,13 @@ def _difference(group: Group, reference: Group) -> Difference | None:
     )
 
 
-def _averaged(differences: Sequence[Floats]) -> Floats:
+def _average_over_seeds(differences: Sequence[Floats]) -> Floats:
     # Sums of fractions that cancel may leave 1e-17, which is no win.
     means: Floats = np.mean(np.stack(differences), axis=0).round(12)
     return means
 
 
-def _ranks(blocks: Sequence[Block]) -> Ranks | None:
+def _rank(blocks: Sequence[MethodBlock]) -> Ranks | None:
     scores = [{row.label: row.top1.mean for row in block.rows} for block in blocks]
     labels = [label for label in scores[0] if all(label in block for block in scores)]
     if len(blocks) < 2 or len(labels) < 2:

@@ -1,7 +1,9 @@
-"""Runs that differ in nothing but their seed, told together."""
+"""Runs that differ in nothing but their seed, put together."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from isthmus.errors import IsthmusError
 from isthmus.records.reader import Run
@@ -25,16 +27,25 @@ class Group(NamedTuple):
         """Lists the seeds."""
         return tuple(run.seed or 0 for run in self.runs)
 
+    def spent(self, column: str) -> float:
+        """Returns the mean over seeds of what was spent up to the last evaluated round."""
+        return float(np.mean([run.spent(column) for run in self.runs]))
 
-def grouped(runs: Sequence[Run]) -> list[Group]:
+    def pooled(self, metric: str) -> float | None:
+        """Returns the mean over seeds of a number that each run pools over its test examples."""
+        known = [value for run in self.runs if (value := run.pooled(metric)) is not None]
+        return float(np.mean(known)) if known else None
+
+
+def group_by_seed(runs: Sequence[Run]) -> list[Group]:
     """Puts runs together whose settings differ at most in the seed, in order of appearance.
 
     Groups of one method are told apart by the settings in which they differ.
     """
-    found: dict[frozenset[tuple[str, str]], list[Run]] = {}
+    by_settings: dict[frozenset[tuple[str, str]], list[Run]] = {}
     for run in runs:
-        found.setdefault(key(run.settings), []).append(run)
-    for together in found.values():
+        by_settings.setdefault(make_key(run.settings), []).append(run)
+    for together in by_settings.values():
         seeds = [run.seed for run in together]
         twice = next((seed for seed in seeds if seeds.count(seed) > 1), None)
         if twice is not None:
@@ -43,19 +54,19 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
                 f"{first} and {second} are the same experiment, seed included; expected each once; "
                 "leave one of them out"
             )
-    names = told_apart([together[0] for together in found.values()], "method")
+    names = name_apart([together[0] for together in by_settings.values()], "method")
     return [
         Group(name, tuple(sorted(together, key=lambda run: run.seed or 0)))
-        for name, together in zip(names, found.values(), strict=True)
+        for name, together in zip(names, by_settings.values(), strict=True)
     ]
 
 
-def told_apart(runs: Sequence[Run], part: str, only: Collection[str] | None = None) -> list[str]:
+def name_apart(runs: Sequence[Run], part: str, only: Collection[str] | None = None) -> list[str]:
     """Names runs by a part of their settings, and by what else differs where the name is the same.
 
-    `only` names the settings that may be told, by what precedes their dot; all if left out.
+    `only` lists the settings that names may have, by what precedes their dot; all if left out.
     """
-    told = []
+    names = []
     for run in runs:
         alike = [other for other in runs if _name(other, part) == _name(run, part)]
         differing = [
@@ -65,14 +76,14 @@ def told_apart(runs: Sequence[Run], part: str, only: Collection[str] | None = No
             and (only is None or key.partition(".")[0] in only)
             and len({repr(other.settings.get(key)) for other in alike}) > 1
         ]
-        told.append(" · ".join([_name(run, part), *differing]))
-    return told
+        names.append(" · ".join([_name(run, part), *differing]))
+    return names
 
 
 def _name(run: Run, part: str) -> str:
     return str(run.settings.get(f"{part}.name", part))
 
 
-def key(settings: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+def make_key(settings: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
     """Returns what the runs of a group have in common: all settings but the seed."""
     return frozenset((key, repr(value)) for key, value in settings.items() if key not in SEEDED)

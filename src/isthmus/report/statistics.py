@@ -32,7 +32,7 @@ class Interval(NamedTuple):
         return not (value < self.low or value > self.high)
 
 
-class Tally(NamedTuple):
+class WinTieLoss(NamedTuple):
     """How many pairs are above, equal to and below their reference."""
 
     wins: int
@@ -101,17 +101,17 @@ def paired(values: ArrayLike, reference: ArrayLike, n: ArrayLike) -> Floats:
     return differences[~np.isnan(differences)]
 
 
-def win_tie_loss(differences: ArrayLike, tolerance: float = 0.0) -> Tally:
+def win_tie_loss(differences: ArrayLike, tolerance: float = 0.0) -> WinTieLoss:
     """Counts the differences above the tolerance, within it, and below minus the tolerance.
 
     >>> win_tie_loss([0.1, 0.0, -0.2, 0.3])
-    Tally(wins=2, ties=1, losses=1)
+    WinTieLoss(wins=2, ties=1, losses=1)
     >>> win_tie_loss([0.1, 0.0, -0.2, 0.3], tolerance=0.1)
-    Tally(wins=1, ties=2, losses=1)
+    WinTieLoss(wins=1, ties=2, losses=1)
     """
     d = np.asarray(differences, dtype=np.float64)
     wins, losses = int(np.sum(d > tolerance)), int(np.sum(d < -tolerance))
-    return Tally(wins, len(d) - wins - losses, losses)
+    return WinTieLoss(wins, len(d) - wins - losses, losses)
 
 
 def wilcoxon(differences: ArrayLike) -> float:

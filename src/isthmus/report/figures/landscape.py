@@ -1,15 +1,20 @@
-"""The section about a plane of models: how good they are around the shared and the own ones."""
+"""Landscape: how good models are in the plane around the shared and the own ones."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from isthmus.records.reader import Run
-from isthmus.report import controls, markup
-from isthmus.report.controls import bar_below
-from isthmus.report.figures.geometry import SERVER, Landscape, Marked, landscape
+from isthmus.errors import IsthmusError
+from isthmus.report.figures import paper
+from isthmus.report.figures.measured import (
+    MEASURED,
+    SERVER,
+    SERVER_TEST,
+    Landscape,
+    MarkedModel,
+    read_landscape,
+)
 from isthmus.report.figures.theme import (
     ACCURACY,
     FONT,
@@ -20,120 +25,116 @@ from isthmus.report.figures.theme import (
     SERIES,
     SURFACE,
     View,
-    colours,
-    layout,
-    numbers,
-    plain,
+    attach_tables,
+    build_layout,
+    make_inert,
+    place_bar_below,
+    round_numbers,
 )
-from isthmus.report.markup import escaped, folded, listed, plot, swatch, views
-from isthmus.report.tables import summary as tables
+from isthmus.report.section import Plate, Report, Shown, Subject
+from isthmus.report.tables.formats import join_names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 VIEWS = (LOSS, ACCURACY)
 SYMBOLS = {"shared": "star", "own": "circle", "personal": "diamond"}
 SIGNS = {"shared": "★", "own": "●", "personal": "◆"}
+MARKERS = {"shared": "*", "own": "o", "personal": "D"}
 MEASURABLE = ("path", "line", "simplex")  # models on the way, as the records call them
-TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)  # of a loss
 
 
-def section(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]) -> str:
+def show(report: Report) -> Shown | None:
     """Shows the planes that were measured, and says how to measure one where there is none."""
-    parts, names, waiting, marks = [], [], [], ""
-    for i, run in enumerate(runs):
-        found = landscape(run)
-        if found is None:
+    panels, figures, waiting = [], {}, []
+    for i, run in enumerate(report.runs):
+        plane = read_landscape(run)
+        if plane is None:
             if np.isin(run.clients.model, MEASURABLE).any():
                 waiting.append(run)
             continue
-        name = f"figure-landscape-{i}"
-        drawn[name], drawn[f"{name}-surface"] = contour(found), relief(found)
-        names += [name, f"{name}-surface"]
-        parts.append((rows[i].label, _panel(name, run, runs, rows[i].label, found)))
-        marks += markup.table(
-            ["model", "distance", *(_whose(found, d) for d in range(len(found.on)))],
-            _lines(found),
-            f"{rows[i].label}: loss in nats of the marked models, on the data in the head; "
-            "distance from the first",
+        name = f"landscape-{i}"
+        figures[f"figure-{name}"] = plot_contours(plane)
+        figures[f"figure-{name}-surface"] = plot_surface(plane)
+        data = [_name_data(plane, d) for d in range(len(plane.on))]
+        panels.append(
+            {
+                "name": name,
+                "tone": report.tones[i],
+                "label": report.rows[i].label,
+                "through": join_names([model.name for model in plane.models[:3]]),
+                "round": plane.round,
+                "last": run.last,
+                "options": data,
+                "about": describe_data(plane)[0],
+                "head": ["model", "distance", *data],
+                "lines": _list_losses(plane),
+            }
         )
-    if not waiting and not names:
-        return ""
-    how = (
-        f"<p class='note'>No plane of models has been measured{' yet' if not names else ''} in "
-        f"{escaped(listed([run.path.name for run in waiting]))}: "
-        f"<code>isthmus landscape {escaped(str(waiting[0].path))}</code> does it, then this "
-        "report again.</p>"
-        if waiting
-        else ""
-    )
-    if not names:
-        return how
-    caption = (
-        "Every point is a model: the plane holds the three models named above, at the distances "
-        "that there are between their parameters. Models on a regular grid were measured on the "
-        "data chosen above; lines and colours between them are interpolated, and loss has a "
-        "logarithmic scale. "
-        "★ a shared model, ● a client's own end of the path, ◆ its personal model; dashed: the "
-        "path between shared and own. On the surface, a line leads up from each to its name."
-    )
-    return (
-        "<p>Two good models need not have anything good between them. The land around them shows "
-        "whether a low valley joins them, or a ridge parts them.</p>"
-        f"<div class='controls'>{views(drawn[names[0]], names, 'landscape-metric')}</div>"
-        f"{controls.panels('landscape-run', 'Run', parts)}<p class='caption'>{caption}</p>{how}"
-        + folded("The marked models as a table", marks)
-    )
+    if not panels and not waiting:
+        return None
+    values = {
+        "panels": panels,
+        "names": list(figures),
+        "waiting": join_names([run.path.name for run in waiting]),
+        "first_waiting": str(waiting[0].path) if waiting else "",
+    }
+    return Shown(values, figures)
 
 
-def contour(found: Landscape) -> go.Figure:
+def plot_contours(plane: Landscape) -> go.Figure:
     """Draws a plane from above; a list chooses the data that its models were measured on."""
-    result = go.Figure(layout=_layout())
+    result = go.Figure(layout=_build_layout())
     for view in VIEWS:
         result.add_contour(
-            x=numbers(found.x),
-            y=numbers(found.y),
+            x=round_numbers(plane.x),
+            y=round_numbers(plane.y),
             ncontours=18,
             contours={"coloring": "fill"},
             line={"width": 0.7, "color": MUTED[0]},
             visible=view is VIEWS[0],
-            **_grid(found, view),
-            **_colours(view),
+            **_draw_grid(plane, view),
+            **_choose_colours(view),
         )
-    for path in _paths(found):
+    for path in _list_paths(plane):
         x, y = zip(*((model.x, model.y) for model in path), strict=True)
         result.add_scatter(
-            x=numbers(x),
-            y=numbers(y),
+            x=round_numbers(x),
+            y=round_numbers(y),
             mode="lines",
             line={"color": INK[0], "width": 1.5, "dash": "dash"},
             hoverinfo="skip",
         )
     result.add_scatter(
-        x=numbers([model.x for model in found.models]),
-        y=numbers([model.y for model in found.models]),
+        x=round_numbers([model.x for model in plane.models]),
+        y=round_numbers([model.y for model in plane.models]),
         mode="markers+text",
-        text=_labels(found),
-        textposition=[_beside(model, found) for model in found.models],
+        text=_list_labels(plane),
+        textposition=[_choose_side(model, plane) for model in plane.models],
         textfont={"color": INK[0], "size": 12},
         cliponaxis=False,
         marker={
-            "symbol": [SYMBOLS[model.kind] for model in found.models],
-            "size": [15 if model.kind == "shared" else 11 for model in found.models],
-            "color": [_tone(model) for model in found.models],
+            "symbol": [SYMBOLS[model.kind] for model in plane.models],
+            "size": [15 if model.kind == "shared" else 11 for model in plane.models],
+            "color": [_choose_tone(model) for model in plane.models],
             "line": {"width": 1.5, "color": SURFACE[0]},
         },
-        customdata=_told(found)[0],
+        customdata=_describe_models(plane)[0],
         hovertemplate="%{customdata}<extra></extra>",
         name="models",
         meta={"from": {"customdata": "told"}},
     )
     result.update_xaxes(title_text="distance between models", showgrid=False, constrain="domain")
     result.update_yaxes(scaleanchor="x", showgrid=False, constrain="domain")
-    controls.explored(result, choices(found))
+    attach_tables(result, list_choices(plane))
     return result
 
 
-def relief(found: Landscape) -> go.Figure:
-    """Draws a plane as a surface in space, with the data of `contour`."""
-    result = go.Figure(layout=_layout())
+def plot_surface(plane: Landscape) -> go.Figure:
+    """Draws a plane as a surface in space, with the data of `plot_contours`."""
+    result = go.Figure(layout=_build_layout())
     axis = {
         "title": {"text": "distance", "font": {"size": 11}},
         "gridcolor": GRID[0],
@@ -145,21 +146,21 @@ def relief(found: Landscape) -> go.Figure:
     for view in VIEWS:
         first = view is VIEWS[0]
         result.add_surface(
-            x=numbers(found.x),
-            y=numbers(found.y),
+            x=round_numbers(plane.x),
+            y=round_numbers(plane.y),
             visible=first,
-            **_grid(found, view),
-            **_colours(view),
+            **_draw_grid(plane, view),
+            **_choose_colours(view),
             showscale=False,
         )
         result.add_scatter3d(
-            x=numbers(np.repeat([model.x for model in found.models], 3)),
-            y=numbers(np.repeat([model.y for model in found.models], 3)),
-            z=_stems(found, view)[0],
+            x=round_numbers(np.repeat([model.x for model in plane.models], 3)),
+            y=round_numbers(np.repeat([model.y for model in plane.models], 3)),
+            z=_draw_stems(plane, view)[0],
             mode="lines+text",
             text=[
                 text
-                for model, label in zip(found.models, _labels(found), strict=True)
+                for model, label in zip(plane.models, _list_labels(plane), strict=True)
                 for text in ("", f"{SIGNS[model.kind]} {label}", "")
             ],
             textfont={"color": INK[0], "size": 11, "family": FONT},
@@ -174,7 +175,7 @@ def relief(found: Landscape) -> go.Figure:
             "yaxis": axis,
             "zaxis": {**axis, "title": {"text": ""}, "showticklabels": False},
             "aspectmode": "manual",
-            "aspectratio": {"x": 1, "y": float(_ratio(found)), "z": 0.7},
+            "aspectratio": {"x": 1, "y": float(np.ptp(plane.y) / np.ptp(plane.x)), "z": 0.7},
             "camera": {"eye": {"x": 0.9, "y": -1.25, "z": 1.2}},
             "dragmode": "turntable",
         },
@@ -183,130 +184,97 @@ def relief(found: Landscape) -> go.Figure:
     return result
 
 
-def choices(found: Landscape) -> dict[str, list[Any]]:
+def list_choices(plane: Landscape) -> dict[str, list[Any]]:
     """Lists, for all data that models were measured on, what the figures show."""
     tables: dict[str, list[Any]] = {
-        "said": said_of(found),
-        "told": _told(found),
-        "printed": _printed(found),
+        "said": describe_data(plane),
+        "told": _describe_models(plane),
+        "printed": _list_printed(plane),
     }
     for view in VIEWS:
-        tables[view.metric] = _heights(found, view)
-        tables[f"stem {view.metric}"] = _stems(found, view)
+        tables[view.metric] = _list_heights(plane, view)
+        tables[f"stem {view.metric}"] = _draw_stems(plane, view)
     return tables
 
 
-def said_of(found: Landscape) -> list[str]:
+def describe_data(plane: Landscape) -> list[str]:
     """Says what the data are: whose, which part, how many examples, after which round."""
     return [
-        f"{_whose(found, d)}: {n:,} examples, {len(found.x)} × {len(found.y)} models, after round "
-        f"{found.round}"
-        for d, n in enumerate(found.n.tolist())
+        f"{_name_data(plane, d)}: {n:,} examples, {len(plane.x)} × {len(plane.y)} models, "
+        f"after round {plane.round}"
+        for d, n in enumerate(plane.n.tolist())
     ]
 
 
-def _panel(name: str, run: Run, runs: Sequence[Run], label: str, found: Landscape) -> str:
-    tone = dict(zip((r.path for r in runs), colours(runs), strict=True))[run.path]
-    chooser = controls.choice(
-        name.replace("figure", "choice"),
-        [name, f"{name}-surface"],
-        "Models measured on",
-        [_whose(found, d) for d in range(len(found.on))],
-        said_of(found)[0],
-    )
-    through = listed([model.name for model in found.models[:3]])
-    stale = (
-        ""
-        if found.round == run.last
-        else (
-            f" It was measured after round {found.round}; the run's last evaluation is of round "
-            f"{run.last}."
-        )
-    )
-    shapes = controls.panels(
-        name.replace("figure", "shape"),
-        "Drawn as",
-        [
-            ("contour lines", plot(name, 470, "A plane of models, seen from above")),
-            ("a surface, to be turned", plot(f"{name}-surface", 470, "The plane as a surface")),
-        ],
-    )
-    return (
-        f"<div class='card'><h3>{swatch(tone)}{escaped(label)}</h3><p>the plane through "
-        f"<strong>{escaped(through)}</strong> (numbers are clients).{stale}</p>"
-        f"<div class='controls'>{chooser}</div>{shapes}</div>"
-    )
-
-
-def _layout() -> go.Layout:
-    result = layout(VIEWS)
+def _build_layout() -> go.Layout:
+    result = build_layout(VIEWS)
     # The vertical axis is a distance in every view.
     result.yaxis.title.text = ""
     result.meta = {"views": [{**view, "axis": ""} for view in result.meta["views"]]}
     return result
 
 
-def _whose(found: Landscape, d: int) -> str:
-    name = found.on[d]
-    return "the server's test set" if name == SERVER else f"the {found.split} part of client {name}"
+def _name_data(plane: Landscape, d: int) -> str:
+    name = plane.on[d]
+    return SERVER_TEST if name == SERVER else f"the {plane.split} part of client {name}"
 
 
-def _heights(found: Landscape, view: View) -> list[list[list[float | None]]]:
+def _list_heights(plane: Landscape, view: View) -> list[list[list[float | None]]]:
     return [
-        [numbers(_scaled(row, view), digits=4) for row in plane]
-        for plane in found.values[view.metric]
+        [round_numbers(_scale(row, view), digits=4) for row in values]
+        for values in plane.values[view.metric]
     ]
 
 
-def _stems(found: Landscape, view: View) -> list[list[float | None]]:
+def _draw_stems(plane: Landscape, view: View) -> list[list[float | None]]:
     """Gives, for each model, its height, one above all others where its name stands, and a gap."""
     result = []
-    for d, plane in enumerate(found.values[view.metric]):
-        heights = [_scaled(model.values[view.metric][d], view) for model in found.models]
-        above = max(float(np.nanmax(_scaled(plane, view))), *map(float, heights))
+    for d, values in enumerate(plane.values[view.metric]):
+        heights = [_scale(model.values[view.metric][d], view) for model in plane.models]
+        above = max(float(np.nanmax(_scale(values, view))), *map(float, heights))
         stems = [value for height in heights for value in (float(height), above, np.nan)]
-        result.append(numbers(stems, digits=4))
+        result.append(round_numbers(stems, digits=4))
     return result
 
 
-def _scaled(values: Any, view: View) -> Any:
+def _scale(values: Any, view: View) -> Any:
     return np.log10(np.maximum(values, 1e-6)) if view is LOSS else view.factor * values
 
 
-def _printed(found: Landscape) -> list[list[list[float | None]]]:
+def _list_printed(plane: Landscape) -> list[list[list[float | None]]]:
     """Gives the losses themselves, where their logarithms are drawn."""
-    return [[numbers(row, digits=3) for row in plane] for plane in found.values["loss"]]
+    return [[round_numbers(row, digits=3) for row in values] for values in plane.values["loss"]]
 
 
-def _grid(found: Landscape, view: View) -> dict[str, Any]:
+def _draw_grid(plane: Landscape, view: View) -> dict[str, Any]:
     """Gives what a grid shows first, where else it takes it from, and what it says of a point."""
     if view is LOSS:
         return {
-            "z": _heights(found, view)[0],
-            "customdata": _printed(found)[0],
+            "z": _list_heights(plane, view)[0],
+            "customdata": _list_printed(plane)[0],
             "hovertemplate": "loss <b>%{customdata}</b><extra></extra>",
             "meta": {"view": view.metric, "from": {"z": "loss", "customdata": "printed"}},
         }
     return {
-        "z": _heights(found, view)[0],
+        "z": _list_heights(plane, view)[0],
         "hovertemplate": "accuracy <b>%{z:.4~g} %</b><extra></extra>",
         "meta": {"view": view.metric, "from": {"z": view.metric}},
     }
 
 
-def _told(found: Landscape) -> list[list[str]]:
+def _describe_models(plane: Landscape) -> list[list[str]]:
     return [
         [
-            f"<b>{plain(model.name)}</b><br>loss {model.values['loss'][d]:.4g}, "
+            f"<b>{make_inert(model.name)}</b><br>loss {model.values['loss'][d]:.4g}, "
             f"accuracy {100 * model.values['top1'][d]:.4g} %"
-            for model in found.models
+            for model in plane.models
         ]
-        for d in range(len(found.on))
+        for d in range(len(plane.on))
     ]
 
 
-def _colours(view: View) -> dict[str, Any]:
-    bar = bar_below(view) | {"y": -0.17}  # the axis has its numbers there
+def _choose_colours(view: View) -> dict[str, Any]:
+    bar = place_bar_below(view) | {"y": -0.17}  # the axis has its numbers there
     if view is LOSS:
         bar |= {
             "tickvals": [float(np.log10(tick)) for tick in TICKS],
@@ -317,38 +285,102 @@ def _colours(view: View) -> dict[str, Any]:
     return {"colorscale": scale, "colorbar": bar}
 
 
-def _paths(found: Landscape) -> list[tuple[Marked, Marked]]:
+def _list_paths(plane: Landscape) -> list[tuple[MarkedModel, MarkedModel]]:
     shared = next(
-        (model for model in found.models if model.kind == "shared" and not model.of), None
+        (model for model in plane.models if model.kind == "shared" and not model.of), None
     )
-    return [(shared, model) for model in found.models if shared is not None and model.kind == "own"]
+    return [(shared, model) for model in plane.models if shared is not None and model.kind == "own"]
 
 
-def _labels(found: Landscape) -> list[str]:
+def _list_labels(plane: Landscape) -> list[str]:
     # Names of models beside the three would cover each other; their signs tell, and pointing does.
-    return [plain(model.name) if m < 3 else "" for m, model in enumerate(found.models)]
+    return [make_inert(model.name) if m < 3 else "" for m, model in enumerate(plane.models)]
 
 
-def _beside(model: Marked, found: Landscape) -> str:
+def _choose_side(model: MarkedModel, plane: Landscape) -> str:
     """Finds the side of a model that is away from the others."""
-    x, y = (np.mean([getattr(each, axis) for each in found.models]) for axis in "xy")
+    x, y = (np.mean([getattr(each, axis) for each in plane.models]) for axis in "xy")
     return f"{'top' if model.y > y else 'bottom'} {'right' if model.x > x else 'left'}"
 
 
-def _tone(model: Marked) -> str:
+def _choose_tone(model: MarkedModel) -> str:
     return {"shared": INK[0], "own": SERIES[1][0], "personal": SERIES[3][0]}[model.kind]
 
 
-def _ratio(found: Landscape) -> float:
-    return float(np.ptp(found.y) / np.ptp(found.x))
-
-
-def _lines(found: Landscape) -> list[list[str]]:
+def _list_losses(plane: Landscape) -> list[list[str]]:
     return [
         [
             model.name,
-            f"{np.hypot(model.x - found.models[0].x, model.y - found.models[0].y):.3f}",
+            f"{np.hypot(model.x - plane.models[0].x, model.y - plane.models[0].y):.3f}",
             *(f"{loss:.4f}" for loss in model.values["loss"]),
         ]
-        for model in found.models
+        for model in plane.models
     ]
+
+
+def draw(figure: "Figure", subject: Subject) -> str:
+    """Draws the plane that was measured of each group's first run, for print."""
+    runs = paper.list_first_runs(subject)
+    planes = [(group, plane) for group, run in runs if (plane := read_landscape(run)) is not None]
+    if not planes:
+        first = runs[0][1].path
+        raise IsthmusError(
+            f"no plane was measured of {first}; expected landscape.csv in a run; "
+            f"make it with: isthmus landscape {first}"
+        )
+    view = subject.view
+    panels = figure.subplots(1, len(planes), squeeze=False)[0]
+    for axes, (group, plane) in zip(panels, planes, strict=True):
+        _draw_plane(figure, axes, plane, view)
+        axes.set_title(group.label if len(planes) > 1 else "", fontsize=7)
+    group, plane = planes[0]
+    return (
+        f"The plane through three models, at their distances; {view.axis} on "
+        f"{_name_data(plane, 0)} ({plane.n[0]:,} examples), on a grid of {len(plane.x)} by "
+        f"{len(plane.y)} models, after round {plane.round}. Star: a shared model; disc: a "
+        f"client's own; diamond: personal. Numbers are clients.{paper.name_seed(group)}"
+    )
+
+
+def _draw_plane(figure: "Figure", axes: "Axes", plane: Landscape, view: View) -> None:
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import MaxNLocator
+
+    values = view.factor * plane.values[view.metric][0]
+    ends = float(np.nanmin(values)), float(np.nanmax(values))
+    steps = np.geomspace if view is LOSS and ends[0] > 0 else np.linspace
+    levels: dict[str, Any] = {"levels": steps(*ends, 15) if ends[0] < ends[1] else 1}
+    norm = LogNorm(*ends) if steps is np.geomspace else None
+    field = axes.contourf(plane.x, plane.y, values, cmap=paper.SHADES, norm=norm, **levels)
+    axes.contour(plane.x, plane.y, values, colors="0.2", linewidths=0.3, **levels)
+    few = [tick for tick in TICKS if ends[0] < tick < ends[1]]
+    ticks: Any = few if norm else MaxNLocator(6)
+    bar = figure.colorbar(
+        field, ax=axes, location="bottom", ticks=ticks, format="%g", label=view.axis
+    )
+    bar.ax.minorticks_off()
+    for m, model in enumerate(plane.models):
+        axes.plot(
+            model.x,
+            model.y,
+            MARKERS[model.kind],
+            color="white",
+            markeredgecolor="black",
+            markersize=9 if model.kind == "shared" else 5,
+        )
+        if m < 3:
+            right = model.x > np.mean([each.x for each in plane.models])
+            axes.annotate(
+                model.name,
+                (model.x, model.y),
+                (4 if right else -4, 4),
+                textcoords="offset points",
+                ha="left" if right else "right",
+                fontsize=6,
+                bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.6},
+            )
+    axes.set(aspect="equal", xlabel="distance between models")
+    axes.grid(visible=False)
+
+
+PLATE = Plate("landscape", "the plane that `isthmus landscape` measured", draw, 1.05, MEASURED)

@@ -1,15 +1,15 @@
-"""The section about paths: how good models are from the shared one to the clients' own."""
+"""Paths: how good models are from the shared one to the clients' own."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
+from isthmus.records.columns import Floats, Integers
 from isthmus.records.reader import Along, Run
-from isthmus.report import controls, markup
-from isthmus.report.figures.geometry import Path, walked
+from isthmus.report.figures import lines, paper
 from isthmus.report.figures.theme import (
     ACCURACY,
     CALIBRATION,
@@ -17,84 +17,184 @@ from isthmus.report.figures.theme import (
     LOSS,
     SURFACE,
     View,
-    colours,
-    layout,
-    numbers,
-    veil,
+    attach_tables,
+    build_layout,
+    choose_colours,
+    find_colour,
+    round_numbers,
 )
-from isthmus.report.markup import escaped, folded, footnote, listed, plot, swatch, views
-from isthmus.report.tables import summary as tables
-from isthmus.report.tables.summary import DAGGER, MISSING
+from isthmus.report.section import Plate, Report, Shown, Subject
+from isthmus.report.tables.formats import DAGGER, MISSING, join_names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 VIEWS = (ACCURACY, LOSS, CALIBRATION)
-LINES_AT_MOST = 60  # clients drawn one by one along the path; more become a band
+METRICS = tuple(view.metric for view in VIEWS)
 
 
-def section(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]) -> str:
+class ClientPaths(NamedTuple):
+    """What was measured along the paths of the M clients that have an end of their own."""
+
+    client: Integers  # [M]
+    lam: Floats  # [L]
+    chosen: Floats  # [M]: where the client's personal model lies
+    values: Mapping[str, Floats]  # of each metric, [M, L]
+    personal: Mapping[str, Floats]  # of each metric, [M]
+
+    def mean(self, metric: str) -> Floats:
+        """Averages a metric over the clients, at each place."""
+        mean: Floats = np.mean(self.values[metric], axis=0)
+        return mean
+
+
+def collect_path(run: Run) -> ClientPaths | None:
+    """Collects what a run recorded along its paths at the last evaluated round, if it has paths."""
+    along = {metric: run.along(metric) for metric in METRICS}
+    first = along["top1"]
+    if first is None:
+        return None
+    places = np.searchsorted(run.federation.client, first.client)
+    return ClientPaths(
+        first.client,
+        first.lam,
+        first.chosen,
+        {metric: each.values for metric, each in along.items() if each is not None},
+        {metric: run.values(metric)[places] for metric in METRICS},
+    )
+
+
+def find_path(run: Run) -> ClientPaths:
+    """Collects a run's path, or says why there is none to draw."""
+    path = collect_path(run)
+    if path is None or path.client.size == 0:
+        raise IsthmusError(
+            f"{run.path} has no client with an own end; expected a path, as superfed-mm or apfl "
+            "have after some rounds; take such a run, or a later evaluation"
+        )
+    return path
+
+
+def find_middle(path: ClientPaths) -> int:
+    """Finds the place in the middle, where a slider starts."""
+    return len(path.lam) // 2
+
+
+class Reference(NamedTuple):
+    """A model that a path is held against: a horizontal line."""
+
+    name: str
+    colour: str
+    dash: str
+    run: Run
+    model: str
+    places: np.ndarray[Any, np.dtype[np.int64]]
+
+    def mean(self, metric: str) -> float:
+        """Returns the mean over the clients that have a value, nan if none has."""
+        values = self.run.values(metric, self.model)[self.places]
+        known = values[~np.isnan(values)]
+        return float(known.mean()) if known.size else np.nan
+
+
+def find_references(run: Run, runs: Sequence[Run]) -> list[Reference]:
+    """Finds FedAvg's shared model and training alone, on the clients that the path is drawn for."""
+    along = run.along("top1")
+    if along is None or run.split_digest is None:
+        return []
+    places = np.searchsorted(run.federation.client, along.client)
+    tones = choose_colours(runs)
+    references = []
+    for method, model, dash in (("fedavg", "shared", "dash"), ("local", "personal", "dot")):
+        same = [
+            i
+            for i, other in enumerate(runs)
+            if other.method == method and other.split_digest == run.split_digest
+        ]
+        same.sort(key=lambda i: runs[i].seed != run.seed)
+        for i in same[:1]:
+            name = "local, training alone" if method == "local" else "fedavg, shared model"
+            reference = Reference(name, tones[i], dash, runs[i], model, places)
+            if not np.isnan(runs[i].values("top1", model)[places]).all():
+                references.append(reference)
+    return references
+
+
+def show(report: Report) -> Shown | None:
     """Shows accuracy, loss and calibration along the paths, and the places of the clients."""
-    parts, names, shown, waiting, lines = [], [], [], [], []
-    for i, run in enumerate(runs):
-        path = walked(run)
-        if path is None:
-            continue
-        if path.client.size == 0:
-            waiting.append(rows[i].label)
-            continue
-        name = f"figure-path-{i}"
-        drawn[name], drawn[f"{name}-clients"] = along_path(run, runs), of_clients(run, runs)
-        names += [name, f"{name}-clients"]
-        shown.append(rows[i])
-        lines.append((rows[i].label, path))
-        parts.append((rows[i].label, _panel(name, run, runs, rows[i], path)))
-    late = (
-        f"<p class='note'>Not drawn: in {escaped(listed(waiting))} no client has trained an own "
-        "end yet.</p>"
-        if waiting
-        else ""
-    )
-    if not names:
-        return late
-    align([drawn[name] for name in names])
-    given = "; of apfl, its mixing share" if any(run.method == "apfl" for run in runs) else ""
-    caption = (
-        "Models on the straight line (1 − λ) · shared + λ · own, each on the client's own test "
-        "part, at the last evaluated round. The slider stops where models were measured, and shows "
-        "their recorded figures. Bold: mean over the clients that have an own end, the ring at the "
-        "slider's place. Dots: each client's model at the slider's place. Open diamonds: each "
-        f"client's personal model, at the place it has{given}. Thin lines: each client, or a band "
-        "from the 10th to the 90th hundredth of many. Horizontal lines: means over the same "
-        "clients. Bars: how many of these clients have their personal model there. "
-        f"{escaped(tables.selection(shown) or '')} The curves are measured on the test parts "
-        "whatever the rule." + (f" {tables.BATCHED}" if any(row.per_batch for row in shown) else "")
-    )
-    return (
-        "<p>Walk from the shared model to the client's own. If the two were strangers, the models "
-        "between them would be useless: accuracy would sag in the middle. A path that stays high, "
-        "or rises above both ends, is the isthmus these methods build.</p>"
-        f"<div class='controls'>{views(drawn[names[0]], names, 'path-metric')}</div>"
-        f"{controls.panels('path-run', 'Run', parts)}<p class='caption'>{caption}</p>"
-        f"{footnote(shown, 'p')}{late}" + folded("The curves as a table", _table(lines))
-    )
+    paths = {i: path for i, run in enumerate(report.runs) if (path := collect_path(run))}
+    drawn = {i: path for i, path in paths.items() if path.client.size}
+    if not paths:
+        return None
+    figures = {}
+    for i in drawn:
+        run = report.runs[i]
+        figures[f"figure-path-{i}"] = plot_path(run, report.runs)
+        figures[f"figure-path-{i}-clients"] = plot_clients(run, report.runs)
+    if figures:
+        lines.align(list(figures.values()))
+    values = {
+        "waiting": join_names([report.rows[i].label for i in paths if i not in drawn]),
+        "panels": [_describe_panel(report, i, path) for i, path in drawn.items()],
+        "shown": [report.rows[i] for i in drawn],
+        "apfl": any(run.method == "apfl" for run in report.runs),
+        "head": ["λ", *(report.rows[i].label for i in drawn)],
+        "lines": _list_means(list(drawn.values())),
+    }
+    return Shown(values, figures)
 
 
-def along_path(run: Run, runs: Sequence[Run]) -> go.Figure:
+def _describe_panel(report: Report, i: int, path: ClientPaths) -> dict[str, Any]:
+    run, row = report.runs[i], report.rows[i]
+    means = 100 * path.mean("top1")
+    chosen = 100 * np.nanmean(path.personal["top1"])
+    return {
+        "name": f"path-{i}",
+        "tone": report.tones[i],
+        "label": row.label,
+        "shared": f"{means[0]:.2f} %",
+        "own": f"{means[-1]:.2f} %",
+        "personal": row.mark(f"{chosen:.2f} %"),
+        "clients": len(path.client),
+        "total": len(run.federation.client),
+        "references": [
+            (reference, f"{100 * reference.mean('top1'):.2f} %")
+            for reference in find_references(run, report.runs)
+        ],
+        "steps": describe_steps(path),
+        "start": find_middle(path),
+    }
+
+
+def _list_means(paths: Sequence[ClientPaths]) -> list[list[str]]:
+    means = [
+        dict(zip(path.lam.tolist(), (100 * path.mean("top1")).tolist(), strict=True))
+        for path in paths
+    ]
+    return [
+        [f"{lam:g}", *(f"{mean[lam]:.2f}" if lam in mean else MISSING for mean in means)]
+        for lam in sorted({lam for mean in means for lam in mean})
+    ]
+
+
+def plot_path(run: Run, runs: Sequence[Run]) -> go.Figure:
     """Draws a metric from the shared model to the clients' own; a slider moves ring and dots."""
-    path = drawable(run)
-    start = _start(path)
-    figure = go.Figure(layout=layout(VIEWS))
-    colour = dict(zip((r.path for r in runs), colours(runs), strict=True))[run.path]
+    path = find_path(run)
+    start = find_middle(path)
+    figure = go.Figure(layout=build_layout(VIEWS))
+    colour = find_colour(run, runs)
     mark = DAGGER if run.chosen_on_test else ""
     for view in VIEWS:
         metric, factor = view.metric, view.factor
         along = Along(path.client, path.lam, path.values[metric], path.chosen)
         shown = {"meta": {"view": metric}, "visible": view is VIEWS[0]}
-        one_by_one = len(path.client) <= LINES_AT_MOST
-        figure.add_scatter(**(lines if one_by_one else band)(along, view, colour), **shown)
-        for reference in references(run, runs):
+        figure.add_scatter(**lines.draw_clients(along, view, colour), **shown)
+        for reference in find_references(run, runs):
             level = factor * reference.mean(metric)
             figure.add_scatter(
                 x=[0, 1],
-                y=numbers([level, level]),
+                y=round_numbers([level, level]),
                 mode="lines",
                 line={"color": reference.colour, "width": 1.6, "dash": reference.dash},
                 name=reference.name,
@@ -102,17 +202,17 @@ def along_path(run: Run, runs: Sequence[Run]) -> go.Figure:
                 "mean over the same clients, own test parts<extra></extra>",
                 **shown,
             )
-        figure.add_scatter(**mean_line(along, view, colour, "λ = %{x:.2~g}: "), **shown)
+        figure.add_scatter(**lines.draw_mean(along, view, colour, "λ = %{x:.2~g}: "), **shown)
         figure.add_scatter(
-            x=numbers(path.chosen),
-            y=numbers(factor * path.personal[metric]),
+            x=round_numbers(path.chosen),
+            y=round_numbers(factor * path.personal[metric]),
             customdata=path.client.tolist(),
-            **_personal(view, colour, mark),
+            **_draw_personal(view, colour, mark),
             **shown,
         )
         figure.add_scatter(
             x=[float(path.lam[start])] * len(path.client),
-            y=numbers(factor * path.values[metric][:, start]),
+            y=round_numbers(factor * path.values[metric][:, start]),
             customdata=path.client.tolist(),
             mode="markers",
             marker={"size": 7, "color": colour, "line": {"width": 1, "color": SURFACE[0]}},
@@ -124,7 +224,7 @@ def along_path(run: Run, runs: Sequence[Run]) -> go.Figure:
         )
         figure.add_scatter(
             x=[float(path.lam[start])],
-            y=numbers(factor * path.mean(metric)[[start]]),
+            y=round_numbers(factor * path.mean(metric)[[start]]),
             mode="markers",
             marker={
                 "size": 17,
@@ -138,7 +238,7 @@ def along_path(run: Run, runs: Sequence[Run]) -> go.Figure:
         )
     lam, counts = np.unique(path.chosen[~np.isnan(path.chosen)].round(6), return_counts=True)
     figure.add_bar(
-        x=numbers(lam),
+        x=round_numbers(lam),
         y=counts.tolist(),
         width=0.05,
         yaxis="y2",
@@ -167,19 +267,19 @@ def along_path(run: Run, runs: Sequence[Run]) -> go.Figure:
             "automargin": True,
         },
     )
-    controls.explored(figure, steps(path))
+    attach_tables(figure, list_steps(path))
     return figure
 
 
-def of_clients(run: Run, runs: Sequence[Run]) -> go.Figure:
+def plot_clients(run: Run, runs: Sequence[Run]) -> go.Figure:
     """Draws every client's model at the slider's place beside its personal one, client by client.
 
-    Its data come from the tables of `along_path`, which the slider names first.
+    Its data come from the tables of `plot_path`, which the slider names first.
     """
-    path = drawable(run)
-    start = _start(path)
-    figure = go.Figure(layout=layout(VIEWS))
-    colour = dict(zip((r.path for r in runs), colours(runs), strict=True))[run.path]
+    path = find_path(run)
+    start = find_middle(path)
+    figure = go.Figure(layout=build_layout(VIEWS))
+    colour = find_colour(run, runs)
     mark = DAGGER if run.chosen_on_test else ""
     order = np.lexsort((path.client, path.chosen))
     rank = np.empty(len(order), dtype=np.int64)
@@ -187,17 +287,17 @@ def of_clients(run: Run, runs: Sequence[Run]) -> go.Figure:
     for view in VIEWS:
         shown = {"x": rank.tolist(), "visible": view is VIEWS[0]}
         figure.add_scatter(
-            y=numbers(view.factor * path.personal[view.metric]),
+            y=round_numbers(view.factor * path.personal[view.metric]),
             customdata=[
                 [int(client), f"{place:.2g}"]
                 for client, place in zip(path.client, path.chosen, strict=True)
             ],
-            **_personal(view, colour, mark, "%{customdata[0]}", "%{customdata[1]}"),
+            **_draw_personal(view, colour, mark, "%{customdata[0]}", "%{customdata[1]}"),
             meta={"view": view.metric},
             **shown,
         )
         figure.add_scatter(
-            y=numbers(view.factor * path.values[view.metric][:, start]),
+            y=round_numbers(view.factor * path.values[view.metric][:, start]),
             customdata=path.client.tolist(),
             mode="markers",
             marker={"size": 7, "color": colour},
@@ -215,123 +315,22 @@ def of_clients(run: Run, runs: Sequence[Run]) -> go.Figure:
     return figure
 
 
-def steps(path: Path) -> dict[str, list[Any]]:
+def list_steps(path: ClientPaths) -> dict[str, list[Any]]:
     """Lists, for every place that was measured, what a slider shows there."""
-    found: dict[str, list[Any]] = {
+    tables: dict[str, list[Any]] = {
         "place": [[round(float(lam), 6)] for lam in path.lam],
         "lam": [[round(float(lam), 6)] * len(path.client) for lam in path.lam],
-        "said": _said(path),
+        "said": describe_steps(path),
     }
     for view in VIEWS:
         values = view.factor * path.values[view.metric]
-        found[view.metric] = [numbers(column) for column in values.T]
-        found[f"mean {view.metric}"] = [numbers([mean]) for mean in values.mean(axis=0)]
-    return found
+        tables[view.metric] = [round_numbers(column) for column in values.T]
+        tables[f"mean {view.metric}"] = [round_numbers([mean]) for mean in values.mean(axis=0)]
+    return tables
 
 
-def drawable(run: Run) -> Path:
-    """Collects a run's path, or says why there is none to draw."""
-    path = walked(run)
-    if path is None or path.client.size == 0:
-        raise IsthmusError(
-            f"{run.path} has no client with an own end; expected a path, as superfed-mm or apfl "
-            "have after some rounds; take such a run, or a later evaluation"
-        )
-    return path
-
-
-class Reference(NamedTuple):
-    """A model that a path is held against: a horizontal line."""
-
-    name: str
-    colour: str
-    dash: str
-    run: Run
-    model: str
-    places: np.ndarray[Any, np.dtype[np.int64]]
-
-    def mean(self, metric: str) -> float:
-        """Returns the mean over the clients that have a value, nan if none has."""
-        values = self.run.values(metric, self.model)[self.places]
-        known = values[~np.isnan(values)]
-        return float(known.mean()) if known.size else np.nan
-
-
-def references(run: Run, runs: Sequence[Run]) -> list[Reference]:
-    """Finds FedAvg's shared model and training alone, on the clients that the path is drawn for."""
-    along = run.along("top1")
-    if along is None or run.split_digest is None:
-        return []
-    places = np.searchsorted(run.federation.client, along.client)
-    tones = colours(runs)
-    found = []
-    for method, model, dash in (("fedavg", "shared", "dash"), ("local", "personal", "dot")):
-        same = [
-            i
-            for i, other in enumerate(runs)
-            if other.method == method and other.split_digest == run.split_digest
-        ]
-        same.sort(key=lambda i: runs[i].seed != run.seed)
-        for i in same[:1]:
-            name = "local, training alone" if method == "local" else "fedavg, shared model"
-            reference = Reference(name, tones[i], dash, runs[i], model, places)
-            if not np.isnan(runs[i].values("top1", model)[places]).all():
-                found.append(reference)
-    return found
-
-
-def align(paths: Sequence[go.Figure]) -> None:
-    """Gives figures of paths the same vertical range in each view, so that they compare."""
-    for place, view in enumerate(paths[0].layout.meta["views"]):
-        values = [value for figure in paths for value in _heights(figure, view["name"])]
-        if not values:
-            continue
-        margin = 0.05 * (max(values) - min(values)) or 1.0
-        limits = numbers([min(values) - margin, max(values) + margin])
-        for figure in paths:
-            views = [dict(each) for each in figure.layout.meta["views"]]
-            views[place]["range"] = limits
-            figure.layout.meta = {**figure.layout.meta, "views": views}
-            if place == 0:
-                figure.layout.yaxis.range = limits
-
-
-def _heights(figure: go.Figure, view: str) -> list[float]:
-    seen = [trace.y for trace in figure.data if trace.meta and trace.meta["view"] == view]
-    seen += figure.layout.meta.get("tables", {}).get(view, [])
-    return [value for column in seen for value in column if value is not None]
-
-
-def _panel(name: str, run: Run, runs: Sequence[Run], row: tables.Row, path: Path) -> str:
-    means = 100 * path.mean("top1")
-    chosen = 100 * np.nanmean(path.personal["top1"])
-    said = (
-        f"shared end <strong>{means[0]:.2f} %</strong>, own end "
-        f"<strong>{means[-1]:.2f} %</strong>, personal models "
-        f"<strong>{escaped(row.marked(f'{chosen:.2f} %'))}</strong>; "
-        f"{len(path.client)} of {len(run.federation.client)} clients have an own end"
-    )
-    keys = "".join(
-        f"<br>{swatch(reference.colour, f'key {reference.dash}')}{escaped(reference.name)}: "
-        f"{100 * reference.mean('top1'):.2f} %"
-        for reference in references(run, runs)
-    )
-    tone = dict(zip((r.path for r in runs), colours(runs), strict=True))[run.path]
-    slider = controls.slider(
-        name.replace("figure", "slider"),
-        [name, f"{name}-clients"],
-        "Place on the path, λ",
-        _said(path),
-        _start(path),
-    )
-    return (
-        f"<div class='card'><h3>{swatch(tone)}{escaped(row.label)}</h3><p>{said}{keys}</p>{slider}"
-        f"<div class='beside'>{plot(name, 430, 'A metric from the shared to the own model')}"
-        f"{plot(f'{name}-clients', 430, 'Each client at the place of the slider')}</div></div>"
-    )
-
-
-def _said(path: Path) -> list[str]:
+def describe_steps(path: ClientPaths) -> list[str]:
+    """Says, for every place that was measured, how good the models there are."""
     accuracy, loss, error = (path.mean(view.metric) for view in VIEWS)
     return [
         f"λ = {lam:.2g}: mean accuracy {100 * top:.2f} %, loss {nats:.3f}, "
@@ -340,26 +339,7 @@ def _said(path: Path) -> list[str]:
     ]
 
 
-def _start(path: Path) -> int:
-    return len(path.lam) // 2
-
-
-def _table(lines: Sequence[tuple[str, Path]]) -> str:
-    means = [
-        dict(zip(path.lam.tolist(), (100 * path.mean("top1")).tolist(), strict=True))
-        for _, path in lines
-    ]
-    return markup.table(
-        ["λ", *(label for label, _ in lines)],
-        [
-            [f"{lam:g}", *(f"{mean[lam]:.2f}" if lam in mean else MISSING for mean in means)]
-            for lam in sorted({lam for mean in means for lam in mean})
-        ],
-        "Mean top-1 accuracy, %, over the clients that have an own end, on their test parts",
-    )
-
-
-def _personal(
+def _draw_personal(
     view: View, colour: str, mark: str, client: str = "%{customdata}", lam: str = "%{x:.2~g}"
 ) -> dict[str, Any]:
     return {
@@ -371,54 +351,51 @@ def _personal(
     }
 
 
-def mean_line(along: Along, view: View, colour: str, where: str = "") -> dict[str, Any]:
-    """Gives the trace of the mean over clients."""
-    return {
-        "x": numbers(along.lam),
-        "y": numbers(view.factor * np.mean(along.values, axis=0)),
-        "mode": "lines+markers",
-        "line": {"color": colour, "width": 3.5},
-        "marker": {"size": 7},
-        "name": "mean over clients",
-        "hovertemplate": f"{where}<b>%{{y:.4~g}}{view.unit}</b><br>mean over "
-        f"{len(along.client)} clients, own test parts<extra></extra>",
-    }
-
-
-def lines(along: Along, view: View, colour: str) -> dict[str, Any]:
-    """Gives the trace of every client's line."""
-    # One trace for all clients: a gap after each keeps their lines apart.
-    gap = np.full((len(along.client), 1), np.nan)
-    places = np.hstack([np.tile(along.lam, (len(along.client), 1)), gap])
-    values = np.hstack([view.factor * along.values, gap])
-    return {
-        "x": numbers(places.ravel()),
-        "y": numbers(values.ravel(), digits=4),
-        "customdata": np.repeat(along.client, len(along.lam) + 1).tolist(),
-        "mode": "lines",
-        "line": {"color": colour, "width": 1},
-        "opacity": 0.28,
-        "name": "each client",
-        "hovertemplate": "client %{customdata}, λ = %{x:.2~g}: %{y:.4~g}" + view.unit + "<br>"
-        "its own test part<extra></extra>",
-    }
-
-
-def band(along: Along, view: View, colour: str) -> dict[str, Any]:
-    """Gives the trace of a band that holds four fifths of the clients at each place."""
-    known = along.values[~np.isnan(along.values).any(axis=1)]
-    low, high = (
-        view.factor * np.quantile(known, [0.1, 0.9], axis=0)
-        if len(known)
-        else np.full((2, len(along.lam)), np.nan)
+def draw(figure: "Figure", subject: Subject) -> str:
+    """Draws a metric along the paths, and who chose which place, for print."""
+    above, below = figure.subplots(2, sharex=True, height_ratios=(3, 1))
+    view, shown = subject.view, []
+    for group, style in zip(subject.groups, subject.styles, strict=True):
+        of_runs = [along for run in group.runs if (along := run.along(view.metric)) is not None]
+        of_runs = [along for along in of_runs if along.client.size]
+        shown.append(bool(of_runs))
+        if not of_runs:
+            continue
+        lam = of_runs[0].lam
+        means = view.factor * np.stack([along.values.mean(0) for along in of_runs])  # [S, L]
+        if len(means) > 1:
+            paper.draw_band(above, lam, np.stack([means.min(0), means.max(0)]), style)
+        paper.draw_curve(above, lam, means.mean(0), style)
+        chosen = np.concatenate([along.chosen for along in of_runs])
+        places, counts = np.unique(chosen[~np.isnan(chosen)].round(6), return_counts=True)
+        paper.draw_curve(below, places, 100 * counts / max(counts.sum(), 1), style)
+    if not any(shown):
+        raise IsthmusError(
+            "no run here has a path with an own end; expected one of superfed-mm, superfed-lm; "
+            "add one, or draw it after a later evaluation"
+        )
+    horizontal = _draw_references(above, subject)
+    above.set(ylabel=view.axis)
+    below.set(xlabel="place on the path, λ (0 shared, 1 own)", ylabel="clients, %", ylim=(0, None))
+    paper.draw_legend(figure, subject, shown)
+    return (
+        "Above: models on the line (1 − λ) · shared + λ · own, mean over the clients that have an "
+        f"own end, each on its own test part.{horizontal} Below: share of clients whose personal "
+        f"model lies there.{paper.describe_bands(subject)}"
     )
-    return {
-        "x": numbers(np.concatenate([along.lam, along.lam[::-1]])),
-        "y": numbers(np.concatenate([high, low[::-1]])),
-        "mode": "lines",
-        "line": {"width": 0},
-        "fill": "toself",
-        "fillcolor": veil(colour),
-        "hoverinfo": "skip",
-        "name": "from the 10th to the 90th hundredth of the clients",
-    }
+
+
+def _draw_references(axes: "Axes", subject: Subject) -> str:
+    means: dict[str, list[float]] = {}
+    for run in subject.runs:
+        for reference in find_references(run, subject.runs):
+            means.setdefault(reference.name, []).append(reference.mean(subject.view.metric))
+    patterns = ((1.0, 1.5), (4.0, 2.0))
+    for (name, values), dash in zip(means.items(), patterns, strict=False):
+        level = subject.view.factor * float(np.mean(values))
+        axes.axhline(level, color="0.45", linewidth=0.9, linestyle=(0, dash))
+        axes.annotate(name, (1, level), ha="right", va="bottom", fontsize=6, color="0.3")
+    return " Horizontal: means over the same clients." if means else ""
+
+
+PLATE = Plate("path", "from the shared to the own model", draw, 1.0, METRICS)

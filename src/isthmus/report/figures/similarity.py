@@ -1,121 +1,129 @@
-"""The section about two networks whose logits are added: who is like whom, and what each adds."""
+"""Similarity: how alike clients' labels are, and what each of their two networks adds."""
 
-from collections.abc import Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
 
+from isthmus.errors import IsthmusError
+from isthmus.records.columns import Floats, Integers
 from isthmus.records.reader import Run
-from isthmus.report import markup
-from isthmus.report.figures import path as paths
-from isthmus.report.figures.geometry import Similarity, side_by_side, similarity
+from isthmus.report.figures import paper
 from isthmus.report.figures.theme import (
-    ACCURACY,
     GRID,
-    LOSS,
     SERIES,
     SHOWN_AT_MOST,
     ZERO,
-    classes,
-    colours,
-    layout,
-    numbers,
-    veil,
+    build_layout,
+    list_classes,
+    make_transparent,
+    round_numbers,
 )
-from isthmus.report.markup import escaped, folded, plot, swatch, views
-from isthmus.report.tables import summary as tables
+from isthmus.report.section import Plate, Report, Shown, Subject
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BRANCHES = ("1 0", "1 1", "0 1")  # weights of a shared and an own network, whose logits are added
 
 
-def section(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]) -> str:
-    """Shows what two networks contribute to their sum, and by which similarity one is shared."""
-    tones = colours(runs)
-    panels, names, lines = "", [], []
-    for i, run in enumerate(runs):
-        along = side_by_side(run, "top1")
-        if along is None:
-            continue
-        name = f"figure-branches-{i}"
-        drawn[name] = branches(run, runs)
-        names.append(name)
-        shared, both, own = (f"{mean:.2f}" for mean in 100 * np.mean(along.values, axis=0))
-        count = len(along.client)
-        lines.append([rows[i].label, str(count), shared, both, own])
-        panels += (
-            f"<div class='card'><h3>{swatch(tones[i])}{escaped(rows[i].label)}</h3>"
-            f"<p>shared alone <strong>{shared} %</strong>, sum <strong>{both} %</strong>, own "
-            f"alone <strong>{own} %</strong>; {count} of {len(run.federation.client)} clients have "
-            f"trained an own one</p>{plot(name, 320, 'Accuracy or loss of each, and of the sum')}"
-            "</div>"
-        )
-    if not names:
-        return ""
-    paths.align([drawn[name] for name in names])
-    table = markup.table(
-        ["run", "clients", "shared alone", "sum", "own alone"],
-        lines,
-        "Mean top-1 accuracy, %, over the clients with a trained own network, on their test parts",
-    )
-    return (
-        "<p>These methods add the logits of a network that is shared with others and of a small "
-        "one that never leaves the client. Here each is measured alone too. They were trained to "
-        "be added: one that fails alone may still do its part.</p>"
-        f"<div class='controls'>{views(drawn[names[0]], names, 'branch-metric')}</div>"
-        f"<div class='panels'>{panels}</div><p class='caption'>On the clients' own test parts, at "
-        "the last evaluated round. Bold: mean over clients; a thin line per client, or a band from "
-        "the 10th to the 90th hundredth of many.</p>"
-        + folded("The means as a table", table)
-        + _alike(runs, rows, drawn)
+class Similarity(NamedTuple):
+    """How alike clients' labels are, and what each of their two networks adds to the other.
+
+    Clients come in an order in which those that are alike are near each other.
+    """
+
+    client: Integers  # [N]
+    matrix: Floats  # [N, N]: cosines of label counts
+    own_adds: Floats  # [N]: top-1 of the sum, less that of the shared network alone; nan if unknown
+    shared_adds: Floats  # [N]: top-1 of the sum, less that of the own network alone
+
+
+def compute_similarity(run: Run, most: int = SHOWN_AT_MOST) -> Similarity:
+    """Finds how alike the labels of the first clients are, and what their networks add."""
+    counts = run.federation.labels[:most].astype(np.float64)
+    unit = counts / np.maximum(np.linalg.norm(counts, axis=1, keepdims=True), 1e-300)
+    matrix = unit @ unit.T
+    order = np.array(order_by_likeness(matrix), dtype=np.int64)
+    shared, both, own = (run.values("top1", "path", at=at)[:most][order] for at in BRANCHES)
+    return Similarity(
+        run.federation.client[:most][order],
+        matrix[np.ix_(order, order)],
+        both - shared,
+        both - own,
     )
 
 
-def _alike(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]) -> str:
-    """Shows the similarities, once for all runs on one federation with one pair of networks."""
-    parts = ""
-    for i, run in enumerate(runs):
-        if run.settings.get("method.similarity") != "labels" or side_by_side(run, "top1") is None:
+def order_by_likeness(matrix: Floats) -> list[int]:
+    """Orders rows so that similar ones are near each other.
+
+    The two groups of highest mean similarity are joined, again and again, first of single rows;
+    each is turned so that the more similar of its ends meet.
+
+    By hand, since scipy's optimal_leaf_ordering is not: of 40 draws of label counts its neighbours
+    were less similar in most (scipy/scipy#11227, scipy 1.17).
+
+    >>> order_by_likeness(np.array([[1, 0, 0.9], [0, 1, 0.1], [0.9, 0.1, 1]]))
+    [0, 2, 1]
+    """
+    groups = [[i] for i in range(len(matrix))]
+    means = np.array(matrix, dtype=np.float64)
+    np.fill_diagonal(means, -np.inf)
+    while len(groups) > 1:
+        a, b = sorted(divmod(int(means.argmax()), len(groups)))
+        turned = product(*((group, group[::-1]) for group in (groups[a], groups[b])))
+        first, second = max(turned, key=lambda pair: matrix[pair[0][-1], pair[1][0]])
+        sizes = len(first), len(second)
+        joined = (sizes[0] * means[a] + sizes[1] * means[b]) / sum(sizes)
+        means[a], means[:, a], means[a, a] = joined, joined, -np.inf
+        means = np.delete(np.delete(means, b, 0), b, 1)
+        groups[a] = first + second
+        del groups[b]
+    return groups[0] if groups else []
+
+
+def mixes_by_labels(run: Run) -> bool:
+    """Tells whether a run's server mixes models by the similarity of labels."""
+    return run.settings.get("method.similarity") == "labels"
+
+
+def show(report: Report) -> Shown:
+    """Shows the similarities of the clients of the runs that mix by them."""
+    cards, figures = [], {}
+    for i, run in enumerate(report.runs):
+        trained = ~np.isnan([run.values("top1", "path", at=at) for at in BRANCHES]).any(axis=0)
+        if not mixes_by_labels(run) or not trained.any():
             continue
         name = f"figure-similarity-{i}"
-        found = similarity(run, SHOWN_AT_MOST)
-        drawn[name] = figure(run, found)
-        total, height = len(run.federation.client), 190 + min(560, 14 * len(found.client) + 160)
-        first = (
-            f"The first {SHOWN_AT_MOST} of {total} clients"
-            if total > SHOWN_AT_MOST
-            else (f"All {total} clients")
+        alike = compute_similarity(run)
+        figures[name] = plot(run, alike)
+        total = len(run.federation.client)
+        first = f"The first {SHOWN_AT_MOST} of" if total > SHOWN_AT_MOST else "All"
+        cards.append(
+            {
+                "name": name,
+                "tone": report.tones[i],
+                "label": report.rows[i].label,
+                "height": 190 + min(560, 14 * len(alike.client) + 160),
+                "shown": f"{first} {total} clients",
+            }
         )
-        parts += (
-            f"<figure class='card'><h3>{swatch(colours(runs)[i])}{escaped(rows[i].label)}</h3>"
-            f"{plot(name, height, 'Similarity of clients, and what their networks add')}"
-            f"<figcaption>{first}. Above: the cosine of their label counts, over all of "
-            "their examples; the server saw those of the training parts. Clients are in the order "
-            "in which the most similar ones, and then groups of highest mean similarity, are "
-            "joined. Below, in the same order: how many points of top-1 accuracy the sum has more "
-            "than the shared network alone (full: what the own one adds), and more than the own "
-            "one alone (hatched: what the shared one adds), on the client's own test part at the "
-            "last evaluated round; none for a client whose own network is untrained.</figcaption>"
-            "</figure>"
-        )
-    if not parts:
-        return ""
-    return (
-        "<h3>Who learns from whom</h3><p>While a client is away, the server moves its shared "
-        "network towards those of the clients that are there, by how alike their labels are.</p>"
-        + parts
-    )
+    return Shown({"cards": cards}, figures)
 
 
-def figure(run: Run, found: Similarity) -> go.Figure:
+def plot(run: Run, alike: Similarity) -> go.Figure:
     """Draws the similarities as a heat map and, below, what each network adds to the other."""
-    result = go.Figure(layout=layout())
-    names = [str(client) for client in found.client.tolist()]
-    places = np.searchsorted(run.federation.client, found.client)
+    result = go.Figure(layout=build_layout())
+    names = [str(client) for client in alike.client.tolist()]
+    places = np.searchsorted(run.federation.client, alike.client)
     result.add_heatmap(
-        z=[numbers(row, digits=3) for row in found.matrix],
+        z=[round_numbers(row, digits=3) for row in alike.matrix],
         x=names,
         y=names,
         zmin=0,
         zmax=1,
-        colorscale=[[0, GRID[0]], [0.001, veil(SERIES[0][0])], [1, SERIES[0][0]]],
+        colorscale=[[0, GRID[0]], [0.001, make_transparent(SERIES[0][0])], [1, SERIES[0][0]]],
         xgap=0.5,
         ygap=0.5,
         yaxis="y2",
@@ -129,21 +137,21 @@ def figure(run: Run, found: Similarity) -> go.Figure:
         hovertemplate="<b>clients %{y} and %{x}</b>: <b>%{z:.3f}</b><extra></extra>",
     )
     added = (
-        (found.own_adds, "its own network adds", SERIES[0][0], ""),
-        (found.shared_adds, "the shared network adds", SERIES[1][0], "/"),
+        (alike.own_adds, "its own network adds", SERIES[0][0], ""),
+        (alike.shared_adds, "the shared network adds", SERIES[1][0], "/"),
     )
-    for values, said, colour, pattern in added:
+    for values, name, colour, pattern in added:
         result.add_bar(
             x=names,
-            y=numbers(100 * values),
-            customdata=[classes(run.federation, int(place), 3) for place in places],
-            name=said,
+            y=round_numbers(100 * values),
+            customdata=[list_classes(run.federation, int(place), 3) for place in places],
+            name=name,
             marker={
                 "color": colour,
                 "pattern": {"shape": pattern, "size": 4, "solidity": 0.4, "fillmode": "replace"},
                 "line": {"width": 1, "color": colour},
             },
-            hovertemplate=f"<b>client %{{x}}</b>: {said} <b>%{{y:+.3~g}}</b> points"
+            hovertemplate=f"<b>client %{{x}}</b>: {name} <b>%{{y:+.3~g}}</b> points"
             "<br>%{customdata}<extra></extra>",
         )
     few = len(names) <= 40
@@ -174,27 +182,36 @@ def figure(run: Run, found: Similarity) -> go.Figure:
     return result
 
 
-def branches(run: Run, runs: Sequence[Run]) -> go.Figure:
-    """Draws the accuracy and loss of two networks whose logits are added, and of their sum."""
-    shown_views = (ACCURACY, LOSS)
-    result = go.Figure(layout=layout(shown_views))
-    colour = dict(zip((r.path for r in runs), colours(runs), strict=True))[run.path]
-    for view in shown_views:
-        along = side_by_side(run, view.metric)
-        assert along is not None  # there is something to draw
-        shown = {"meta": {"view": view.metric}, "visible": view is shown_views[0]}
-        if len(along.client) <= paths.LINES_AT_MOST:
-            lines = paths.lines(along, view, colour)
-            lines["hovertemplate"] = (
-                "client %{customdata}: %{y:.4~g}" + view.unit + "<extra></extra>"
-            )
-            result.add_scatter(**lines, **shown)
-        else:
-            result.add_scatter(**paths.band(along, view, colour), **shown)
-        result.add_scatter(**paths.mean_line(along, view, colour), **shown)
-    result.update_xaxes(
-        tickvals=[0, 0.5, 1],
-        ticktext=["shared<br>alone", "sum", "own<br>alone"],
-        range=[-0.06, 1.06],
+def draw(figure: "Figure", subject: Subject) -> str:
+    """Draws the similarities and, below, what each network adds, for print."""
+    runs = [(group, run) for group, run in paper.list_first_runs(subject) if mixes_by_labels(run)]
+    if not runs:
+        raise IsthmusError(
+            "no run here mixes by the similarity of labels; expected fedsimsup; add a run of it"
+        )
+    group, run = runs[0]
+    alike = compute_similarity(run)
+    above, below = figure.subplots(2, height_ratios=(3, 1))
+    shades = above.imshow(alike.matrix, cmap=paper.SHADES, vmin=0, vmax=1, aspect="auto")
+    figure.colorbar(shades, ax=above, label="cosine of label counts")
+    places = np.arange(len(alike.client))
+    names = [str(client) for client in alike.client.tolist()]
+    many = len(names) > 30
+    above.set(ylabel="client", xticks=[])
+    above.set_yticks([] if many else places, [] if many else names, fontsize=5)
+    above.grid(visible=False)
+    bars: dict[str, Any] = {"width": 0.4, "edgecolor": "black", "linewidth": 0.3}
+    below.bar(places - 0.2, np.nan_to_num(100 * alike.own_adds), color="0.35", **bars)
+    below.bar(
+        places + 0.2, np.nan_to_num(100 * alike.shared_adds), color="white", hatch="////", **bars
     )
-    return result
+    below.set(xlabel="client", ylabel="points added", xlim=(-0.5, len(names) - 0.5))
+    below.set_xticks([] if many else places, [] if many else names, fontsize=5, rotation=90)
+    return (
+        "Above: cosine of clients' label counts, similar clients next to each other. Below: points "
+        "of top-1 accuracy that the own network adds to the shared one (full), and the shared one "
+        f"to the own (hatched), on clients' own test parts.{paper.name_seed(group)}"
+    )
+
+
+PLATE = Plate("similarity", "FedSimSup's clients", draw, 1.2)

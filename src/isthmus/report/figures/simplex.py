@@ -1,25 +1,25 @@
-"""The section about a simplex: where the clients are in it, and how good its models are."""
+"""Simplex: where the clients are in it, and how good its models are."""
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 
-from isthmus.records.columns import Floats
+from isthmus.errors import IsthmusError
+from isthmus.records.columns import Floats, Integers
 from isthmus.records.reader import Run
-from isthmus.report import controls, markup
-from isthmus.report.figures.geometry import (
+from isthmus.report.figures import paper
+from isthmus.report.figures.measured import (
     EVERYONE,
+    MEASURED,
     SERVER,
-    Places,
-    Projection,
+    SERVER_TEST,
     Surface,
-    outline,
-    places,
-    projected,
-    surface,
+    collect_surface,
+    read_coordinates,
 )
 from isthmus.report.figures.theme import (
     ACCURACY,
@@ -31,75 +31,140 @@ from isthmus.report.figures.theme import (
     SYMBOLS,
     ZERO,
     View,
-    classes,
-    colours,
-    layout,
-    numbers,
+    attach_tables,
+    build_layout,
+    list_classes,
+    place_bar_below,
+    round_numbers,
 )
-from isthmus.report.markup import escaped, folded, plot, swatch, views
-from isthmus.report.tables import summary as tables
+from isthmus.report.section import Plate, Report, Shown, Subject
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 OUTLINED_AT_MOST = 60  # clients whose regions are drawn
 VIEWS = (ACCURACY, LOSS)
 
 
-def section(runs: Sequence[Run], rows: Sequence[tables.Row], drawn: dict[str, go.Figure]) -> str:
+class Places(NamedTuple):
+    """Where the models of a kind lie in a simplex, and whose they are."""
+
+    client: Integers  # [M]
+    at: Floats  # [M, V]
+    values: Floats  # [M]
+
+    @property
+    def placed(self) -> NDArray[np.bool_]:
+        """Tells which are away from the centre, where everybody is before there are places."""
+        away: NDArray[np.bool_] = np.abs(self.at - 1 / self.at.shape[1]).max(1) > 1e-5
+        return away
+
+
+class Projection(NamedTuple):
+    """How a simplex is drawn: where its corners are; what lies between them lies between them."""
+
+    corners: Floats  # [V, 2], at most 1 from the origin
+    about: str  # how it is drawn, in words
+
+    def __call__(self, at: Floats) -> Floats:
+        """Finds where points [..., V] are drawn, [..., 2]."""
+        return at @ self.corners
+
+
+def find_places(run: Run) -> Places:
+    """Finds the clients' personal models in a simplex, and their top-1 on own test parts."""
+    rows = (run.clients.model == "personal") & (run.clients.split == "test") & (run.clients.n > 0)
+    rows &= (run.clients.round == run.last) & (run.clients.client >= 0)
+    return Places(
+        run.clients.client[rows],
+        read_coordinates(run.clients.at[rows].tolist()),
+        run.clients.top1[rows],
+    )
+
+
+def choose_projection(at: Floats) -> Projection:
+    """Finds how to draw a simplex with points [M, V] in it.
+
+    Up to three vertices it is drawn as it is. With more, along the two principal components of the
+    points; where these do not differ in two directions, on a regular polygon.
+    """
+    vertices = at.shape[1]
+    angles = np.pi / 2 + 2 * np.pi * np.arange(vertices) / vertices
+    polygon = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    if vertices <= 3:
+        shape = ("point", "line", "triangle")[vertices - 1]
+        return Projection(polygon, f"the simplex is a {shape}, drawn as it is")
+    mean = at.mean(0)
+    _, s, components = np.linalg.svd(at - mean, full_matrices=False)
+    if len(s) < 2 or s[1] < 1e-6:
+        return Projection(
+            polygon,
+            f"the {vertices} vertices are drawn as a regular polygon, and a point at their mean "
+            "with its coordinates as weights: different points may coincide",
+        )
+    seen = components[:2].T * np.sign(components[:2].sum(1) + 1e-12)  # [V, 2]
+    corners = seen - mean @ seen  # coordinates sum to 1: this subtracts the mean
+    share = float((s[:2] ** 2).sum() / (s**2).sum())
+    return Projection(
+        corners / np.linalg.norm(corners, axis=1).max(),
+        f"{vertices} vertices are projected to the two directions in which the clients' points "
+        f"differ most ({100 * share:.0f} % of their variance): different points may coincide",
+    )
+
+
+def outline_region(alpha: Floats, rho: float, corners: Floats, directions: int = 48) -> Floats:
+    """Finds how far a region goes in all directions: mass rho / 2 goes to the best corner."""
+    reached = []
+    for angle in np.linspace(0, 2 * np.pi, directions, endpoint=False):
+        order = np.argsort(corners @ [np.cos(angle), np.sin(angle)])
+        left = np.minimum(np.cumsum(alpha[order[:-1]]), rho / 2)
+        moved = alpha.copy()
+        moved[order[:-1]] -= np.diff(left, prepend=0)
+        moved[order[-1]] += left[-1] if len(left) else 0
+        reached.append(moved @ corners)
+    return np.array([*reached, reached[0]])
+
+
+def show(report: Report) -> Shown | None:
     """Shows the simplices of the runs that have one."""
-    parts, names, grids = [], [], ""
-    tones = colours(runs)
-    for i, run in enumerate(runs):
-        found = surface(run) if (run.clients.model == "simplex").any() else None
-        if found is None:
+    panels, figures = [], {}
+    for i, run in enumerate(report.runs):
+        surface = collect_surface(run) if (run.clients.model == "simplex").any() else None
+        if surface is None:
             continue
-        name = f"figure-simplex-{i}"
-        drawn[name] = figure(run)
-        names.append(name)
-        said = said_of(found)
-        chooser = controls.choice(
-            name.replace("figure", "choice"), [name], "Models measured on", options(found), said[0]
+        clients = find_places(run)
+        figures[f"figure-simplex-{i}"] = plot(run)
+        panels.append(
+            {
+                "name": f"simplex-{i}",
+                "tone": report.tones[i],
+                "label": report.rows[i].label,
+                "run": str(run.path),
+                "accuracy": f"{100 * float(np.mean(clients.values)):.2f} %",
+                "placed": int(clients.placed.sum()),
+                "total": len(clients.client),
+                "projection": choose_projection(clients.at).about,
+                "options": name_data(surface),
+                "about": describe_data(surface)[0],
+                "measured": surface.measured,
+                "lines": _list_models(surface),
+            }
         )
-        parts.append(
-            (
-                rows[i].label,
-                f"<div class='card'><h3>{swatch(tones[i])}{escaped(rows[i].label)}</h3>"
-                f"<p>{_said(run)}</p><div class='controls'>{chooser}</div>"
-                f"{plot(name, 460, 'Clients and models in the simplex of last layers')}"
-                f"{_finer(run, found)}</div>",
-            )
-        )
-        grids += markup.table(
-            ["point", "accuracy, %", "loss, nats"], _lines(found), f"{rows[i].label}: {said[0]}"
-        )
-    if not names:
-        return ""
-    caption = (
-        "Hexagons: models of the simplex that were measured, coloured by how good they are on "
-        "the data chosen above; of a method with private simplices, on a client's data that "
-        "client's own. Marks with a number: clients, each at its point, with the class it has most "
-        "examples of, which also gives its colour and shape. Outlines: the region that a client "
-        "trains, all points within ρ of its own, in L1. A ring: the client whose data are chosen."
-    )
-    return (
-        "<p>All models of the simplex share everything but their last layer, and every one of them "
-        "is trained to work. Clients whose training moves the vertices alike are placed near each "
-        "other.</p>"
-        f"<div class='controls'>{views(drawn[names[0]], names, 'simplex-metric')}</div>"
-        f"{controls.panels('simplex-run', 'Run', parts)}<p class='caption'>{caption}</p>"
-        + folded("The models of the simplex as a table", grids)
-    )
+    return Shown({"panels": panels, "names": list(figures)}, figures) if panels else None
 
 
-def figure(run: Run) -> go.Figure:
+def plot(run: Run) -> go.Figure:
     """Draws a simplex: its models, its clients, what they train; a list chooses the data."""
-    found = surface(run)
-    assert found is not None  # there is something to draw
-    clients = places(run, "personal", "top1")
-    drawing = projected(clients.at)
-    result = go.Figure(layout=layout(VIEWS))
+    surface = collect_surface(run)
+    assert surface is not None  # there is something to draw
+    clients = find_places(run)
+    drawing = choose_projection(clients.at)
+    result = go.Figure(layout=build_layout(VIEWS))
     edges = combinations(drawing.corners, 2)
     result.add_scatter(
-        **_line(
-            _joined([np.stack(edge) for edge in edges])
+        **_draw_line(
+            _join([np.stack(edge) for edge in edges])
             if len(drawing.corners) > 1
             else drawing.corners
         ),
@@ -107,15 +172,15 @@ def figure(run: Run) -> go.Figure:
         hoverinfo="skip",
     )
     for view in VIEWS:
-        result.add_scatter(**_models(found, view, drawing), visible=view is VIEWS[0])
+        result.add_scatter(**_draw_models(surface, view, drawing), visible=view is VIEWS[0])
     rho = float(run.settings.get("method.rho", 0.0))
     placed = clients.at[clients.placed]
     if 0 < len(placed) <= OUTLINED_AT_MOST:
-        around = _joined([outline(at, rho, drawing.corners) for at in placed])
+        around = _join([outline_region(at, rho, drawing.corners) for at in placed])
         result.add_scatter(
-            **_line(around), line={"color": INK[0], "width": 1}, opacity=0.6, hoverinfo="skip"
+            **_draw_line(around), line={"color": INK[0], "width": 1}, opacity=0.6, hoverinfo="skip"
         )
-    result.add_scatter(**_clients(run, clients, drawing))
+    result.add_scatter(**_draw_clients(run, clients, drawing))
     result.add_scatter(
         x=[],
         y=[],
@@ -128,112 +193,92 @@ def figure(run: Run) -> go.Figure:
     hidden = {"visible": False, "constrain": "domain"}
     result.update_xaxes(range=[low[0], high[0]], **hidden)
     result.update_yaxes(range=[low[1], high[1]], scaleanchor="x", **hidden)
-    controls.explored(result, choices(found, clients, drawing))
+    attach_tables(result, list_choices(surface, clients, drawing))
     return result
 
 
-def choices(found: Surface, clients: Places, drawing: Projection) -> dict[str, list[Any]]:
+def list_choices(surface: Surface, clients: Places, drawing: Projection) -> dict[str, list[Any]]:
     """Lists, for all data that models were measured on, what the figure shows."""
-    rings = [drawing(clients.at[clients.client.astype(str) == name]) for name in found.on]
+    rings = [drawing(clients.at[clients.client.astype(str) == name]) for name in surface.on]
     return {
         **{
-            view.metric: [numbers(view.factor * row, digits=4) for row in found.values[view.metric]]
+            view.metric: [
+                round_numbers(view.factor * row, digits=4) for row in surface.values[view.metric]
+            ]
             for view in VIEWS
         },
-        "ring x": [numbers(ring[:, 0]) for ring in rings],
-        "ring y": [numbers(ring[:, 1]) for ring in rings],
-        "said": said_of(found),
+        "ring x": [round_numbers(ring[:, 0]) for ring in rings],
+        "ring y": [round_numbers(ring[:, 1]) for ring in rings],
+        "said": describe_data(surface),
     }
 
 
-def options(found: Surface) -> list[str]:
+def name_data(surface: Surface) -> list[str]:
     """Names the data that models were measured on, to choose from."""
-    names = {SERVER: "the server's test set", EVERYONE: "all clients, their mean"}
-    return [names.get(name, f"client {name}") for name in found.on]
+    names = {SERVER: SERVER_TEST, EVERYONE: "all clients, their mean"}
+    return [names.get(name, f"client {name}") for name in surface.on]
 
 
-def said_of(found: Surface) -> list[str]:
+def describe_data(surface: Surface) -> list[str]:
     """Says what the data are: whose, which part, how many examples, after which round."""
     names = {
-        SERVER: "the server's test set",
-        EVERYONE: f"mean over clients, each on its own {found.split} part",
+        SERVER: SERVER_TEST,
+        EVERYONE: f"mean over clients, each on its own {surface.split} part",
     }
     return [
-        f"{names.get(name, f'the {found.split} part of client {name}')}: {n:,} examples, "
-        f"{len(found.at)} models, after round {found.round}"
-        for name, n in zip(found.on, found.n.tolist(), strict=True)
+        f"{names.get(name, f'the {surface.split} part of client {name}')}: {n:,} examples, "
+        f"{len(surface.at)} models, after round {surface.round}"
+        for name, n in zip(surface.on, surface.n.tolist(), strict=True)
     ]
 
 
-def _said(run: Run) -> str:
-    clients = places(run, "personal", "top1")
-    count, total = int(clients.placed.sum()), len(clients.client)
-    accuracy = 100 * float(np.mean(clients.values))
-    how = escaped(projected(clients.at).said)
-    if not count:
-        return f"no client is placed yet; at the centre <strong>{accuracy:.2f} %</strong>; {how}"
-    return (
-        f"personal models, each at its client's point: <strong>{accuracy:.2f} %</strong>; "
-        f"{count} of {total} clients are placed; {how}"
-    )
-
-
-def _finer(run: Run, found: Surface) -> str:
-    if found.measured:
-        return ""
-    return (
-        "<p class='note'>A finer grid, and the server's test set: <code>isthmus landscape "
-        f"{escaped(str(run.path))}</code>, then this report again.</p>"
-    )
-
-
-def _lines(found: Surface) -> list[list[str]]:
+def _list_models(surface: Surface) -> list[list[str]]:
     return [
         [" ".join(f"{number:.2g}" for number in at), f"{100 * top:.2f}", f"{nats:.3f}"]
         for at, top, nats in zip(
-            found.at, found.values["top1"][0], found.values["loss"][0], strict=True
+            surface.at, surface.values["top1"][0], surface.values["loss"][0], strict=True
         )
     ]
 
 
-def _joined(pieces: Sequence[Floats]) -> Floats:
+def _join(pieces: Sequence[Floats]) -> Floats:
     # One trace for all: a gap after each keeps them apart.
     return np.vstack([np.vstack([piece, np.full((1, 2), np.nan)]) for piece in pieces])
 
 
-def _line(places: Floats) -> dict[str, Any]:
-    return {"x": numbers(places[:, 0]), "y": numbers(places[:, 1]), "mode": "lines"}
+def _draw_line(places: Floats) -> dict[str, Any]:
+    return {"x": round_numbers(places[:, 0]), "y": round_numbers(places[:, 1]), "mode": "lines"}
 
 
-def _models(found: Surface, view: View, drawing: Projection) -> dict[str, Any]:
-    places = drawing(found.at)
+def _draw_models(surface: Surface, view: View, drawing: Projection) -> dict[str, Any]:
+    places = drawing(surface.at)
     return {
-        "x": numbers(places[:, 0]),
-        "y": numbers(places[:, 1]),
+        "x": round_numbers(places[:, 0]),
+        "y": round_numbers(places[:, 1]),
         "mode": "markers",
         "marker": {
             "symbol": "hexagon",
-            "size": 25 if found.at.shape[1] <= 3 else 13,  # tiles, or points that may coincide
-            "color": numbers(view.factor * found.values[view.metric][0], digits=4),
+            "size": 25 if surface.at.shape[1] <= 3 else 13,  # tiles, or points that may coincide
+            "color": round_numbers(view.factor * surface.values[view.metric][0], digits=4),
             "colorscale": [[0, GRID[0]], [1, SERIES[0][0]]],
             "reversescale": view is LOSS,
             "line": {"width": 0.5, "color": ZERO[0]},
-            "colorbar": controls.bar_below(view),
+            "colorbar": place_bar_below(view),
         },
-        "customdata": [" ".join(f"{number:.2g}" for number in at) for at in found.at],
+        "customdata": [" ".join(f"{number:.2g}" for number in at) for at in surface.at],
         "hovertemplate": "model at (%{customdata}): <b>%{marker.color:.4~g}" + view.unit + "</b>"
         "<extra></extra>",
         "meta": {"view": view.metric, "from": {"marker.color": view.metric}},
     }
 
 
-def _clients(run: Run, clients: Places, drawing: Projection) -> dict[str, Any]:
+def _draw_clients(run: Run, clients: Places, drawing: Projection) -> dict[str, Any]:
     drawn = drawing(clients.at)
     place = np.searchsorted(run.federation.client, clients.client)
     main = run.federation.labels[place].argmax(1).tolist()
     return {
-        "x": numbers(drawn[:, 0]),
-        "y": numbers(drawn[:, 1]),
+        "x": round_numbers(drawn[:, 0]),
+        "y": round_numbers(drawn[:, 1]),
         "mode": "markers+text",
         "text": [str(c) for c in main],
         "textfont": {"color": SURFACE[0], "size": 10},
@@ -249,10 +294,64 @@ def _clients(run: Run, clients: Places, drawing: Projection) -> dict[str, Any]:
                 int(client),
                 " ".join(f"{number:.2g}" for number in at),
                 f"{100 * value:.2f}",
-                classes(run.federation, int(i), 3),
+                list_classes(run.federation, int(i), 3),
             ]
             for client, at, value, i in zip(*clients, place, strict=True)
         ],
         "hovertemplate": "<b>client %{customdata[0]}</b> at (%{customdata[1]}): "
         "<b>%{customdata[2]} %</b><br>its own test part; %{customdata[3]}<extra></extra>",
     }
+
+
+def draw(figure: "Figure", subject: Subject) -> str:
+    """Draws where clients are in a simplex, one panel per group, for print."""
+    shown = [
+        (group, run, surface)
+        for group, run in paper.list_first_runs(subject)
+        if (surface := collect_surface(run)) is not None
+    ]
+    if not shown:
+        raise IsthmusError(
+            "no run here has a simplex; expected one of floco, floco-plus; add one of them"
+        )
+    panels = figure.subplots(1, len(shown), squeeze=False)[0]
+    for axes, (group, run, surface) in zip(panels, shown, strict=True):
+        models = _draw_panel(axes, run, surface, subject.view)
+        axes.set_title(group.label if len(shown) > 1 else "", fontsize=7)
+    axis = subject.view.axis
+    figure.colorbar(models, ax=panels.tolist(), shrink=0.75, label=axis)
+    group, run, _ = shown[0]
+    return (
+        "Discs: clients at their points of the simplex, with the class they have most examples "
+        f"of; outlines: the regions they train. Hexagons: its models, mean {axis} over all "
+        f"clients, each on its own data. In the first panel "
+        f"{choose_projection(find_places(run).at).about}.{paper.name_seed(group)}"
+    )
+
+
+def _draw_panel(axes: "Axes", run: Run, surface: Surface, view: View) -> Any:
+    clients = find_places(run)
+    drawing = choose_projection(clients.at)
+    for edge in combinations(drawing.corners, 2):
+        axes.plot(*np.stack(edge).T, color="0.4", linewidth=0.6)
+    d = surface.on.index(EVERYONE) if EVERYONE in surface.on else 0
+    shade: dict[str, Any] = {
+        "c": view.factor * surface.values[view.metric][d],
+        "cmap": paper.SHADES,
+    }
+    across, up = drawing(surface.at).T
+    models = axes.scatter(across, up, marker="h", s=60, alpha=0.8, **shade)
+    rho = float(run.settings.get("method.rho", 0.0))
+    for at in clients.at[clients.placed]:
+        axes.plot(*outline_region(at, rho, drawing.corners).T, color="0.2", linewidth=0.4)
+    x, y = drawing(clients.at).T
+    axes.scatter(x, y, s=46, facecolor="white", edgecolor="black", linewidth=0.6, zorder=3)
+    main = run.federation.labels[np.searchsorted(run.federation.client, clients.client)].argmax(1)
+    for right, up, label in zip(x.tolist(), y.tolist(), main.tolist(), strict=True):
+        axes.annotate(str(label), (right, up), ha="center", va="center", fontsize=5, zorder=4)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    return models
+
+
+PLATE = Plate("simplex", "where FLOCO's clients are in it", draw, 0.85, MEASURED)

@@ -3,8 +3,9 @@
 import csv as delimited
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rich import box
@@ -13,51 +14,31 @@ from rich.table import Table
 from rich.text import Text
 
 from isthmus.records.reader import Run
-from isthmus.report.contrasts import Block, Comparison, Row, compare
+from isthmus.report.contrasts import Comparison, MethodBlock, MethodRow, compare
 from isthmus.report.groups import SEEDED
 from isthmus.report.statistics import LEVEL, RESAMPLES
-from isthmus.report.tables import summary as tables
-from isthmus.report.tables.wording import COLUMNS, cells, notes, ranked
+from isthmus.report.tables.wording import COLUMNS, list_notes, list_ranks, print_rows
+from isthmus.report.templates import render
+from isthmus.system.files import write_text
 
 NARROW = ("personal", "worst", "difference", "w/t/l", "p", "harmed")  # in 80 columns
-PREAMBLE = r"""% In an article such as this one:
-% \documentclass{article}
-% \usepackage{booktabs}
-% \usepackage[margin=2cm]{geometry}
-% \begin{document}
-% \input{table}
-% \end{document}
-"""
-SPELLED = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "†": r"$^{\dag}$",
-        "‡": r"$^{\ddag}$",
-        "≈": r"$^{\approx}$",
-        "±": r"$\pm$",
-        "·": r"$\cdot$",
-        "−": "$-$",
-        "–": "--",
-        "<": "$<$",
-        ">": "$>$",
-        "\n": " ",
-        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    }
-)
 
 
-def write(runs: Sequence[Run], out: Path, reference: str | None = None) -> Comparison:
-    """Leaves table.md, table.tex and table.csv in a directory; returns what is in them."""
+def write(
+    runs: Sequence[Run],
+    out: Path,
+    reference: str | None = None,
+    missing: Mapping[str, str] = MappingProxyType({}),
+) -> Comparison:
+    """Leaves table.md, table.tex and table.csv in a directory; returns what is in them.
+
+    `missing` says of runs that should be in the tables why they are not; those for people say it.
+    """
     comparison = compare(runs, reference)
     out.mkdir(parents=True, exist_ok=True)
-    for name, written in (("md", markdown), ("tex", latex), ("csv", csv)):
-        place = out / f"table.{name}"
-        # A reader never finds half a table.
-        draft = place.with_name(place.name + ".part")
-        draft.write_text(written(comparison), encoding="utf-8")
-        draft.replace(place)
+    write_text(out / "table.md", markdown(comparison, missing))
+    write_text(out / "table.tex", latex(comparison, missing))
+    write_text(out / "table.csv", csv(comparison))
     return comparison
 
 
@@ -69,7 +50,7 @@ def terminal(comparison: Comparison) -> Stack:
         table = _table(block.name if len(comparison.blocks) > 1 else None)
         for i in kept:
             table.add_column("\n".join(COLUMNS[i].short), justify="right", no_wrap=True)
-        for row, line in zip(block.rows, cells(block), strict=True):
+        for row, line in zip(block.rows, print_rows(block), strict=True):
             bold = "bold" if row.best else ""
             printed = [
                 Text(line[i].replace(" [", "\n["), style=bold if i == 0 else "") for i in kept
@@ -79,10 +60,10 @@ def terminal(comparison: Comparison) -> Stack:
     if comparison.ranks is not None:
         table = _table(None)
         table.add_column("average\nrank", justify="right")
-        for label, rank in ranked(comparison):
+        for label, rank in list_ranks(comparison):
             table.add_row(Text(label), f"{rank:.2f}")
         parts.append(table)
-    return Stack(*parts, Text(), *(Text(text, style="dim") for text in notes(comparison)))
+    return Stack(*parts, Text(), *(Text(text, style="dim") for text in list_notes(comparison)))
 
 
 def _table(title: str | None) -> Table:
@@ -98,88 +79,38 @@ def _table(title: str | None) -> Table:
     return table
 
 
-def markdown(comparison: Comparison) -> str:
+def markdown(comparison: Comparison, missing: Mapping[str, str] = MappingProxyType({})) -> str:
     """Returns all columns in Markdown, the notes under them."""
-    lines = []
-    for block in comparison.blocks:
-        if len(comparison.blocks) > 1:
-            lines += [f"### {tables.inert(block.name)}", ""]
-        lines += [
-            "| method | " + " | ".join(column.title for column in COLUMNS) + " |",
-            "|:---|" + "---:|" * len(COLUMNS),
-        ]
-        for row, (first, *rest) in zip(block.rows, cells(block), strict=True):
-            shown = f"**{first}**" if row.best else first
-            lines.append("| " + " | ".join([tables.inert(row.label), shown, *rest]) + " |")
-        lines.append("")
-    if comparison.ranks is not None:
-        lines += ["| method | average rank |", "|:---|---:|"]
-        lines += [f"| {tables.inert(label)} | {rank:.2f} |" for label, rank in ranked(comparison)]
-        lines.append("")
-    return "\n".join([*lines, "\n\n".join(map(tables.inert, notes(comparison)))]) + "\n"
+    return render("comparison.md", **_values(comparison, missing))
 
 
-def latex(comparison: Comparison) -> str:
+def latex(comparison: Comparison, missing: Mapping[str, str] = MappingProxyType({})) -> str:
     """Returns all columns in LaTeX with booktabs, the notes under them."""
-    width = len(COLUMNS) + 1
-    lines = [
-        PREAMBLE + r"\begin{table}",
-        r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
-        rf"\caption{{{spelled(_title(comparison))}}}",
-        r"\label{tab:comparison}",
-        rf"\begin{{tabular}}{{l*{{{len(COLUMNS)}}}{{r}}}}",
-        r"\toprule",
-        _line(["", *(spelled(column.short[0]) for column in COLUMNS)]),
-        _line(["method", *(spelled(column.short[1]) for column in COLUMNS)]),
-    ]
-    for block in comparison.blocks:
-        lines.append(r"\midrule")
-        if len(comparison.blocks) > 1:
-            lines.append(
-                _line([rf"\multicolumn{{{width}}}{{l}}{{\emph{{{spelled(block.name)}}}}}"])
-            )
-        for row, (first, *rest) in zip(block.rows, cells(block), strict=True):
-            shown = _small(first, bold=row.best)
-            lines.append(_line([spelled(row.label), shown, *map(_small, rest)]))
-    lines += [r"\bottomrule", r"\end{tabular}"]
-    if comparison.ranks is not None:
-        lines += [r"\par\medskip", r"\begin{tabular}{lr}", r"\toprule"]
-        lines += [_line(["method", "average rank"]), r"\midrule"]
-        lines += [_line([spelled(label), f"{rank:.2f}"]) for label, rank in ranked(comparison)]
-        lines += [r"\bottomrule", r"\end{tabular}"]
-    lines += [r"\par\medskip", r"\begin{minipage}{\linewidth}\scriptsize"]
-    lines += [spelled(text) + r"\par" for text in notes(comparison)]
-    return "\n".join([*lines, r"\end{minipage}", r"\end{table}"]) + "\n"
+    return render("comparison.tex", **_values(comparison, missing))
 
 
-def spelled(text: str) -> str:
-    r"""Spells text so that LaTeX prints it.
-
-    >>> print(spelled("lr_decay=50 %, 3†"))
-    lr\_decay=50 \%, 3$^{\dag}$
-    """
-    return text.translate(SPELLED)
-
-
-def _title(comparison: Comparison) -> str:
+def _values(comparison: Comparison, missing: Mapping[str, str]) -> dict[str, Any]:
     methods = dict.fromkeys(row.label for block in comparison.blocks for row in block.rows)
     names = ", ".join(block.name for block in comparison.blocks)
-    return f"{len(methods)} methods on {names}, held against {comparison.reference}."
-
-
-def _line(parts: Sequence[str]) -> str:
-    return " & ".join(parts) + r" \\"
-
-
-def _small(cell: str, bold: bool = False) -> str:
-    value, bracket, bounds = map(spelled, cell.partition(" ["))
-    shown = rf"\textbf{{{value}}}" if bold else value
-    return shown + (rf" {{\scriptsize[{bounds}}}" if bracket else "")
+    return {
+        "title": f"{len(methods)} methods on {names}, held against {comparison.reference}.",
+        "columns": COLUMNS,
+        "blocks": [
+            (block.name, [*zip(block.rows, print_rows(block), strict=True)])
+            for block in comparison.blocks
+        ],
+        "ranks": list_ranks(comparison),
+        "notes": list_notes(comparison),
+        # One line each, in a comment of LaTeX too.
+        "missing": [" ".join(f"{what}: {why}".split()) for what, why in missing.items()],
+    }
 
 
 def csv(comparison: Comparison) -> str:
     """Returns every number in full, one row per method and data set, with all its settings."""
-    lines = [_record(comparison, block, row) for block in comparison.blocks for row in block.rows]
+    lines = [
+        _collect_row(comparison, block, row) for block in comparison.blocks for row in block.rows
+    ]
     header = dict.fromkeys(name for line in lines for name in line)
     text = io.StringIO()
     writer = delimited.DictWriter(text, list(header), lineterminator="\n")
@@ -188,7 +119,7 @@ def csv(comparison: Comparison) -> str:
     return text.getvalue()
 
 
-def _record(comparison: Comparison, block: Block, row: Row) -> dict[str, Any]:
+def _collect_row(comparison: Comparison, block: MethodBlock, row: MethodRow) -> dict[str, Any]:
     first, difference, ranks = row.runs[0], row.difference, comparison.ranks
     tally = difference.tally if difference else (None,) * 3
     settings = row.group.runs[0].settings
@@ -211,9 +142,9 @@ def _record(comparison: Comparison, block: Block, row: Row) -> dict[str, Any]:
         "top1_high": row.top1.high,
         "best": row.best,
         "tied_with_best": row.tied,
-        "top1_worst_5_percent": row.over_seeds(lambda run: run.worst),
-        "ece_per_batch" if first.per_batch else "ece": row.over_seeds(lambda run: run.ece),
-        "shared_top1": row.over_seeds(lambda run: run.shared),
+        "top1_worst_5_percent": row.average(lambda run: run.worst),
+        "ece_per_batch" if first.per_batch else "ece": row.average(lambda run: run.means["ece"]),
+        "shared_top1": row.average(lambda run: run.shared),
         "reference": block.reference,
         "difference": difference and difference.mean.mean,
         "difference_low": difference and difference.mean.low,
@@ -227,8 +158,8 @@ def _record(comparison: Comparison, block: Block, row: Row) -> dict[str, Any]:
         "harmed_of": row.harmed and row.harmed[1],
         "average_rank": ranks
         and dict(zip(ranks.labels, ranks.average, strict=True)).get(row.label),
-        "down_bytes": row.over_seeds(lambda run: run.down_bytes),
-        "up_bytes": row.over_seeds(lambda run: run.up_bytes),
+        "down_bytes": row.average(lambda run: run.down_bytes),
+        "up_bytes": row.average(lambda run: run.up_bytes),
         **{
             f"settings.{key}": value if isinstance(value, str) else json.dumps(value, default=str)
             for key, value in settings.items()

@@ -8,18 +8,22 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from isthmus.errors import IsthmusError
 from isthmus.metrics.cost import Spent, improvement
 from isthmus.records.reader import Run, counterpart
-from isthmus.report.groups import grouped
-from isthmus.report.tables import summary as tables
-from isthmus.report.tables.summary import MISSING
+from isthmus.report.groups import group_by_seed
+from isthmus.report.tables.formats import (
+    DAGGER,
+    FOOTNOTE,
+    MISSING,
+    format_bytes,
+    format_percent,
+    format_seconds,
+)
 
-BASELINE = "fedavg"
 HEAD = ("method", "target %", "rounds", "times fewer", "training s", "sent")
 
 
-class Row(NamedTuple):
+class ReachRow(NamedTuple):
     """One group on its way to a target: means over the seeds that got there."""
 
     label: str
@@ -34,34 +38,27 @@ class Row(NamedTuple):
 
     def cells(self) -> list[str]:
         """Prints it, in the order of HEAD."""
-        target = tables.percent(self.target)
+        target = format_percent(self.target)
         if self.rounds is None or self.seconds is None or self.nbytes is None:
             return [self.label, target, *[MISSING] * 4]
-        mark = tables.DAGGER if self.chosen_on_test else ""
+        mark = DAGGER if self.chosen_on_test else ""
         fewer = MISSING if self.improvement is None else f"{self.improvement:.2f}{mark}"
         rounds = f"{self.rounds:.1f}".removesuffix(".0") + mark
         if self.reached < self.seeds:
             rounds += f" ({self.reached} of {self.seeds} seeds)"
-        spent = [rounds, fewer, tables.seconds(self.seconds), tables.nbytes(self.nbytes)]
+        spent = [rounds, fewer, format_seconds(self.seconds), format_bytes(self.nbytes)]
         return [self.label, target, *spent]
 
 
-def baseline_of(runs: Sequence[Run], named: str | None) -> str | None:
-    """Names the method whose end is the target: the one asked for, or FedAvg if it is there."""
-    methods = list(dict.fromkeys(run.method for run in runs))
-    if named is not None and named not in methods:
-        raise IsthmusError(
-            f"baseline {named!r} is not among the runs; expected one of {', '.join(methods)}; "
-            "name one of them, or add a run of it"
-        )
-    return named or (BASELINE if BASELINE in methods else None)
-
-
-def rows(runs: Sequence[Run], baseline: str, model: str) -> list[Row]:
+def compute(runs: Sequence[Run], baseline: str, model: str) -> list[ReachRow]:
     """Returns a row per group that has such a model and a baseline on its own federations."""
-    found = []
-    for group in grouped(runs):
-        each = [way for run in group.runs if (way := _way(run, runs, baseline, model)) is not None]
+    rows = []
+    for group in group_by_seed(runs):
+        each = [
+            way
+            for run in group.runs
+            if (way := _measure_way(run, runs, baseline, model)) is not None
+        ]
         if not each:
             continue
         arrived = [mine for _, _, mine in each if mine is not None]
@@ -73,8 +70,8 @@ def rows(runs: Sequence[Run], baseline: str, model: str) -> list[Row]:
         rounds, seconds, nbytes = (
             np.mean(arrived, axis=0).tolist() if arrived else (None, None, None)
         )
-        found.append(
-            Row(
+        rows.append(
+            ReachRow(
                 label=group.label,
                 target=float(np.mean([target for target, _, _ in each])),
                 rounds=rounds,
@@ -86,10 +83,10 @@ def rows(runs: Sequence[Run], baseline: str, model: str) -> list[Row]:
                 chosen_on_test=group.runs[0].chosen_on_test and model == "personal",
             )
         )
-    return found
+    return rows
 
 
-def _way(
+def _measure_way(
     run: Run, runs: Sequence[Run], baseline: str, model: str
 ) -> tuple[float, Spent | None, Spent | None] | None:
     """Returns the target of a run, and what the baseline and the run spent to reach it."""
@@ -103,7 +100,7 @@ def _way(
     return target, against.to_reach(target, model), run.to_reach(target, model)
 
 
-def caption(baseline: str, model: str) -> str:
+def describe(baseline: str, model: str) -> str:
     """Says which target, which number has to reach it, and what is counted."""
     which = {
         "personal": "the personal models' mean top-1 over clients, each on its own test part",
@@ -120,19 +117,19 @@ def caption(baseline: str, model: str) -> str:
 
 def terminal(runs: Sequence[Run], baseline: str) -> Table:
     """Returns the table of the personal models for a terminal; the page has the shared ones too."""
-    found, said = rows(runs, baseline, "personal"), caption(baseline, "personal")
-    note = f"\n{tables.FOOTNOTE}" if any(row.chosen_on_test for row in found) else ""
+    rows, about = compute(runs, baseline, "personal"), describe(baseline, "personal")
+    note = f"\n{FOOTNOTE}" if any(row.chosen_on_test for row in rows) else ""
     table = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
-        caption=Text(said + note, style="dim"),
+        caption=Text(about + note, style="dim"),
         caption_justify="left",
     )
     table.add_column(HEAD[0], overflow="fold", min_width=11, max_width=22)
     for header in HEAD[1:]:
         table.add_column(header, justify="right", no_wrap=True)
-    for row in found:
+    for row in rows:
         label, *cells = row.cells()
         table.add_row(Text(label), *cells)
     return table

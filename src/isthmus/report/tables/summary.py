@@ -1,7 +1,7 @@
-"""The runs' last evaluated round in one table, for the terminal and for a paper."""
+"""The runs' last evaluated round in one table, for the terminal, for a paper and for the page."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich import box
@@ -9,24 +9,33 @@ from rich.table import Table
 from rich.text import Text
 
 from isthmus.metrics import spread
-from isthmus.records.columns import Floats
+from isthmus.metrics.metric import METRICS, Metric
 from isthmus.records.reader import Run, labels, mean_or_none, trained_alone
+from isthmus.report.groups import Group
+from isthmus.report.tables.formats import (
+    BATCHED,
+    DAGGER,
+    FOOTNOTE,
+    MISSING,
+    PER_BATCH,
+    format_bytes,
+    format_decimal,
+    format_metric,
+    format_percent,
+    format_seconds,
+    format_spread,
+)
+from isthmus.report.templates import render
 from isthmus.selection import RULES
 
-MISSING = "–"
-DAGGER = "†"
-FOOTNOTE = (
-    f"{DAGGER} The point on the path was chosen with the very test data it is measured on; "
-    "the number is optimistic, and methods without a path get no such choice."
-)
-PER_BATCH = "‡"
-BATCHED = (
-    f"{PER_BATCH} A mean over mini-batches, as the SuPerFed code computes it; larger than the same "
-    "figure of a whole test part, and not to be compared with it."
+# The number fields of a row that are averaged over seeds, beside the means of metrics.
+AVERAGED = (
+    *("deviation", "worst", "gini", "shared", "server", "harmed"),
+    *("down_bytes", "up_bytes", "seconds"),
 )
 
 
-class Row(NamedTuple):
+class SummaryRow(NamedTuple):
     """One run's numbers at its last evaluated round; accuracies and errors are fractions."""
 
     label: str
@@ -38,14 +47,10 @@ class Row(NamedTuple):
     chosen_on_test: bool
     per_batch: bool  # ECE and MCE are means over mini-batches
     kinds: tuple[tuple[str, int, float], ...]  # of clients: name, how many, mean top-1
-    top1: float | None
-    deviation: float | None
+    means: Mapping[str, float | None]  # of each metric of METRICS that tables have
+    deviation: float | None  # these three of top-1
     worst: float | None
     gini: float | None
-    loss: float | None
-    brier: float | None
-    ece: float | None
-    mce: float | None
     shared: float | None
     server: float | None
     harmed: float | None  # clients below their own accuracy in `local`
@@ -53,31 +58,45 @@ class Row(NamedTuple):
     up_bytes: float
     seconds: float
 
-    def marked(self, text: str) -> str:
+    @property
+    def top1(self) -> float | None:
+        """Returns the mean top-1 of the personal models."""
+        return self.means["top1"]
+
+    def mark(self, text: str) -> str:
         """Marks a number of a personal model that was chosen on test data."""
         return text + DAGGER if self.chosen_on_test and text != MISSING else text
 
-    def calibrated(self, text: str) -> str:
-        """Marks a calibration error of a personal model."""
-        return self.marked(text + PER_BATCH if self.per_batch and text != MISSING else text)
+    def mark_metric(self, metric: Metric, text: str) -> str:
+        """Marks a metric of a personal model; a calibration error may be per batch."""
+        per_batch = self.per_batch and metric.is_calibration and text != MISSING
+        return self.mark(text + PER_BATCH if per_batch else text)
 
 
-def summary(runs: Sequence[Run]) -> list[Row]:
+def summarize(runs: Sequence[Run]) -> list[SummaryRow]:
     """Returns one row per run: its last evaluated round, on the clients' own test parts."""
     return [_row(run, label, runs) for run, label in zip(runs, labels(runs), strict=True)]
 
 
-def best(rows: Sequence[Row]) -> int | None:
+def average_over_seeds(
+    groups: Sequence[Group], runs: Sequence[Run], rows: Sequence[SummaryRow]
+) -> list[SummaryRow]:
+    """Returns one row per group from the rows of its runs: means over seeds."""
+    of_run = {run.path: row for run, row in zip(runs, rows, strict=True)}
+    return [_average(group, [of_run[run.path] for run in group.runs]) for group in groups]
+
+
+def find_best(rows: Sequence[SummaryRow]) -> int | None:
     """Finds the run of the highest mean personal accuracy."""
     known = [i for i, row in enumerate(rows) if row.top1 is not None and not np.isnan(row.top1)]
     return max(known, key=lambda i: rows[i].top1 or 0.0) if known else None
 
 
-def caption(rows: Sequence[Row]) -> str:
+def describe(rows: Sequence[SummaryRow]) -> str:
     """Says which model, which clients, which split, which round and which rule of choice."""
     sentences = [
         "Personal: the model each client deploys, on its own test part; "
-        f"mean ± population standard deviation {scope(rows)}.",
+        f"mean ± population standard deviation {describe_scope(rows)}.",
         "Worst 5 %: mean over the lowest twentieth of them.",
     ]
     if any(row.per_batch for row in rows):
@@ -94,19 +113,15 @@ def caption(rows: Sequence[Row]) -> str:
         )
     for row in rows:
         if row.kinds:
-            split = ", ".join(f"{k} {percent(mean)} ({n} clients)" for k, n, mean in row.kinds)
+            split = ", ".join(
+                f"{kind} {format_percent(mean)} ({n} clients)" for kind, n, mean in row.kinds
+            )
             sentences.append(f"Personal top-1 % of {row.label} by kind of client: {split}.")
     sentences.append(f"Cost: of all rounds up to that one. {MISSING}: not recorded.")
-    rule = selection(rows)
-    if rule:
-        sentences.append(rule)
-    late = unfinished(rows)
-    if late:
-        sentences.append(late)
-    return " ".join(sentences)
+    return " ".join([*sentences, *filter(None, (describe_selection(rows), name_unfinished(rows)))])
 
 
-def scope(rows: Sequence[Row]) -> str:
+def describe_scope(rows: Sequence[SummaryRow]) -> str:
     """Says over which clients the means are taken, and after which round."""
     counts = [f"{row.clients} of {row.total}" for row in rows]
     clients = (
@@ -125,13 +140,13 @@ def scope(rows: Sequence[Row]) -> str:
     return f"over {clients}, {when}"
 
 
-def unfinished(rows: Sequence[Row]) -> str | None:
+def name_unfinished(rows: Sequence[SummaryRow]) -> str | None:
     """Names the runs that did not run to the end, if there are any."""
     late = [f"{row.label} ({row.status})" for row in rows if row.status != "finished"]
     return f"Not run to the end: {', '.join(late)}." if late else None
 
 
-def selection(rows: Sequence[Row]) -> str | None:
+def describe_selection(rows: Sequence[SummaryRow]) -> str | None:
     """Says how the personal models were chosen along their paths, where there was a choice."""
     chosen: dict[str, list[str]] = {}
     for row in rows:
@@ -139,135 +154,140 @@ def selection(rows: Sequence[Row]) -> str | None:
             chosen.setdefault(row.selection, []).append(row.label)
     if not chosen:
         return None
-    rules = [f"{', '.join(who)}: {_sentence(rule)}" for rule, who in chosen.items()]
+    rules = [f"{', '.join(who)}: {_describe_rule(rule)}" for rule, who in chosen.items()]
     return f"Place on the path from shared to own model – {'; '.join(rules)}."
 
 
-def _sentence(rule: str) -> str:
+def _describe_rule(rule: str) -> str:
     known = RULES.get(rule)
     return rule if known is None else known.sentence + DAGGER * known.on_test
 
 
-def terminal(rows: Sequence[Row]) -> Table:
+def describe_seeds(groups: Sequence[Group]) -> str:
+    """Says how seeds are shown together, where there are several."""
+    counts = sorted({len(group.runs) for group in groups})
+    if counts[-1] == 1:
+        return ""
+    many = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
+    return f"Mean over {many} seeds per method."
+
+
+def terminal(rows: Sequence[SummaryRow]) -> Table:
     """Returns the table for a terminal of 80 columns; the page and Markdown have the rest."""
     note = f"\n{FOOTNOTE}" if any(row.chosen_on_test for row in rows) else ""
     table = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
-        caption=Text(caption(rows) + note, style="dim"),
+        caption=Text(describe(rows) + note, style="dim"),
         caption_justify="left",
     )
     table.add_column("method", overflow="fold", min_width=11, max_width=22, vertical="bottom")
-    headers = (
-        "personal\ntop-1 %",
-        "worst\n5 %",
-        "ECE\n%",
-        "shared %\nclients",
-        "shared %\nserver",
-        "harmed",
-        "time\ns",
-    )
-    for header in headers:
-        table.add_column(header, justify="right", no_wrap=True)
+    narrow = [column for column in COLUMNS if column.narrow]
+    for column in narrow:
+        table.add_column("\n".join(column.narrow), justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(
-            Text(row.label),
-            row.marked(spread_percent(row.top1, row.deviation)),
-            row.marked(percent(row.worst)),
-            row.calibrated(percent(row.ece)),
-            percent(row.shared),
-            percent(row.server),
-            row.marked(_harmed(row)),
-            seconds(row.seconds),
-        )
+        table.add_row(Text(row.label), *(column.cell(row) for column in narrow))
     return table
 
 
-class Heading(NamedTuple):
-    """One column of the full table: its title, and how a row's number prints."""
+def markdown(rows: Sequence[SummaryRow]) -> str:
+    """Returns the full table in Markdown, with its caption under it."""
+    return render(
+        "summary.md",
+        columns=COLUMNS,
+        rows=rows,
+        notes=[describe(rows), *([FOOTNOTE] if any(row.chosen_on_test for row in rows) else [])],
+    )
+
+
+class SummaryColumn(NamedTuple):
+    """One column: its titles, where it stands on the page, and how a row's number prints."""
 
     title: str
-    cell: Callable[[Row], str]
+    group: str  # of columns, on the page
+    short: tuple[str, str]  # on the page: what, and its unit
+    cell: Callable[[SummaryRow], str]
+    narrow: tuple[str, ...] = ()  # in a terminal of 80 columns; none: it is left out there
 
 
-FULL = (
-    Heading(
+def _metric_column(metric: Metric) -> SummaryColumn:
+    unit = "%" if metric.factor == 100 else metric.range
+    return SummaryColumn(
+        f"personal {metric.heading}",
+        PERSONAL,
+        (metric.label, unit),
+        lambda row: row.mark_metric(metric, format_metric(metric.name, row.means[metric.name])),
+        narrow=("ECE", "%") if metric.name == "ece" else (),
+    )
+
+
+def _format_harmed(row: SummaryRow) -> str:
+    if row.harmed is None:
+        return MISSING
+    return f"{row.harmed:.1f}".removesuffix(".0") + f" / {row.clients}"
+
+
+IN_TABLES = tuple(metric for metric in METRICS.values() if metric.in_tables)
+PERSONAL = "Personal model, on clients' own test parts"
+COLUMNS = (
+    SummaryColumn(
         "personal top-1 %, mean ± std",
-        lambda row: row.marked(spread_percent(row.top1, row.deviation)),
+        PERSONAL,
+        ("top-1 accuracy", "%, mean ± std"),
+        lambda row: row.mark(format_spread(row.top1, row.deviation)),
+        narrow=("personal", "top-1 %"),
     ),
-    Heading("personal top-1 %, worst 5 %", lambda row: row.marked(percent(row.worst))),
-    Heading("personal top-1, Gini", lambda row: row.marked(decimal(row.gini))),
-    Heading("personal loss", lambda row: row.marked(decimal(row.loss))),
-    Heading("personal Brier", lambda row: row.marked(decimal(row.brier))),
-    Heading("personal ECE %", lambda row: row.calibrated(percent(row.ece))),
-    Heading("personal MCE %", lambda row: row.calibrated(percent(row.mce))),
-    Heading("shared top-1 %, clients", lambda row: percent(row.shared)),
-    Heading("shared top-1 %, server", lambda row: percent(row.server)),
-    Heading("clients harmed", lambda row: row.marked(_harmed(row))),
-    Heading("down", lambda row: nbytes(row.down_bytes)),
-    Heading("up", lambda row: nbytes(row.up_bytes)),
-    Heading("seconds", lambda row: seconds(row.seconds)),
+    SummaryColumn(
+        "personal top-1 %, worst 5 %",
+        PERSONAL,
+        ("worst 5 %", "top-1 %"),
+        lambda row: row.mark(format_percent(row.worst)),
+        narrow=("worst", "5 %"),
+    ),
+    SummaryColumn(
+        "personal top-1, Gini",
+        PERSONAL,
+        ("Gini", "of top-1"),
+        lambda row: row.mark(format_decimal(row.gini)),
+    ),
+    *(_metric_column(metric) for metric in IN_TABLES if metric.name != "top1"),
+    SummaryColumn(
+        "shared top-1 %, clients",
+        "Shared model",
+        ("on clients", "top-1 %"),
+        lambda row: format_percent(row.shared),
+        narrow=("shared %", "clients"),
+    ),
+    SummaryColumn(
+        "shared top-1 %, server",
+        "Shared model",
+        ("on server", "top-1 %"),
+        lambda row: format_percent(row.server),
+        narrow=("shared %", "server"),
+    ),
+    SummaryColumn(
+        "clients harmed",
+        "Against local",
+        ("clients", "harmed"),
+        lambda row: row.mark(_format_harmed(row)),
+        narrow=("harmed",),
+    ),
+    SummaryColumn("down", "Cost", ("bytes", "down"), lambda row: format_bytes(row.down_bytes)),
+    SummaryColumn("up", "Cost", ("bytes", "up"), lambda row: format_bytes(row.up_bytes)),
+    SummaryColumn(
+        "seconds",
+        "Cost",
+        ("time", "seconds"),
+        lambda row: format_seconds(row.seconds),
+        narrow=("time", "s"),
+    ),
 )
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """Returns the full table in Markdown, with its caption under it."""
-    lines = [
-        "| method | " + " | ".join(heading.title for heading in FULL) + " |",
-        "|:---|" + "---:|" * len(FULL),
-    ]
-    for row in rows:
-        cells = [inert(row.label), *(heading.cell(row) for heading in FULL)]
-        lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", inert(caption(rows))]
-    if any(row.chosen_on_test for row in rows):
-        lines += ["", FOOTNOTE]
-    return "\n".join(lines) + "\n"
-
-
-def percent(value: float | None) -> str:
-    """Prints a fraction as a percentage, without its sign.
-
-    >>> percent(0.98765)
-    '98.77'
-    """
-    return MISSING if value is None else f"{100 * value:.2f}"
-
-
-def spread_percent(value: float | None, deviation: float | None) -> str:
-    """Prints a mean and a deviation, both fractions, as percentages."""
-    if value is None or deviation is None:
-        return MISSING
-    return f"{percent(value)} ± {percent(deviation)}"
-
-
-def decimal(value: float | None) -> str:
-    """Prints a loss, a Brier score or a Gini coefficient."""
-    return MISSING if value is None else f"{value:.3f}"
-
-
-def nbytes(value: float) -> str:
-    """Prints a number of bytes in powers of a thousand.
-
-    >>> nbytes(3_180_000)
-    '3.18 MB'
-    """
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if value < 999.5 or unit == "TB":
-            break
-        value /= 1000
-    return f"{value:.3g} {unit}"
-
-
-def seconds(value: float) -> str:
-    """Prints a duration in seconds."""
-    return f"{value:.1f}" if value < 100 else f"{value:,.0f}"
-
-
-def _row(run: Run, label: str, runs: Sequence[Run]) -> Row:
+def _row(run: Run, label: str, runs: Sequence[Run]) -> SummaryRow:
     top1 = run.over_clients("top1")
-    return Row(
+    return SummaryRow(
         label=label,
         round=run.last,
         status=run.status,
@@ -277,14 +297,10 @@ def _row(run: Run, label: str, runs: Sequence[Run]) -> Row:
         chosen_on_test=run.chosen_on_test,
         per_batch=run.per_batch,
         kinds=tuple(_by_kind(run)),
-        top1=mean_or_none(top1),
+        means={metric.name: mean_or_none(run.over_clients(metric.name)) for metric in IN_TABLES},
         deviation=spread.deviation(top1) if top1.size else None,
         worst=spread.worst(top1) if top1.size else None,
         gini=spread.gini(top1) if top1.size else None,
-        loss=mean_or_none(run.over_clients("loss")),
-        brier=mean_or_none(run.over_clients("brier")),
-        ece=mean_or_none(run.over_clients("ece")),
-        mce=mean_or_none(run.over_clients("mce")),
         shared=mean_or_none(run.over_clients("top1", "shared")),
         server=run.on_server("top1"),
         harmed=_count_harmed(run, runs),
@@ -306,23 +322,36 @@ def _count_harmed(run: Run, runs: Sequence[Run]) -> int | None:
     alone = trained_alone(run, runs)
     if alone is None or run.method == "local":
         return None
-    values, reference = both(run, alone)
-    return spread.harmed(values, reference)
-
-
-def both(run: Run, alone: Run) -> tuple[Floats, Floats]:
-    """Returns the top-1 of a run and of `local`, for the clients that have both."""
     values, reference = run.values("top1"), alone.values("top1")
     known = ~np.isnan(values) & ~np.isnan(reference)
-    return values[known], reference[known]
+    return spread.harmed(values[known], reference[known])
 
 
-def _harmed(row: Row) -> str:
-    if row.harmed is None:
-        return MISSING
-    return f"{row.harmed:.1f}".removesuffix(".0") + f" / {row.clients}"
+def _average(group: Group, rows: Sequence[SummaryRow]) -> SummaryRow:
+    if len(rows) == 1:
+        return rows[0]._replace(label=group.label)
+    numbers: dict[str, Any] = {
+        name: average_known([getattr(row, name) for row in rows]) for name in AVERAGED
+    }
+    kinds = tuple(
+        (
+            kind,
+            count,
+            float(np.mean([top1 for row in rows for k, _, top1 in row.kinds if k == kind])),
+        )
+        for kind, count, _ in rows[0].kinds
+    )
+    return rows[0]._replace(
+        label=group.label,
+        kinds=kinds,
+        status=next((row.status for row in rows if row.status != "finished"), "finished"),
+        round=min(row.round for row in rows),
+        means={name: average_known([row.means[name] for row in rows]) for name in rows[0].means},
+        **numbers,
+    )
 
 
-def inert(text: str) -> str:
-    """Spells text so that Markdown shows it as it is."""
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+def average_known(values: Sequence[float | None]) -> float | None:
+    """Returns the mean of the numbers that are known, None if none is."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None

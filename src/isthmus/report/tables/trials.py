@@ -1,31 +1,23 @@
-"""What was tried to choose settings, before the runs that a comparison reports."""
-
-from collections.abc import Sequence
+"""The section about what was tried to choose settings, before the runs that are reported."""
 
 from isthmus.records.columns import columns
-from isthmus.records.reader import Run
-from isthmus.report import markup
+from isthmus.report.section import Report, Shown
+from isthmus.report.tables.formats import join_names
 
-SHOWN = ("method", "trial", "settings", "validation_loss", "validation_top1", "chosen")
+COLUMNS = ("method", "trial", "settings", "validation_loss", "validation_top1", "chosen")
 HEAD = ("method", "trial", "settings", "validation loss", "validation top-1", "chosen")
 
 
-def section(runs: Sequence[Run]) -> str:
+def show(report: Report) -> Shown | None:
     """Shows all trials of the comparisons that the runs belong to; nothing where there are none."""
-    places = dict.fromkeys(run.path.resolve().parent.parent / "trials.csv" for run in runs)
-    found = [columns(place, [*SHOWN, "seed", "failed"]) for place in places if place.is_file()]
-    if not found:
-        return ""
+    places = dict.fromkeys(run.path.resolve().parent.parent / "trials.csv" for run in report.runs)
+    tables = [columns(place, [*COLUMNS, "seed", "failed"]) for place in places if place.is_file()]
+    if not tables:
+        return None
     lines = []
-    for table in found:
+    for table in tables:
         for i, failed in enumerate(table["failed"]):
-            line = [table[name][i] for name in SHOWN]
+            line = [table[name][i] for name in COLUMNS]
             lines.append([*line[:3], "failed", *line[4:]] if failed else line)
-    seeds = markup.listed(sorted({seed for table in found for seed in table["seed"]}))
-    caption = "Every trial, with the figure that it was chosen by"
-    return (
-        f"<p>Each method had as many trials, with seed {markup.escaped(seeds)}. The one with the "
-        "least mean loss of personal models on clients' validation parts, after the last round, "
-        "gave the settings. Test parts played no role.</p>"
-        f"<div class='card'>{markup.table(HEAD, lines, caption, words=2)}</div>"
-    )
+    seeds = join_names(sorted({seed for table in tables for seed in table["seed"]}))
+    return Shown({"head": HEAD, "lines": lines, "seeds": seeds})

@@ -4,104 +4,102 @@ from collections.abc import Callable, Sequence
 from math import isnan
 from typing import NamedTuple
 
-from isthmus.report.contrasts import Block, Comparison, Difference, Row
+from isthmus.metrics.metric import METRICS
+from isthmus.report.contrasts import Comparison, Difference, MethodBlock, MethodRow
 from isthmus.report.statistics import LEVEL, RESAMPLES, Interval
-from isthmus.report.tables import summary as tables
-from isthmus.report.tables.summary import DAGGER, FOOTNOTE, MISSING
+from isthmus.report.tables.formats import (
+    BATCHED,
+    DAGGER,
+    FOOTNOTE,
+    MISSING,
+    format_bytes,
+    format_metric,
+    format_p,
+    format_percent,
+    format_points,
+)
+from isthmus.report.tables.summary import describe_scope, describe_selection, name_unfinished
 
 TIED = "≈"
 FEW = 10  # data sets; below, the approximations of rank tests are rough
 BUDGET = ("rounds", "epochs", "clients_per_round")
 
 
-class Column(NamedTuple):
+class ComparisonColumn(NamedTuple):
     """One column: its title, a short one of two lines, and how a row's number prints."""
 
     title: str
     short: tuple[str, str]
-    cell: Callable[[Row, str], str]  # of a row, and the mark of its differences
+    cell: Callable[[MethodRow, str], str]  # of a row, and the mark of its differences
 
 
 COLUMNS = (
-    Column(
+    ComparisonColumn(
         "personal top-1 %, mean [interval]",
         ("personal", "top-1 %"),
-        lambda row, _: _estimate(row.top1, tables.percent, _mark(row)),
+        lambda row, _: _format_interval(row.top1, format_percent, _mark(row)),
     ),
-    Column(
+    ComparisonColumn(
         "personal top-1 %, worst 5 %",
         ("worst", "5 %"),
-        lambda row, _: row.runs[0].marked(tables.percent(row.over_seeds(lambda run: run.worst))),
+        lambda row, _: row.runs[0].mark(format_percent(row.average(lambda run: run.worst))),
     ),
-    Column(
+    ComparisonColumn(
         "personal ECE %",
         ("ECE", "%"),
-        lambda row, _: row.runs[0].calibrated(tables.percent(row.over_seeds(lambda run: run.ece))),
+        lambda row, _: row.runs[0].mark_metric(
+            METRICS["ece"], format_metric("ece", row.average(lambda run: run.means["ece"]))
+        ),
     ),
-    Column(
+    ComparisonColumn(
         "shared top-1 %, clients",
         ("shared", "top-1 %"),
-        lambda row, _: tables.percent(row.over_seeds(lambda run: run.shared)),
+        lambda row, _: format_percent(row.average(lambda run: run.shared)),
     ),
-    Column(
+    ComparisonColumn(
         "difference, points [interval]",
         ("difference", "points"),
-        lambda row, mark: _held(row, lambda it: _estimate(it.mean, points, mark)),
+        lambda row, mark: _if_compared(
+            row, lambda it: _format_interval(it.mean, format_points, mark)
+        ),
     ),
-    Column(
+    ComparisonColumn(
         "wins / ties / losses",
         ("w/t/l", "pairs"),
-        lambda row, mark: _held(row, lambda it: "/".join(map(str, it.tally)) + mark),
+        lambda row, mark: _if_compared(row, lambda it: "/".join(map(str, it.tally)) + mark),
     ),
-    Column(
+    ComparisonColumn(
         "p, Holm",
         ("p", "Holm"),
-        lambda row, mark: _held(row, lambda it: chance(it.holm) + mark),
+        lambda row, mark: _if_compared(row, lambda it: format_p(it.holm) + mark),
     ),
-    Column(
+    ComparisonColumn(
         "clients harmed",
         ("harmed", "clients"),
-        lambda row, _: row.runs[0].marked(_harmed(row)),
+        lambda row, _: row.runs[0].mark(_format_harmed(row)),
     ),
-    Column("bytes, down and up", ("bytes", "sent"), lambda row, _: tables.nbytes(sent(row))),
+    ComparisonColumn(
+        "bytes, down and up", ("bytes", "sent"), lambda row, _: format_bytes(_count_bytes(row))
+    ),
 )
 
 
-def cells(block: Block) -> list[list[str]]:
+def print_rows(block: MethodBlock) -> list[list[str]]:
     """Prints the rows of a block, each in the order of COLUMNS."""
-    oracle = any(_chosen(row) for row in block.rows if row.label == block.reference)
-    marks = [DAGGER if oracle or _chosen(row) else "" for row in block.rows]
+    oracle = any(_is_oracle(row) for row in block.rows if row.label == block.reference)
+    marks = [DAGGER if oracle or _is_oracle(row) else "" for row in block.rows]
     return [
         [column.cell(row, mark) for column in COLUMNS]
         for row, mark in zip(block.rows, marks, strict=True)
     ]
 
 
-def sent(row: Row) -> float:
+def _count_bytes(row: MethodRow) -> float:
     """Returns the bytes down and up of a run, mean over seeds."""
-    return row.over_seeds(lambda run: run.down_bytes + run.up_bytes) or 0.0
+    return row.average(lambda run: run.down_bytes + run.up_bytes) or 0.0
 
 
-def points(fraction: float) -> str:
-    """Prints a difference of fractions in percentage points, with its sign.
-
-    >>> points(0.0123), points(-0.5), points(-1e-9)
-    ('+1.23', '−50.00', '0.00')
-    """
-    text = f"{100 * fraction:+.2f}"
-    return "0.00" if text in ("+0.00", "-0.00") else text.replace("-", "−")
-
-
-def chance(p: float) -> str:
-    """Prints a p-value.
-
-    >>> chance(0.0412), chance(0.00002)
-    ('0.041', '<0.001')
-    """
-    return f"{p:.3f}" if p >= 0.0005 else "<0.001"
-
-
-def caption(comparison: Comparison) -> str:
+def describe(comparison: Comparison) -> str:
     """Says which model, clients, split, round and rule of choice, which seeds, which interval."""
     rows = [row for block in comparison.blocks for row in block.rows]
     several = any(len(row.runs) > 1 for row in rows)
@@ -110,30 +108,30 @@ def caption(comparison: Comparison) -> str:
         + ("mean over seeds of the mean over clients" if several else "mean over clients")
         + ", at the last round that was evaluated on every client.",
         f"[ ]: {100 * LEVEL:g} % percentile bootstrap interval, {RESAMPLES} resamples of "
-        f"{_drawn(rows)}.",
-        f"Bold: the highest mean{_but_oracles(rows)}; {TIED}: the interval of the difference to "
+        f"{_describe_resampling(rows)}.",
+        f"Bold: the highest mean{_except_oracles(rows)}; {TIED}: the interval of the difference to "
         "it, client by client, holds zero.",
         "Worst 5 %: mean over the lowest twentieth of a seed's clients. ECE, shared model on the "
         "same test parts, bytes: means over seeds of a run's figure.",
     ]
     if any(row.difference for row in rows):
-        sentences += _of_differences(comparison, rows)
+        sentences += _describe_differences(comparison, rows)
     if any(row.harmed for row in rows):
         sentences.append(
             "Harmed: clients strictly below the accuracy they reach training alone (local), of "
             "those of all seeds whose split local has too."
         )
     if any(run.per_batch for row in rows for run in row.runs):
-        sentences.append(tables.BATCHED)
+        sentences.append(BATCHED)
     sentences.append(f"{MISSING}: not recorded, or nothing to hold it against.")
     for block in comparison.blocks:
         name = f"{block.name}: " if len(comparison.blocks) > 1 else ""
-        sentences += [name + " ".join(facts(block, comparison.reference))]
+        sentences += [name + " ".join(describe_block(block, comparison.reference))]
     return " ".join(sentences)
 
 
-def _drawn(rows: Sequence[Row]) -> str:
-    told = {
+def _describe_resampling(rows: Sequence[MethodRow]) -> str:
+    units = {
         "clients; a single seed cannot tell how another would fare"
         if len(row.runs) == 1
         else "seeds and of clients, the same in all of them"
@@ -141,14 +139,14 @@ def _drawn(rows: Sequence[Row]) -> str:
         else "seeds, and of clients within each"
         for row in rows
     }
-    return ", or of ".join(sorted(told, reverse=True))
+    return ", or of ".join(sorted(units, reverse=True))
 
 
-def _but_oracles(rows: Sequence[Row]) -> str:
-    return f" without {DAGGER}" if any(map(_chosen, rows)) else ""
+def _except_oracles(rows: Sequence[MethodRow]) -> str:
+    return f" without {DAGGER}" if any(map(_is_oracle, rows)) else ""
 
 
-def _of_differences(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
+def _describe_differences(comparison: Comparison, rows: Sequence[MethodRow]) -> list[str]:
     differences = [row.difference for row in rows if row.difference]
     each = sorted({difference.pairs for difference in differences})
     pairs = str(each[0]) if len(each) == 1 else f"{each[0]} to {each[-1]}"
@@ -173,20 +171,22 @@ def _of_differences(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def facts(block: Block, reference: str) -> list[str]:
+def describe_block(block: MethodBlock, reference: str) -> list[str]:
     """Says what holds for one block: clients, round, seeds, choice, what was left out."""
     runs = [run for row in block.rows for run in row.runs]
-    said = [f"Means {tables.scope(runs)}.", _seeds(block)]
+    sentences = [f"Means {describe_scope(runs)}.", _describe_seeds(block)]
     if block.reference is None:
-        said.append(f"No run of {reference}, so no difference.")
+        sentences.append(f"No run of {reference}, so no difference.")
     elif block.reference != reference:
-        said.append(f"Differences are to {block.reference}.")
-    said += [text for text in (_left_out(block), _budgets(block)) if text]
+        sentences.append(f"Differences are to {block.reference}.")
+    sentences += [text for text in (_name_left_out(block), _describe_budgets(block)) if text]
     chosen = [row.runs[0]._replace(label=row.label) for row in block.rows]
-    return said + [text for text in (tables.selection(chosen), tables.unfinished(runs)) if text]
+    return sentences + [
+        text for text in (describe_selection(chosen), name_unfinished(runs)) if text
+    ]
 
 
-def _seeds(block: Block) -> str:
+def _describe_seeds(block: MethodBlock) -> str:
     by_seeds: dict[str, list[str]] = {}
     for row in block.rows:
         seeds = ", ".join(map(str, row.group.seeds))
@@ -200,15 +200,15 @@ def _seeds(block: Block) -> str:
     )
     splits = {run.split_digest for row in block.rows for run in row.group.runs}
     if None in splits:
-        told = "not every split is known"
+        split = "not every split is known"
     elif len(splits) == 1:
-        told = f"one split, {next(iter(splits))}"
+        split = f"one split, {next(iter(splits))}"
     else:
-        told = f"{len(splits)} splits"
-    return f"{listed[0].upper()}{listed[1:]}; {told}."
+        split = f"{len(splits)} splits"
+    return f"{listed[0].upper()}{listed[1:]}; {split}."
 
 
-def _left_out(block: Block) -> str | None:
+def _name_left_out(block: MethodBlock) -> str | None:
     reference = next((row for row in block.rows if row.label == block.reference), None)
     if reference is None:
         return None
@@ -228,16 +228,16 @@ def _left_out(block: Block) -> str | None:
     )
 
 
-def _budgets(block: Block) -> str | None:
-    told = []
+def _describe_budgets(block: MethodBlock) -> str | None:
+    different = []
     for key in BUDGET:
         given = {row.label: row.group.runs[0].settings.get(key, MISSING) for row in block.rows}
         if len(set(given.values())) > 1:
-            told.append(f"{key}: " + ", ".join(f"{label} {n}" for label, n in given.items()))
-    return f"Budgets differ – {'; '.join(told)}." if told else None
+            different.append(f"{key}: " + ", ".join(f"{label} {n}" for label, n in given.items()))
+    return f"Budgets differ – {'; '.join(different)}." if different else None
 
 
-def ranking(comparison: Comparison) -> str | None:
+def describe_ranks(comparison: Comparison) -> str | None:
     """Says what the average ranks are and what difference of them counts."""
     ranks = comparison.ranks
     if ranks is None:
@@ -245,7 +245,7 @@ def ranking(comparison: Comparison) -> str | None:
     n, level = len(comparison.blocks), f"{1 - LEVEL:.2g}"
     few = f" {n} data sets are few for such a test." if n < FEW else ""
     tested = (
-        "" if ranks.p is None else f"Friedman's test that all rank alike: p {chance(ranks.p)}. "
+        "" if ranks.p is None else f"Friedman's test that all rank alike: p {format_p(ranks.p)}. "
     )
     return (
         f"Average rank over {n} data sets, by mean personal top-1; 1 is best. {tested}"
@@ -254,41 +254,41 @@ def ranking(comparison: Comparison) -> str | None:
     )
 
 
-def ranked(comparison: Comparison) -> list[tuple[str, float]]:
+def list_ranks(comparison: Comparison) -> list[tuple[str, float]]:
     """Lists methods by average rank, best first; one chosen on test data is marked."""
     ranks = comparison.ranks
     if ranks is None:
         return []
-    oracles = {row.label for block in comparison.blocks for row in block.rows if _chosen(row)}
+    oracles = {row.label for block in comparison.blocks for row in block.rows if _is_oracle(row)}
     ordered = sorted(zip(ranks.average, ranks.labels, strict=True))
     return [(label + (DAGGER if label in oracles else ""), rank) for rank, label in ordered]
 
 
-def notes(comparison: Comparison) -> list[str]:
+def list_notes(comparison: Comparison) -> list[str]:
     """Lists the paragraphs under the table: what the numbers are, ranks, the dagger."""
-    oracle = any(_chosen(row) for block in comparison.blocks for row in block.rows)
-    said = [caption(comparison), ranking(comparison), FOOTNOTE if oracle else None]
-    return [text for text in said if text]
+    oracle = any(_is_oracle(row) for block in comparison.blocks for row in block.rows)
+    texts = [describe(comparison), describe_ranks(comparison), FOOTNOTE if oracle else None]
+    return [text for text in texts if text]
 
 
-def _estimate(it: Interval, printed: Callable[[float], str], mark: str) -> str:
+def _format_interval(it: Interval, printed: Callable[[float], str], mark: str) -> str:
     if isnan(it.mean):
         return MISSING
     bounds = "" if isnan(it.low) else f" [{printed(it.low)}, {printed(it.high)}]"
     return f"{printed(it.mean)}{mark}{bounds.replace('+', '')}"
 
 
-def _held(row: Row, printed: Callable[[Difference], str]) -> str:
+def _if_compared(row: MethodRow, printed: Callable[[Difference], str]) -> str:
     return MISSING if row.difference is None else printed(row.difference)
 
 
-def _harmed(row: Row) -> str:
+def _format_harmed(row: MethodRow) -> str:
     return MISSING if row.harmed is None else "{}/{}".format(*row.harmed)
 
 
-def _mark(row: Row) -> str:
-    return (TIED if row.tied else "") + (DAGGER if _chosen(row) else "")
+def _mark(row: MethodRow) -> str:
+    return (TIED if row.tied else "") + (DAGGER if _is_oracle(row) else "")
 
 
-def _chosen(row: Row) -> bool:
+def _is_oracle(row: MethodRow) -> bool:
     return row.runs[0].chosen_on_test

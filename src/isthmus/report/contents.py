@@ -1,0 +1,49 @@
+"""The contents of a report: the sections of the page in order, and the figures for print in them.
+
+A new figure is a file in figures/ and an entry here: the page loops over SECTIONS, `isthmus figure`
+over PLATES.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from isthmus.report.figures import (
+    branches,
+    cost,
+    curves,
+    gain,
+    holdings,
+    landscape,
+    path,
+    reliability,
+    similarity,
+    simplex,
+)
+from isthmus.report.section import Plate, Section
+from isthmus.report.tables import (
+    comparison_section,
+    settings,
+    summary_section,
+    trials,
+    worst,
+)
+
+SECTIONS = (
+    Section("summary", "The result", summary_section.show),
+    Section("sure", "How sure is the difference", comparison_section.show),
+    Section("rounds", "Over rounds, seconds and bytes", curves.show, curves.PLATES),
+    Section("reliability", "How sure, how right", reliability.show, (reliability.PLATE,)),
+    Section("gain", "Each client against training alone", gain.show, (gain.PLATE,)),
+    Section("path", "Along the path from shared to own model", path.show, (path.PLATE,)),
+    Section("branches", "Shared network, own network, sum", branches.show, (similarity.PLATE,)),
+    Section("simplex", "Where the clients are", simplex.show, (simplex.PLATE,)),
+    Section("landscape", "The land around", landscape.show, (landscape.PLATE,)),
+    Section("worst", "The clients it serves worst", worst.show),
+    Section("holdings", "What the clients hold", holdings.show),
+    Section("cost", "What it costs", cost.show),
+    Section("trials", "What was tried", trials.show),
+    Section("settings", "Settings", settings.show),
+)
+PLATES: Mapping[str, Plate] = MappingProxyType(
+    {plate.name: plate for section in SECTIONS for plate in section.plates}
+)

@@ -1,0 +1,232 @@
+"""Gains: what each client gains over training alone."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import plotly.graph_objects as go
+
+from isthmus.errors import IsthmusError
+from isthmus.records.columns import Floats
+from isthmus.records.reader import Run, trained_alone
+from isthmus.report.figures import paper
+from isthmus.report.figures.theme import (
+    SHOWN_AT_MOST,
+    build_layout,
+    choose_styles,
+    list_classes,
+    round_numbers,
+)
+from isthmus.report.groups import Group
+from isthmus.report.section import Plate, Report, Shown, Subject
+from isthmus.report.tables.formats import DAGGER, MISSING, format_points, join_names
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAMED_AT_MOST = 6000  # bars whose hover text lists the client's classes
+LISTED_AT_MOST = 200  # clients in a table of all of them
+
+
+class Gains(NamedTuple):
+    """What each client gains over training alone, in percentage points, lowest first."""
+
+    client: np.ndarray[Any, np.dtype[np.int64]]
+    points: Floats
+
+    @property
+    def median(self) -> float:
+        """Returns the median gain."""
+        return float(np.median(self.points))
+
+    @property
+    def gain(self) -> int:
+        """Counts the clients above zero."""
+        return int(np.sum(self.points > 0))
+
+    @property
+    def equal(self) -> int:
+        """Counts the clients at zero."""
+        return int(np.sum(self.points == 0))
+
+    @property
+    def lose(self) -> int:
+        """Counts the clients below zero."""
+        return int(np.sum(self.points < 0))
+
+
+def compute_gains(run: Run, alone: Run) -> Gains:
+    """Subtracts each client's top-1 when training alone from its top-1 in a run."""
+    points = 100 * (run.values("top1") - alone.values("top1"))
+    known = np.flatnonzero(~np.isnan(points))
+    order = known[np.argsort(points[known], kind="stable")]
+    return Gains(run.federation.client[order], points[order].round(9))
+
+
+def compute_by_seed(group: Group, runs: Sequence[Run]) -> dict[int, Gains]:
+    """Returns the gains of a group's runs that have a run of `local` on their federation."""
+    return {
+        run.seed or 0: compute_gains(run, alone)
+        for run in group.runs
+        if (alone := trained_alone(run, runs)) is not None
+    }
+
+
+def plot(group: Group, runs: Sequence[Run], detailed: bool = True) -> go.Figure:
+    """Draws what each client gains over training alone, from the one that loses most upwards.
+
+    The bars of all seeds that can be compared are there, those of the first visible.
+    """
+    figure = go.Figure(layout=build_layout())
+    colour = choose_styles(runs)[[run.path for run in runs].index(group.runs[0].path)].colour
+    by_seed = compute_by_seed(group, runs)
+    for run in group.runs:
+        if (run.seed or 0) in by_seed:
+            figure.add_bar(
+                **_draw_bars(run, by_seed[run.seed or 0], colour, detailed), visible=not figure.data
+            )
+    if not figure.data:
+        raise IsthmusError(
+            f"{group.runs[0].path} has no run of local on its federation among the runs; add one"
+        )
+    crowded = len(group.runs[0].federation.client) > SHOWN_AT_MOST
+    figure.update_layout(bargap=0 if crowded else 0.2)
+    figure.update_xaxes(
+        title_text="clients, ordered by gain", showticklabels=False, showgrid=False, zeroline=False
+    )
+    figure.update_yaxes(title_text="gain, percentage points", zeroline=True)
+    return figure
+
+
+def _draw_bars(run: Run, gains: Gains, colour: str, detailed: bool) -> dict[str, Any]:
+    place = np.searchsorted(run.federation.client, gains.client)
+    held = [
+        _break_lines(list_classes(run.federation, i)) if detailed else "" for i in place.tolist()
+    ]
+    mark = DAGGER if run.chosen_on_test else ""
+    return {
+        "x": list(range(1, len(place) + 1)),
+        "y": round_numbers(gains.points),
+        "customdata": [
+            [int(client), int(run.federation.train[i]), text]
+            for client, i, text in zip(gains.client, place, held, strict=True)
+        ],
+        "marker": {
+            "color": colour,
+            # Hatched where the client loses: told apart without colour too.
+            "pattern": {
+                "shape": ["/" if points < 0 else "" for points in gains.points.tolist()],
+                "size": 5,
+                "solidity": 0.35,
+                "fillmode": "replace",
+            },
+            "line": {"width": 1 if len(place) <= SHOWN_AT_MOST else 0, "color": colour},
+        },
+        "unselected": {"marker": {"opacity": 0.3}},
+        "meta": {"seed": str(run.seed or 0)},
+        "hovertemplate": f"<b>client %{{customdata[0]}}</b>: <b>%{{y:+.3~g}}{mark}</b> points"
+        "<br>%{customdata[1]} training examples%{customdata[2]}<extra></extra>",
+    }
+
+
+def _break_lines(listed: str, most: int = 3) -> str:
+    # A hover text does not break its lines by itself, and a phone is narrow.
+    parts = listed.split(", ")
+    lines = [", ".join(parts[i : i + most]) for i in range(0, len(parts), most)]
+    return "".join(f"<br>{line}" for line in lines)
+
+
+def show(report: Report) -> Shown:
+    """Shows what each client gains over training alone."""
+    runs, groups, rows = report.runs, report.groups, report.averages
+    others = [i for i, group in enumerate(groups) if group.method != "local"]
+    gains = {i: by_seed for i in others if (by_seed := compute_by_seed(groups[i], runs))}
+    values = {
+        "alone": any(run.method == "local" for run in runs),
+        "left_out": join_names([rows[i].label for i in others if i not in gains]),
+        "panels": [],
+    }
+    if not gains:
+        return Shown(values)
+    every = [each for by_seed in gains.values() for each in by_seed.values()]
+    points = np.concatenate([each.points for each in every])
+    low, high = float(min(points.min(), 0)), float(max(points.max(), 0))
+    margin = 0.06 * (high - low) or 1.0
+    detailed = len(points) <= NAMED_AT_MOST
+    seeds = sorted({seed for by_seed in gains.values() for seed in by_seed})
+    figures = {f"figure-gain-{i}": plot(groups[i], runs, detailed) for i in gains}
+    for figure in figures.values():
+        figure.update_yaxes(range=[low - margin, high + margin])
+        figure.layout.meta = {"seeds": [{"name": str(seed)} for seed in seeds]}
+    values |= {
+        "seeds": seeds,
+        "detailed": detailed,
+        "joined": all(len(each.points) <= LISTED_AT_MOST for each in every),
+        "panels": [
+            (name, report.styles[i].colour, rows[i], [by_seed.get(seed) for seed in seeds])
+            for (i, by_seed), name in zip(gains.items(), figures, strict=True)
+        ],
+        "tables": [_list_gains(report, gains, seed) for seed in seeds],
+    }
+    return Shown(values, figures)
+
+
+def _list_gains(
+    report: Report, gains: Mapping[int, Mapping[int, Gains]], seed: int
+) -> tuple[list[str], list[list[str]]] | None:
+    """Lists the gains of one seed, for the groups whose clients are those of the first of them."""
+    groups, rows = report.groups, report.averages
+    of_seed = {
+        i: next(run for run in groups[i].runs if (run.seed or 0) == seed)
+        for i, by_seed in gains.items()
+        if seed in by_seed
+    }
+    first = next(iter(of_seed.values()))
+    if len(first.federation.client) > LISTED_AT_MOST:
+        return None
+    same = [i for i, run in of_seed.items() if run.split_digest == first.split_digest]
+    columns = [
+        dict(zip(gains[i][seed].client.tolist(), gains[i][seed].points.tolist(), strict=True))
+        for i in same
+    ]
+    head = ["client", "training examples", *(rows[i].label for i in same)]
+    return head, [
+        [
+            str(client),
+            f"{first.federation.train[place]:,}",
+            *(
+                rows[i].mark(format_points(column[client] / 100)) if client in column else MISSING
+                for i, column in zip(same, columns, strict=True)
+            ),
+        ]
+        for place, client in enumerate(first.federation.client.tolist())
+    ]
+
+
+def draw(figure: "Figure", subject: Subject) -> str:
+    """Draws the gains of a group's clients in order for print; returns the caption."""
+    axes = figure.subplots()
+    axes.axhline(0, color="0.4", linewidth=0.8)
+    shown = []
+    for group, style in zip(subject.groups, subject.styles, strict=True):
+        by_seed = compute_by_seed(group, subject.runs) if group.method != "local" else {}
+        shown.append(bool(by_seed))
+        if by_seed:
+            points = np.sort(np.concatenate([gains.points for gains in by_seed.values()]))
+            share = 100 * (np.arange(len(points)) + 0.5) / len(points)
+            paper.draw_curve(axes, share, points, style)
+    if not any(shown):
+        raise IsthmusError(
+            "no run has a run of local on its federation among these; expected one to hold it "
+            "against; add it"
+        )
+    axes.set(xlabel="clients, ordered by gain, %", ylabel="gain, percentage points", xlim=(0, 100))
+    paper.draw_legend(figure, subject, shown)
+    many = " The clients of all seeds are ordered together." if subject.several_seeds else ""
+    return (
+        "What each client gains over training alone: top-1 accuracy of its personal model less "
+        f"that of local, on its own test part, in percentage points.{many}"
+    )
+
+
+PLATE = Plate("gain", "each client against training alone, sorted", draw)

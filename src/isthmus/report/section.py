@@ -1,0 +1,92 @@
+"""What a page is about, and what a section of it and a figure for print are made of."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from isthmus.records.reader import Run
+from isthmus.report.figures import theme
+from isthmus.report.figures.theme import Style, View
+from isthmus.report.groups import Group, group_by_seed
+from isthmus.report.tables import summary
+from isthmus.report.tables.summary import SummaryRow
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+    from matplotlib.figure import Figure
+
+
+class Report(NamedTuple):
+    """The runs of a page, one by one and as groups over their seeds."""
+
+    runs: Sequence[Run]
+    rows: Sequence[SummaryRow]  # one per run
+    groups: Sequence[Group]
+    averages: Sequence[SummaryRow]  # one per group
+    reference: str | None  # the method that was named to hold the others against
+
+    @property
+    def tones(self) -> list[str]:
+        """Lists the colours of the runs."""
+        return [style.colour for style in theme.choose_styles(self.runs)]
+
+    @property
+    def styles(self) -> list[Style]:
+        """Lists how the groups are drawn."""
+        return theme.choose_styles([group.runs[0] for group in self.groups])
+
+    @property
+    def several_seeds(self) -> bool:
+        """Tells whether a group has more than one run."""
+        return len(self.groups) < len(self.runs)
+
+
+def collect(runs: Sequence[Run], reference: str | None = None) -> Report:
+    """Collects what the sections of a page have in common."""
+    rows, groups = summary.summarize(runs), group_by_seed(runs)
+    averages = summary.average_over_seeds(groups, runs, rows)
+    return Report(runs, rows, groups, averages, reference)
+
+
+class Shown(NamedTuple):
+    """What a section shows: the values that its template takes, and its figures by their ids."""
+
+    values: Mapping[str, Any]
+    figures: "Mapping[str, go.Figure]" = MappingProxyType({})
+
+
+class Subject(NamedTuple):
+    """What a figure for print is about."""
+
+    runs: Sequence[Run]
+    groups: Sequence[Group]
+    styles: Sequence[Style]  # of the groups
+    view: View
+    model: str
+
+    @property
+    def several_seeds(self) -> bool:
+        """Tells whether a group has more than one run."""
+        return len(self.groups) < len(self.runs)
+
+
+@dataclass(frozen=True)
+class Plate:
+    """A figure for print, as `isthmus figure` offers it."""
+
+    name: str
+    about: str
+    draw: "Callable[[Figure, Subject], str]"  # draws it with matplotlib, and returns its caption
+    ratio: float = 0.85  # of height to width
+    metrics: tuple[str, ...] = ("top1",)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page, and its figures for print."""
+
+    name: str  # the id on the page
+    title: str
+    show: Callable[[Report], Shown | None]  # None: there is nothing to show
+    plates: tuple[Plate, ...] = ()

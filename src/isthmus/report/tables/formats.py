@@ -1,0 +1,101 @@
+"""How tables, figures and captions print numbers and names, and the marks that they carry."""
+
+import json
+from collections.abc import Sequence
+
+from isthmus.metrics.metric import METRICS
+from isthmus.records.reader import Run
+
+MISSING = "–"
+DAGGER = "†"
+FOOTNOTE = (
+    f"{DAGGER} The point on the path was chosen with the very test data it is measured on; "
+    "the number is optimistic, and methods without a path get no such choice."
+)
+PER_BATCH = "‡"
+BATCHED = (
+    f"{PER_BATCH} A mean over mini-batches, as the SuPerFed code computes it; larger than the same "
+    "figure of a whole test part, and not to be compared with it."
+)
+
+
+def format_metric(name: str, value: float | None) -> str:
+    """Prints a metric, a percentage without its sign.
+
+    >>> format_metric("loss", 0.5), format_metric("ece", 0.5), format_metric("ece", None)
+    ('0.500', '50.00', '–')
+    """
+    return MISSING if value is None else METRICS[name].text(value)
+
+
+def format_percent(value: float | None) -> str:
+    """Prints a fraction as a percentage, without its sign.
+
+    >>> format_percent(0.98765)
+    '98.77'
+    """
+    return MISSING if value is None else f"{100 * value:.2f}"
+
+
+def format_spread(value: float | None, deviation: float | None) -> str:
+    """Prints a mean and a deviation, both fractions, as percentages."""
+    if value is None or deviation is None:
+        return MISSING
+    return f"{format_percent(value)} ± {format_percent(deviation)}"
+
+
+def format_decimal(value: float | None) -> str:
+    """Prints a number such as a Gini coefficient."""
+    return MISSING if value is None else f"{value:.3f}"
+
+
+def format_points(fraction: float) -> str:
+    """Prints a difference of fractions in percentage points, with its sign.
+
+    >>> format_points(0.0123), format_points(-0.5), format_points(-1e-9)
+    ('+1.23', '−50.00', '0.00')
+    """
+    text = f"{100 * fraction:+.2f}"
+    return "0.00" if text in ("+0.00", "-0.00") else text.replace("-", "−")
+
+
+def format_p(p: float) -> str:
+    """Prints a p-value.
+
+    >>> format_p(0.0412), format_p(0.00002)
+    ('0.041', '<0.001')
+    """
+    return f"{p:.3f}" if p >= 0.0005 else "<0.001"
+
+
+def format_bytes(value: float) -> str:
+    """Prints a number of bytes in powers of a thousand.
+
+    >>> format_bytes(3_180_000)
+    '3.18 MB'
+    """
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 999.5 or unit == "TB":
+            break
+        value /= 1000
+    return f"{value:.3g} {unit}"
+
+
+def format_seconds(value: float) -> str:
+    """Prints a duration in seconds."""
+    return f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def format_setting(run: Run, key: str) -> str:
+    """Prints a setting of a run."""
+    value = run.settings.get(key, MISSING)
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Joins names.
+
+    >>> join_names(["a", "b", "c"])
+    'a, b and c'
+    """
+    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)

@@ -1,0 +1,84 @@
+r"""Jinja2 for pages, Markdown and LaTeX: whatever a template prints is escaped.
+
+The suffix of a template decides how. What it is to print as it is comes as `Markup`.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+FOLDERS = [Path(__file__).with_name(room) / "templates" for room in ("page", "tables")]
+LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "†": r"$^{\dag}$",
+        "‡": r"$^{\ddag}$",
+        "≈": r"$^{\approx}$",
+        "±": r"$\pm$",
+        "·": r"$\cdot$",
+        "−": "$-$",
+        "–": "--",
+        "<": "$<$",
+        ">": "$>$",
+        "\n": " ",
+        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    }
+)
+
+
+def render(template: str, **values: Any) -> str:
+    """Fills in a template: of a page (.html), of Markdown (.md) or of LaTeX (.tex)."""
+    return _environment(Path(template).suffix).get_template(template).render(values)
+
+
+def exists(template: str) -> bool:
+    """Tells whether there is such a template."""
+    return any((folder / template).is_file() for folder in FOLDERS)
+
+
+def escape_markdown(text: str) -> str:
+    r"""Spells text so that Markdown shows it as it is.
+
+    >>> escape_markdown("a|b <c>")
+    'a\\|b &lt;c>'
+    """
+    spelled = text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", spelled)  # other than these, it begins no tag
+
+
+def escape_latex(text: str) -> str:
+    r"""Spells text so that LaTeX prints it.
+
+    >>> print(escape_latex("lr_decay=50 %, 3†"))
+    lr\_decay=50 \%, 3$^{\dag}$
+    """
+    return text.translate(LATEX)
+
+
+@cache
+def _environment(suffix: str) -> Environment:
+    shared: dict[str, Any] = {
+        "loader": FileSystemLoader(FOLDERS),
+        "undefined": StrictUndefined,
+        "trim_blocks": True,
+        "lstrip_blocks": True,
+        "keep_trailing_newline": True,
+    }
+    if suffix == ".html":
+        return Environment(autoescape=True, **shared)
+    escape = {".md": escape_markdown, ".tex": escape_latex}[suffix]
+    if suffix == ".tex":  # which has braces of its own
+        shared |= {"variable_start_string": "<<", "variable_end_string": ">>"}
+        shared |= {"block_start_string": "<%", "block_end_string": "%>"}
+
+    def finalize(value: object) -> Markup:
+        return value if isinstance(value, Markup) else Markup(escape(str(value)))
+
+    # Jinja's own escape is for HTML; to it, what was finalized is markup.
+    return Environment(autoescape=True, finalize=finalize, **shared)
