@@ -2,10 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DATA ?= data
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo test lint bench clean
 
-demo: .venv/ready
+demo: .venv/program
 	$(BIN)/isthmus demo
 
 test: .venv/ready
@@ -22,9 +23,14 @@ bench: .venv/ready
 clean:
 	rm -rf .venv
 
-# torch comes first and pinned: asked for by another package it may bring gigabytes of CUDA.
-.venv/ready: pyproject.toml constraints.txt
+# torch comes first and pinned: asked for by another package it may bring gigabytes of CUDA. Modules are
+# compiled when they are first used: most of torch's never are.
+.venv/program: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) --no-compile torch
+	$(INSTALL) --no-compile --editable .
+	touch $@
+
+.venv/ready: .venv/program
+	$(INSTALL) --editable '.[dev]'
 	touch $@

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import isthmus
+from isthmus.method import Method
 from isthmus.methods import METHODS
 
 SOURCE = Path(isthmus.__file__).parent
@@ -170,3 +171,28 @@ def test_every_method_has_its_page() -> None:
     pages = SOURCE.parents[1] / "docs" / "methods"
     for path in METHOD_FILES:
         assert (pages / f"{path.stem}.md").is_file()
+
+
+def test_the_top_level_holds_what_a_methods_author_sees() -> None:
+    assert len(list(SOURCE.glob("*.py"))) <= 14
+
+
+def test_the_contract_has_fourteen_members() -> None:
+    members = [name for name in vars(Method) if not name.startswith("_")]
+    assert len(members) <= 14
+
+
+def test_the_map_of_the_code_is_the_tree() -> None:
+    """One line for each room and module, in its own words."""
+    text = (
+        (SOURCE.parents[1] / "docs" / "index.md").read_text().partition("## Where the code is")[2]
+    )
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    entries = {}
+    for path in SOURCE.iterdir():
+        file = path / "__init__.py" if path.is_dir() else path
+        if file.suffix == ".py" and file.is_file() and not path.name.startswith("__"):
+            words = ast.get_docstring(ast.parse(file.read_text())) or ""
+            name = f"`{path.name}/`" if path.is_dir() else f"`{path.name}`"
+            entries[name] = words.split("\n")[0].removesuffix(".")
+    assert dict(rows) == entries

@@ -3,11 +3,11 @@
     export ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41 PYTHONPATH=tests
     python tests/contract/digests.py probe methods demo > tests/contract/digests.toml
 
-writes them down anew, with the plainest kernels, which most processors have in common. What is
-named: the state after four rounds on the small federation, and every figure of the evaluation that
-follows, in both engines; and the end of each of the demo's runs. The probe names what this
-processor's kernels make of a few operations: where it differs, so may the rest, through no fault of
-the program.
+writes them down anew, with the plainest kernels, which most processors have in common; with a new
+method's name in the place of the three words, and `>>`, that one's are added. What is named: the
+state after four rounds on the small federation, and every figure of the evaluation that follows, in
+both engines; and the end of each of the demo's runs. The probe names what this processor's kernels
+make of a few operations: where it differs, so may the rest, through no fault of the program.
 """
 
 import hashlib
@@ -66,20 +66,20 @@ def demo_digest(method: str) -> str:
     return federate(Experiment(method=chosen, **settings), workers=1).digest
 
 
-def named(part: str) -> Iterator[str]:
-    """Yields the names of one part, as TOML."""
-    if part == "probe":
+def describe(word: str) -> Iterator[str]:
+    """Yields names as TOML: of the probe, all methods, one method or the demo."""
+    if word == "probe":
         yield f'probe = "{probe()}"'
-    if part == "methods":
-        for row in ROWS:
+    for row in ROWS:
+        if word in ("methods", row.name):
             yield f"\n[methods.{row.name}]"
             yield from (f'{key} = "{value}"' for key, value in method_digests(row.method).items())
-    if part == "demo":
+    if word == "demo":
         yield "\n[demo]"
         yield from (f'{method} = "{demo_digest(method)}"' for method in DEMO)
 
 
 if __name__ == "__main__":
-    for part in sys.argv[1:]:
-        for line in named(part):
+    for word in sys.argv[1:]:
+        for line in describe(word):
             print(line, flush=True)
