@@ -11,7 +11,7 @@ from torch import Tensor
 from isthmus import Client, Clients, Federation, Method, Task, tree
 from isthmus.context import Setting
 from isthmus.engines import Loop
-from isthmus.records.writer import NOTES
+from isthmus.records.schema import NOTES, names
 from isthmus.shelf import Shelf, after
 from isthmus.storage.store import Memory, Store, apply_step, digest_of
 from isthmus.training.federate import advance
@@ -80,7 +80,8 @@ def test_memory_and_disk_keep_the_same_shelf(tmp_path: Path) -> None:
         assert tree.pack(found[name]) == tree.pack(memory.progress.shelf[name])
     assert digest_of(memory.progress) == digest_of(store.progress)
     notes = (tmp_path / "run" / "notes.csv").read_text().splitlines()
-    assert notes[-3:] == [",".join(NOTES), "3,round 0 is forgotten", "4,round 1 is forgotten"]
+    header = ",".join(names(NOTES))
+    assert notes[-3:] == [header, "3,round 0 is forgotten", "4,round 1 is forgotten"]
     store.close("stopped")
 
 

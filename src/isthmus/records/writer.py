@@ -10,30 +10,27 @@
 
 and what isthmus.runs.landscape measures of a run when asked to: landscape.csv and simplex.csv.
 
-Every table begins with the experiment in lines that start with "#"; docs/records.md describes the
-columns. The store keeps the same rows with the state they belong to, and writes the tables anew
-when a run is resumed.
+Every table begins with the experiment in lines that start with "#"; isthmus.records.schema has the
+columns. The store keeps the same rows, as values, with the state they belong to; the tables are
+written anew when a run is resumed.
 """
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any, NamedTuple, TypeAlias
 
 from isthmus.data.federation import Federation
 from isthmus.evaluation import Evaluation, Score
 from isthmus.metrics.calibration import BINS
-from isthmus.metrics.score import Figures
+from isthmus.records.schema import TABLES, RecordColumn, names
 from isthmus.task import Calibration
 
-FEDERATION = ("client", "train", "validation", "test", "labels")
-CLIENTS = ("round", "client", "model", "at", "split", *Figures._fields)
-NEWCOMERS = ("shots", *CLIENTS[1:])
-NOTES = ("round", "note")
-RELIABILITY = ("round", "model", "split", "bin", "lower", "upper", "n", "top1", "confidence")
+# The rows that tables get, by the table's name: a value for each of its columns, None for nothing.
+TableRows: TypeAlias = Mapping[str, Sequence[Sequence[Any]]]
+
+OF_A_ROUND = ("notes", "reliability", "clients", "rounds")  # the last one says that all are there
 
 
 class Cost(NamedTuple):
@@ -50,15 +47,6 @@ class Cost(NamedTuple):
     evaluate_seconds: float
 
 
-class Rows(NamedTuple):
-    """What one round adds to the tables."""
-
-    rounds: str
-    clients: str
-    notes: str
-    reliability: str
-
-
 class TableWriter:
     """Writes the tables of one run into its directory."""
 
@@ -71,99 +59,109 @@ class TableWriter:
         kinds: Sequence[str] = (),
     ):
         self._path = path
-        self._per_batch = calibration == "per-batch"
         self._experiment = experiment
-        columns = (*FEDERATION, *(["kind"] if kinds else []))
-        columns += ("name",) if federation.names else ()
-        self._begin("federation.csv", columns, _text(_describe(federation, kinds)))
-        self._begin("rounds.csv", Cost._fields)
-        self._begin("clients.csv", CLIENTS)
-        self._begin("reliability.csv", RELIABILITY)
-        self._begin("notes.csv", NOTES, _text((0, note) for note in federation.notes))
+        self._per_batch = calibration == "per-batch"
+        absent = [*([] if kinds else ["kind"]), *([] if federation.names else ["name"])]
+        self._begin("federation", _clients_of(federation, kinds), absent)
+        self._begin("notes", ((0, note) for note in federation.notes))
+        for table in ("rounds", "clients", "reliability"):
+            self._begin(table)
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: TableRows) -> None:
         """Adds one round's rows."""
-        for name in ("notes", "reliability", "clients", "rounds"):
-            text = getattr(rows, name)
+        for table in OF_A_ROUND:
+            text = _text(TABLES[table], rows[table])
             # Opened for each round: a full disk shows here, and closing has nothing left to write.
-            with (self._path / f"{name}.csv").open("a", newline="") as table:
-                table.write(text)
+            with (self._path / f"{table}.csv").open("a", newline="") as file:
+                file.write(text)
 
-    def newcomers(self, found: Iterable[tuple[int | None, tuple[Score, ...]]]) -> None:
+    def write_newcomers(self, each: Iterable[tuple[int | None, tuple[Score, ...]]]) -> None:
         """Writes how clients did that took part in no round."""
-        places = (
-            _text(_places("all" if shots is None else shots, scores)) for shots, scores in found
-        )
-        self._begin("newcomers.csv", NEWCOMERS, "".join(places))
+        rows = [
+            row
+            for shots, scores in each
+            for row in _rows_of_scores("all" if shots is None else shots, scores)
+        ]
+        self._begin("newcomers", rows)
 
-    def _begin(self, name: str, columns: tuple[str, ...], text: str = "") -> None:
-        if self._per_batch:  # numbers that are not to be taken for those of whole splits
-            marked = {"ece": "ece_per_batch", "mce": "mce_per_batch"}
-            columns = tuple(marked.get(column, column) for column in columns)
-        (self._path / name).write_text(headed(self._experiment, columns) + text, newline="")
-
-
-def rows(cost: Cost, evaluation: Evaluation | None, notes: Iterable[str] = ()) -> Rows:
-    """Writes one finished round and, where there was one, its evaluation."""
-    variance = "" if cost.head_variance is None else f"{cost.head_variance:.8g}"
-    seconds = (f"{cost.train_seconds:.6f}", f"{cost.evaluate_seconds:.6f}")
-    return Rows(
-        rounds=_text([(*cost[:-3], variance, *seconds)]),
-        clients="" if evaluation is None else _text(_scores(cost.round, evaluation)),
-        notes=_text((cost.round, note) for note in notes),
-        reliability="" if evaluation is None else _text(_bins(cost.round, evaluation.scores)),
-    )
+    def _begin(
+        self, table: str, rows: Iterable[Sequence[Any]] = (), absent: Sequence[str] = ()
+    ) -> None:
+        text = table_text(self._experiment, table, rows, absent, self._per_batch)
+        (self._path / f"{table}.csv").write_text(text, newline="")
 
 
-def headed(experiment: str, columns: Sequence[str], lines: Iterable[Iterable[Any]] = ()) -> str:
-    """Writes a table with the experiment in lines that start with "#", then its columns' names."""
+def round_rows(cost: Cost, evaluation: Evaluation | None, notes: Iterable[str] = ()) -> TableRows:
+    """Lists what one finished round and, where there was one, its evaluation add to the tables."""
+    clients, bins = [], []
+    if evaluation is not None:
+        clients = list(_rows_of_scores(cost.round, evaluation.scores))
+        bins = list(_rows_of_bins(cost.round, evaluation.scores))
+        if evaluation.server is not None:
+            figures = (figure.item() for figure in evaluation.server)
+            clients.append((cost.round, "server", "shared", (), "test", *figures))
+    return {
+        "rounds": [cost],
+        "clients": clients,
+        "notes": [(cost.round, note) for note in notes],
+        "reliability": bins,
+    }
+
+
+def table_text(
+    experiment: str,
+    table: str,
+    rows: Iterable[Sequence[Any]],
+    absent: Sequence[str] = (),
+    per_batch: bool = False,
+) -> str:
+    """Writes a table: the experiment in lines that start with "#", columns' names, rows."""
     head = "".join(f"# {line}".rstrip() + "\n" for line in experiment.splitlines())
-    return head + _text([columns, *lines])
+    columns = [column for column in TABLES[table] if column.name not in absent]
+    return head + _csv([names(columns, per_batch)]) + _text(columns, rows)
 
 
-def _text(lines: Iterable[Iterable[Any]]) -> str:
+def _text(columns: Sequence[RecordColumn], rows: Iterable[Sequence[Any]]) -> str:
+    cells = [_cell(column) for column in columns]
+    return _csv([cell(value) for cell, value in zip(cells, row, strict=True)] for row in rows)
+
+
+def _csv(lines: Iterable[Iterable[Any]]) -> str:
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows(lines)
     return file.getvalue()
 
 
-def _describe(federation: Federation, kinds: Sequence[str]) -> Iterable[tuple[Any, ...]]:
+def _cell(column: RecordColumn) -> Callable[[Any], Any]:
+    """Says how a column's values are written; None is an empty text."""
+    digits = column.format
+    if column.type is tuple:
+        return lambda values: " ".join([format(value, digits) for value in values or ()])
+    if digits:
+        return lambda value: None if value is None else format(value, digits)
+    return lambda value: value
+
+
+def _clients_of(federation: Federation, kinds: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     for i in range(len(federation)):
-        labels = " ".join(str(count) for count in federation.label_counts(i))
         name = federation.name(i)
-        names = [] if name is None else [name]
-        yield i, *federation.sizes(i), labels, *kinds[i : i + 1], *names
+        kind_and_name = (*kinds[i : i + 1], *([] if name is None else [name]))
+        yield i, *federation.sizes(i), federation.label_counts(i).tolist(), *kind_and_name
 
 
-def _scores(round: int, evaluation: Evaluation) -> Iterable[tuple[Any, ...]]:
-    yield from _places(round, evaluation.scores)
-    if evaluation.server is not None:
-        yield round, "server", "shared", "", "test", *_numbers(evaluation.server)
-
-
-def _places(first: Any, scores: Iterable[Score]) -> Iterable[tuple[Any, ...]]:
+def _rows_of_scores(first: Any, scores: Iterable[Score]) -> Iterator[tuple[Any, ...]]:
+    """Lists one row per client or, along a path, one per client and point."""
     for model, split, at, figures, _ in scores:
-        for i in range(len(at)):
-            # One row per client, or, along a path, one per client and point.
-            places = np.atleast_2d(at[i])
-            columns = [np.atleast_1d(column[i]) for column in figures]
-            for place, *values in zip(places, *columns, strict=True):
-                yield first, i, model, _place(place), split, *_numbers(values)
+        places = (at if at.ndim == 3 else at[:, None]).tolist()
+        columns = [(c if c.ndim == 2 else c[:, None]).tolist() for c in figures]
+        for i, (points, *each) in enumerate(zip(places, *columns, strict=True)):
+            for point, *values in zip(points, *each, strict=True):
+                yield first, i, model, point, split, *values
 
 
-def _bins(round: int, scores: Iterable[Score]) -> Iterable[tuple[Any, ...]]:
-    for score in scores:
-        if score.pooled is not None:
-            for b, (n, *sums) in enumerate(zip(*score.pooled.bins, strict=True)):
-                edges = (f"{b / BINS:.8g}", f"{(b + 1) / BINS:.8g}")
-                means = [f"{value / n:.8g}" if n else "" for value in sums]
-                yield round, score.model, score.split, b + 1, *edges, n, *means
-
-
-def _place(at: Any) -> str:
-    return " ".join(f"{number:.6g}" for number in at)
-
-
-def _numbers(values: Iterable[Any]) -> list[str]:
-    count, *rest = values
-    return [str(int(count)), *(f"{value:.8g}" for value in rest)]
+def _rows_of_bins(round: int, scores: Iterable[Score]) -> Iterator[tuple[Any, ...]]:
+    for model, split, _, _, pooled in scores:
+        if pooled is not None:
+            for b, (n, *sums) in enumerate(zip(*(c.tolist() for c in pooled.bins), strict=True)):
+                means = [value / n if n else None for value in sums]
+                yield round, model, split, b + 1, b / BINS, (b + 1) / BINS, n, *means

@@ -27,12 +27,10 @@ from isthmus.engines.base import one_thread
 from isthmus.errors import IsthmusError
 from isthmus.formulas.barycentric import lattice
 from isthmus.metrics.score import figures, tally
-from isthmus.records.writer import headed
+from isthmus.records.writer import table_text
 from isthmus.runs.opened import Opened
 from isthmus.system.files import write_text
 
-LANDSCAPE = ("round", "model", "of", "x", "y", "client", "split", "n", "top1", "loss")
-SIMPLEX = ("round", "client", "at", "split", "n", "top1", "loss")
 SPLITS = ("train", "validation", "test")
 MARGIN = 0.3  # of the models' larger extent, on every side of them
 SIMPLEX_POINTS = 91  # at most; in a triangle, 12 steps from corner to corner
@@ -113,10 +111,10 @@ def survey(
     marked = models(opened, ids, third)
     rows = plane_rows(opened, marked, on or near, split, points, tell)
     said = f"the plane through {', '.join(map(str, marked[:3]))}"
-    written = {_record(run / "landscape.csv", opened, LANDSCAPE, rows): said}
+    written = {_write(run, "landscape", opened, rows): said}
     if has_simplex(opened):
         rows = simplex_rows(opened, on or known, split, tell)
-        written[_record(run / "simplex.csv", opened, SIMPLEX, rows)] = "the simplex"
+        written[_write(run, "simplex", opened, rows)] = "the simplex"
     return written
 
 
@@ -200,11 +198,11 @@ def plane_rows(
     )
     for model, (x, y) in zip(marked, places.tolist(), strict=True):
         for row in _scores(opened, model.w, kind, split, parts):
-            yield opened.progress.t, model.kind, model.of, f"{x:.8g}", f"{y:.8g}", *row
+            yield opened.progress.t, model.kind, model.of, x, y, *row
     for k, y in enumerate(np.linspace(low[1], high[1], points).tolist(), start=1):
         for x in np.linspace(low[0], high[0], points).tolist():
             for row in _scores(opened, plane.at(x, y), kind, split, parts):
-                yield opened.progress.t, "", "", f"{x:.8g}", f"{y:.8g}", *row
+                yield opened.progress.t, "", "", x, y, *row
         tell("landscape", k * points, points * points)
 
 
@@ -220,9 +218,8 @@ def simplex_rows(
         path = shared if name == SERVER else opened.path(int(name)) or shared
         corners = path.w[path.at.argmax(0)]  # [V, P]: where each coordinate is 1
         for at in grid:
-            place = " ".join(f"{number:.6g}" for number in at.tolist())
             for client, *row in _scores(opened, at @ corners, 0, split, part):
-                yield opened.progress.t, client, place, *row
+                yield opened.progress.t, client, at.tolist(), *row
         tell("simplex", k, len(on))
 
 
@@ -233,11 +230,9 @@ def with_data(opened: Opened, split: str) -> list[str]:
     return [SERVER, *clients] if len(federation.server_test().y) else clients
 
 
-def _record(
-    path: Path, opened: Opened, columns: Sequence[str], rows: Iterator[tuple[Any, ...]]
-) -> Path:
-    """Writes a table, whole or not at all."""
-    write_text(path, headed(opened.experiment.toml(), columns, rows))
+def _write(run: Path, table: str, opened: Opened, rows: Iterator[tuple[Any, ...]]) -> Path:
+    path = run / f"{table}.csv"
+    write_text(path, table_text(opened.experiment.toml(), table, rows))
     return path
 
 
@@ -256,5 +251,6 @@ def _scores(
         with one_thread(), torch.no_grad():
             pieces = zip(torch.split(x, SOME), torch.split(y, SOME), strict=True)
             sums = tree.stack([tally(module(inputs), labels) for inputs, labels in pieces])
-        n, top1, _, loss, *_ = figures(tree.map(lambda rows: rows.sum(0), sums))
-        yield name, "test" if name == SERVER else split, int(n), f"{top1:.8g}", f"{loss:.8g}"
+        scored = figures(tree.map(lambda rows: rows.sum(0), sums))
+        part = "test" if name == SERVER else split
+        yield name, part, int(scored.n), float(scored.top1), float(scored.loss)

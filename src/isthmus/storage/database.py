@@ -28,7 +28,8 @@ from isthmus.errors import IsthmusError
 
 Sync = Literal["round", "system"]
 
-FORMAT = b"isthmus vault 2"
+FORMAT = b"isthmus run 3"
+READABLE = (FORMAT, b"isthmus vault 2")  # the earlier one keeps rows as text
 FORMAT_KEY = b"format"
 SEAL = b"seal/"  # and the key that it belongs to
 SUM = b"sum"
@@ -142,7 +143,7 @@ class Database:
             found = transaction.get(FORMAT_KEY)
             if found is None:
                 raise _unusable(self._path, "it is another program's")
-            if found != FORMAT:
+            if bytes(found) not in READABLE:
                 name = bytes(found).decode(errors="replace")
                 raise _unusable(self._path, f"it is of the format {name!r}")
             total = values = 0

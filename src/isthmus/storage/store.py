@@ -12,7 +12,6 @@ when a run is resumed. A round is in state.lmdb altogether or not at all.
 import json
 import math
 import tomllib
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -28,9 +27,10 @@ from isthmus.context import Setting
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation, Score
 from isthmus.method import State
-from isthmus.records.writer import Cost, Rows, TableWriter, rows
+from isthmus.records.writer import Cost, TableRows, TableWriter, round_rows
 from isthmus.shelf import EMPTY, after
 from isthmus.storage.database import Database, Sync, explain_unwritable, is_blank
+from isthmus.storage.rows import pack_rows, unpack_rows
 from isthmus.system.files import write_text
 
 SHELF = b"shelf/"
@@ -121,8 +121,8 @@ class Store:
                     setting.task.calibration,
                     kinds_of(setting),
                 )
-            for record in self._records():
-                self._add(record)
+            for key in self._database.keys(b"round/"):
+                self._add(unpack_rows(_present(self._database.read(key), self._path)))
             self._summarise("running", {})
         except BaseException:
             self.release()
@@ -157,33 +157,35 @@ class Store:
 
     def commit(self, step: Step) -> None:
         """Writes what a round changed, in one transaction."""
-        record = rows(step.cost, step.evaluation, step.notes)
+        rows = round_rows(step.cost, step.evaluation, step.notes)
         changes: dict[bytes, bytes | None] = {
             _own_key(i): tree.pack(state) for i, state in step.changed.items()
         }
         for name, tensor in step.shelf.items():
             changes[SHELF + name.encode()] = None if tensor is None else tree.pack(tensor)
-        changes[_round_key(step.cost.round)] = zlib.compress(json.dumps(record).encode(), 1)
+        changes[_round_key(step.cost.round)] = pack_rows(rows)
         changes[b"server"] = tree.pack(step.server)
         changes[b"best"] = json.dumps(step.best).encode()
         changes[b"progress"] = str(step.cost.round).encode()
         self._database.write(changes)
-        self._add(record)
+        self._add(rows)
 
-    def _add(self, record: Rows) -> None:
+    def _add(self, rows: TableRows) -> None:
         assert self._tables is not None  # it was started
         with explain_unwritable(self._path):
-            self._tables.add(record)
-        self._seconds += sum(float(number) for number in record.rounds.split(",")[-2:])
+            self._tables.add(rows)
+        for row in rows["rounds"]:
+            cost = Cost(*row)
+            self._seconds += cost.train_seconds + cost.evaluate_seconds
 
     def write_newcomers(self, newcomers: Sequence[tuple[int | None, tuple[Score, ...]]]) -> None:
         """Writes how newcomers did: (examples they trained on, scores)."""
         assert self._tables is not None  # it was started
         with explain_unwritable(self._path):
-            self._tables.newcomers(newcomers)
+            self._tables.write_newcomers(newcomers)
 
     def close(self, status: str, reason: str = "") -> str:
-        """Writes how the run stands, lets others in, and gives the digest of the state."""
+        """Writes how the run stands, closes the store, and gives the digest of the state."""
         try:
             progress, seconds = self.progress, round(self._seconds, 3)
             digest = digest_of(progress)
@@ -194,13 +196,8 @@ class Store:
             self.release()
 
     def release(self) -> None:
-        """Lets others in."""
+        """Closes the store and says nothing of how the run stands."""
         self._database.close()
-
-    def _records(self) -> Iterator[Rows]:
-        for key in list(self._database.keys(b"round/")):
-            packed = _present(self._database.read(key), self._path)
-            yield Rows(*json.loads(zlib.decompress(packed)))
 
     def _summarise(self, status: str, figures: Mapping[str, Any]) -> None:
         versions = {"isthmus": version("isthmus"), "torch": version("torch")}

@@ -1,0 +1,77 @@
+"""The rows that a round adds to the tables, as bytes: values, not text.
+
+Columns of numbers are packed in eight bytes each, all others written as JSON, and the whole is
+compressed. A column that a later version has in addition is empty in the rows of an earlier one.
+"""
+
+import csv
+import io
+import json
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from isthmus.records.schema import TABLES, RecordColumn
+from isthmus.records.writer import TableRows
+
+OLDER = ("rounds", "clients", "notes", "reliability")  # the order of texts in "isthmus vault 2"
+
+
+def pack_rows(rows: TableRows) -> bytes:
+    """Writes the rows of a round as bytes."""
+    head: dict[str, dict[str, Sequence[Any] | None]] = {}
+    numbers: list[Sequence[float]] = []
+    for table, lines in rows.items():
+        columns = list(zip(*lines, strict=True)) or [()] * len(TABLES[table])
+        head[table] = {}
+        for column, values in zip(TABLES[table], columns, strict=True):
+            packed = column.type is float and not column.may_be_empty
+            head[table][column.name] = None if packed else values
+            numbers += [values] if packed else []
+    text = json.dumps(head, separators=(",", ":")).encode()
+    block = b"".join(np.asarray(values, dtype="<f8").tobytes() for values in numbers)
+    return zlib.compress(text + b"\n" + block, 1)
+
+
+def unpack_rows(data: bytes) -> TableRows:
+    """Reads what `pack_rows` wrote, or what an earlier version did."""
+    whole = zlib.decompress(data)
+    if whole.startswith(b"["):
+        return _from_text(json.loads(whole))
+    start = whole.index(b"\n") + 1
+    head = json.loads(whole[:start])
+    rows: dict[str, Sequence[Sequence[Any]]] = {}
+    for table, stored in head.items():
+        count = next(len(values) for values in stored.values() if values is not None)
+        for name, values in stored.items():
+            if values is None:
+                stored[name] = np.frombuffer(whole, "<f8", count, start).tolist()
+                start += 8 * count
+        nothing = [None] * count
+        columns = [stored.get(column.name, nothing) for column in TABLES[table]]
+        rows[table] = list(zip(*columns, strict=True))
+    return rows
+
+
+def _from_text(texts: Sequence[str]) -> TableRows:
+    """Reads the rows of "isthmus vault 2", which kept a text of CSV per table."""
+    rows: dict[str, Sequence[Sequence[Any]]] = {}
+    for table, text in zip(OLDER, texts, strict=True):
+        readers = [_reader(column) for column in TABLES[table]]
+        lines = csv.reader(io.StringIO(text, newline=""))
+        rows[table] = [
+            [read(cell) for read, cell in zip(readers, line, strict=False)]
+            + [None] * (len(readers) - len(line))
+            for line in lines
+        ]
+    return rows
+
+
+def _reader(column: RecordColumn) -> Callable[[str], Any]:
+    if column.type is tuple:
+        return lambda text: [float(number) for number in text.split()]
+    if column.type in (int, float):
+        return lambda text: column.type(text) if text else None
+    return str
