@@ -85,7 +85,7 @@ def test_one_value_or_none_has_no_bounds() -> None:
 
 def test_differences_are_whole_numbers_of_examples() -> None:
     """2/3 - 1/3 and 1/3 - 0 differ in the ninth digit as they are printed."""
-    found = statistics.paired([0.66666667, 0.33333333, nan], [0.33333333, 0.0, 0.5], [3, 3, 3])
+    found = statistics.pair([0.66666667, 0.33333333, nan], [0.33333333, 0.0, 0.5], [3, 3, 3])
     assert found.tolist() == [1 / 3, 1 / 3]
 
 
@@ -157,7 +157,7 @@ def test_two_methods_that_are_one_differ_at_the_nominal_rate(clients: int) -> No
     of 20 untied differences the largest p below 0.05 is 0.0484, half a deviation of 3000 trials."""
     rng, trials = np.random.default_rng(11), 3000
     ps = [
-        statistics.wilcoxon(statistics.paired(*alike(rng, clients), np.full(clients, EXAMPLES)))
+        statistics.wilcoxon(statistics.pair(*alike(rng, clients), np.full(clients, EXAMPLES)))
         for _ in range(trials)
     ]
     assert within(float(np.mean(np.array(ps) < 0.05)), 0.05, trials)

@@ -212,7 +212,7 @@ def _difference(group: Group, reference: Group) -> Difference | None:
         and run.split_digest is not None
     ]
     differences = [
-        statistics.paired(run.values("top1"), other.values("top1"), run.values("n"))
+        statistics.pair(run.values("top1"), other.values("top1"), run.values("n"))
         for run, other in both
     ]
     if not sum(len(seed) for seed in differences):

@@ -40,7 +40,7 @@ class Group(NamedTuple):
 def group_by_seed(runs: Sequence[Run]) -> list[Group]:
     """Puts runs together whose settings differ at most in the seed, in order of appearance.
 
-    Groups of one method are told apart by the settings in which they differ.
+    Groups of one method are named by the settings in which they differ.
     """
     by_settings: dict[frozenset[tuple[str, str]], list[Run]] = {}
     for run in runs:

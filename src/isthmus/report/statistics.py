@@ -48,7 +48,11 @@ def mean(values: Sequence[ArrayLike]) -> float:
     >>> mean([[0.5, 0.75, nan], [0.875]])
     0.75
     """
-    return float(np.mean([seed.mean() for seed in _known(values)])) if _known(values) else nan
+    return (
+        float(np.mean([seed.mean() for seed in _drop_unknown(values)]))
+        if _drop_unknown(values)
+        else nan
+    )
 
 
 def bootstrap(
@@ -75,25 +79,25 @@ def bootstrap(
     >>> bootstrap([[0.25]])  # one value tells nothing of others
     Interval(mean=0.25, low=nan, high=nan)
     """
-    seeds = _known(values)
+    seeds = _drop_unknown(values)
     size = sum(len(seed) for seed in seeds)
     if size < 2:
         return Interval(mean(seeds), nan, nan)
     rng = np.random.default_rng(0)
-    resample = _crossed if crossed else _nested
+    resample = _resample_crossed if crossed else _resample_nested
     parts = np.array_split(np.arange(resamples), ceil(resamples * size / CELLS))
     means = np.concatenate([resample(seeds, len(part), rng) for part in parts])
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return Interval(mean(seeds), float(low), float(high))
 
 
-def paired(values: ArrayLike, reference: ArrayLike, n: ArrayLike) -> Floats:
+def pair(values: ArrayLike, reference: ArrayLike, n: ArrayLike) -> Floats:
     """Returns the differences v_i - r_i of the clients that have both.
 
     Both are shares of the client's n_i examples, perhaps printed and read back; a difference is
     made a whole number of examples over n_i again, so that equal differences are equal.
 
-    >>> paired([0.7, 0.5, nan], reference=[0.6, 0.5, 0.5], n=[10, 10, 10]).tolist()
+    >>> pair([0.7, 0.5, nan], reference=[0.6, 0.5, 0.5], n=[10, 10, 10]).tolist()
     [0.1, 0.0]
     """
     v, r, n = (np.asarray(column, dtype=np.float64) for column in (values, reference, n))
@@ -200,13 +204,13 @@ def critical_difference(methods: int, data_sets: int, level: float = LEVEL) -> f
     return float(q * sqrt(methods * (methods + 1) / (6 * data_sets)))
 
 
-def _known(values: Sequence[ArrayLike]) -> list[Floats]:
+def _drop_unknown(values: Sequence[ArrayLike]) -> list[Floats]:
     arrays = [np.asarray(seed, dtype=np.float64) for seed in values]
     known = [seed[~np.isnan(seed)] for seed in arrays]
     return [seed for seed in known if seed.size]
 
 
-def _nested(seeds: Sequence[Floats], resamples: int, rng: np.random.Generator) -> Floats:
+def _resample_nested(seeds: Sequence[Floats], resamples: int, rng: np.random.Generator) -> Floats:
     chosen = rng.integers(len(seeds), size=(resamples, len(seeds)))
     means = np.empty(chosen.shape)
     for place, clients in enumerate(seeds):
@@ -219,7 +223,7 @@ def _nested(seeds: Sequence[Floats], resamples: int, rng: np.random.Generator) -
     return np.asarray(means.mean(axis=1))
 
 
-def _crossed(seeds: Sequence[Floats], resamples: int, rng: np.random.Generator) -> Floats:
+def _resample_crossed(seeds: Sequence[Floats], resamples: int, rng: np.random.Generator) -> Floats:
     values = np.stack(list(seeds))  # [S, N]
     s, n = values.shape
     of_seeds = rng.multinomial(s, np.full(s, 1 / s), size=resamples)

@@ -124,7 +124,7 @@ def plot_contours(plane: Landscape) -> go.Figure:
         customdata=_describe_models(plane)[0],
         hovertemplate="%{customdata}<extra></extra>",
         name="models",
-        meta={"from": {"customdata": "told"}},
+        meta={"from": {"customdata": "models"}},
     )
     result.update_xaxes(title_text="distance between models", showgrid=False, constrain="domain")
     result.update_yaxes(scaleanchor="x", showgrid=False, constrain="domain")
@@ -187,9 +187,9 @@ def plot_surface(plane: Landscape) -> go.Figure:
 def list_choices(plane: Landscape) -> dict[str, list[Any]]:
     """Lists, for all data that models were measured on, what the figures show."""
     tables: dict[str, list[Any]] = {
-        "said": describe_data(plane),
-        "told": _describe_models(plane),
-        "printed": _list_printed(plane),
+        "words": describe_data(plane),
+        "models": _describe_models(plane),
+        "printed": _list_exact_losses(plane),
     }
     for view in VIEWS:
         tables[view.metric] = _list_heights(plane, view)
@@ -241,7 +241,7 @@ def _scale(values: Any, view: View) -> Any:
     return np.log10(np.maximum(values, 1e-6)) if view is LOSS else view.factor * values
 
 
-def _list_printed(plane: Landscape) -> list[list[list[float | None]]]:
+def _list_exact_losses(plane: Landscape) -> list[list[list[float | None]]]:
     """Gives the losses themselves, where their logarithms are drawn."""
     return [[round_numbers(row, digits=3) for row in values] for values in plane.values["loss"]]
 
@@ -251,7 +251,7 @@ def _draw_grid(plane: Landscape, view: View) -> dict[str, Any]:
     if view is LOSS:
         return {
             "z": _list_heights(plane, view)[0],
-            "customdata": _list_printed(plane)[0],
+            "customdata": _list_exact_losses(plane)[0],
             "hovertemplate": "loss <b>%{customdata}</b><extra></extra>",
             "meta": {"view": view.metric, "from": {"z": "loss", "customdata": "printed"}},
         }

@@ -320,7 +320,7 @@ def list_steps(path: ClientPaths) -> dict[str, list[Any]]:
     tables: dict[str, list[Any]] = {
         "place": [[round(float(lam), 6)] for lam in path.lam],
         "lam": [[round(float(lam), 6)] * len(path.client) for lam in path.lam],
-        "said": describe_steps(path),
+        "words": describe_steps(path),
     }
     for view in VIEWS:
         values = view.factor * path.values[view.metric]

@@ -47,7 +47,7 @@ OUTLINED_AT_MOST = 60  # clients whose regions are drawn
 VIEWS = (ACCURACY, LOSS)
 
 
-class Places(NamedTuple):
+class ClientPlaces(NamedTuple):
     """Where the models of a kind lie in a simplex, and whose they are."""
 
     client: Integers  # [M]
@@ -61,7 +61,7 @@ class Places(NamedTuple):
         return away
 
 
-class Projection(NamedTuple):
+class SimplexProjection(NamedTuple):
     """How a simplex is drawn: where its corners are; what lies between them lies between them."""
 
     corners: Floats  # [V, 2], at most 1 from the origin
@@ -72,18 +72,18 @@ class Projection(NamedTuple):
         return at @ self.corners
 
 
-def find_places(run: Run) -> Places:
+def find_places(run: Run) -> ClientPlaces:
     """Finds the clients' personal models in a simplex, and their top-1 on own test parts."""
     rows = (run.clients.model == "personal") & (run.clients.split == "test") & (run.clients.n > 0)
     rows &= (run.clients.round == run.last) & (run.clients.client >= 0)
-    return Places(
+    return ClientPlaces(
         run.clients.client[rows],
         read_coordinates(run.clients.at[rows].tolist()),
         run.clients.top1[rows],
     )
 
 
-def choose_projection(at: Floats) -> Projection:
+def choose_projection(at: Floats) -> SimplexProjection:
     """Finds how to draw a simplex with points [M, V] in it.
 
     Up to three vertices it is drawn as it is. With more, along the two principal components of the
@@ -94,11 +94,11 @@ def choose_projection(at: Floats) -> Projection:
     polygon = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     if vertices <= 3:
         shape = ("point", "line", "triangle")[vertices - 1]
-        return Projection(polygon, f"the simplex is a {shape}, drawn as it is")
+        return SimplexProjection(polygon, f"the simplex is a {shape}, drawn as it is")
     mean = at.mean(0)
     _, s, components = np.linalg.svd(at - mean, full_matrices=False)
     if len(s) < 2 or s[1] < 1e-6:
-        return Projection(
+        return SimplexProjection(
             polygon,
             f"the {vertices} vertices are drawn as a regular polygon, and a point at their mean "
             "with its coordinates as weights: different points may coincide",
@@ -106,7 +106,7 @@ def choose_projection(at: Floats) -> Projection:
     seen = components[:2].T * np.sign(components[:2].sum(1) + 1e-12)  # [V, 2]
     corners = seen - mean @ seen  # coordinates sum to 1: this subtracts the mean
     share = float((s[:2] ** 2).sum() / (s**2).sum())
-    return Projection(
+    return SimplexProjection(
         corners / np.linalg.norm(corners, axis=1).max(),
         f"{vertices} vertices are projected to the two directions in which the clients' points "
         f"differ most ({100 * share:.0f} % of their variance): different points may coincide",
@@ -197,7 +197,9 @@ def plot(run: Run) -> go.Figure:
     return result
 
 
-def list_choices(surface: Surface, clients: Places, drawing: Projection) -> dict[str, list[Any]]:
+def list_choices(
+    surface: Surface, clients: ClientPlaces, drawing: SimplexProjection
+) -> dict[str, list[Any]]:
     """Lists, for all data that models were measured on, what the figure shows."""
     rings = [drawing(clients.at[clients.client.astype(str) == name]) for name in surface.on]
     return {
@@ -209,7 +211,7 @@ def list_choices(surface: Surface, clients: Places, drawing: Projection) -> dict
         },
         "ring x": [round_numbers(ring[:, 0]) for ring in rings],
         "ring y": [round_numbers(ring[:, 1]) for ring in rings],
-        "said": describe_data(surface),
+        "words": describe_data(surface),
     }
 
 
@@ -250,7 +252,7 @@ def _draw_line(places: Floats) -> dict[str, Any]:
     return {"x": round_numbers(places[:, 0]), "y": round_numbers(places[:, 1]), "mode": "lines"}
 
 
-def _draw_models(surface: Surface, view: View, drawing: Projection) -> dict[str, Any]:
+def _draw_models(surface: Surface, view: View, drawing: SimplexProjection) -> dict[str, Any]:
     places = drawing(surface.at)
     return {
         "x": round_numbers(places[:, 0]),
@@ -272,7 +274,7 @@ def _draw_models(surface: Surface, view: View, drawing: Projection) -> dict[str,
     }
 
 
-def _draw_clients(run: Run, clients: Places, drawing: Projection) -> dict[str, Any]:
+def _draw_clients(run: Run, clients: ClientPlaces, drawing: SimplexProjection) -> dict[str, Any]:
     drawn = drawing(clients.at)
     place = np.searchsorted(run.federation.client, clients.client)
     main = run.federation.labels[place].argmax(1).tolist()

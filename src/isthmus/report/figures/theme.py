@@ -5,8 +5,8 @@ visible: `trace.meta["view"]` names the view of a trace, `layout.meta["views"]` 
 
 Where a reader chooses among what was measured, by a slider or from a list, the first figure of the
 control holds in `layout.meta["tables"]` what changes: for each table one entry per choice.
-`trace.meta["from"]` says which table an attribute of a trace comes from, and the table "said" what
-the choice is in words. Nothing is computed in between.
+`trace.meta["from"]` says which table an attribute of a trace comes from, and the table "words" what
+the choice is. Nothing is computed in between.
 """
 
 import html

@@ -1,6 +1,6 @@
 "use strict";
 
-// Controls that choose among what was measured; report/controls.py describes the data.
+// Controls that choose among what was measured; report/figures/theme.py describes the data.
 (() => {
   const { figures, draw } = window.isthmus;
 
@@ -23,9 +23,9 @@
       }
       draw(name);
     }
-    const said = tables.said[choice];
-    if (control.type === "range") control.setAttribute("aria-valuetext", said);
-    document.getElementById(control.dataset.says).textContent = said;
+    const words = tables.words[choice];
+    if (control.type === "range") control.setAttribute("aria-valuetext", words);
+    document.getElementById(control.dataset.says).textContent = words;
   }
 
   function show(select) {

@@ -1,0 +1,89 @@
+"""Names from a run's files are shown as they are, wherever they are printed, and do nothing."""
+
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from plotly.offline import get_plotlyjs
+
+from isthmus.records.reader import Run, read
+from isthmus.report import page
+from isthmus.report.contrasts import compare
+from isthmus.report.tables import comparison, summary
+from isthmus.report.templates import escape_latex, escape_markdown
+
+Write = Callable[..., Path]
+
+EVIL = "</script><img src=x onerror=alert(1)>%{x}'\"|\\input{y}&$_"
+FOLDER = "<b onclick=alert(1)>'\"&"  # a directory's name may be anything but a slash
+SETTING = "{{ 7 * 7 }}<i>"  # neither is a value a template
+
+
+class Reader(HTMLParser):
+    """Collects tags with their attributes, and the text between them."""
+
+    def __init__(self) -> None:
+        HTMLParser.__init__(self)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture
+def runs(tiny: Write) -> list[Run]:
+    """Two runs of one hostile method, which are told apart by seed and directory, and of local."""
+    about = {"at": "0.5", "selection": EVIL, "note": SETTING}
+    return [
+        read(tiny("local", [0.5] * 4)),
+        read(tiny(EVIL, [0.4, 0.6, 0.5, 0.5], name=FOLDER, **about)),
+        read(tiny(EVIL, [0.5, 0.6, 0.5, 0.5], name="other", lr=0.5, **about)),
+    ]
+
+
+def test_a_page_shows_names_and_runs_nothing(runs: list[Run]) -> None:
+    text = page.render(runs, title=EVIL).replace(get_plotlyjs(), "")
+    reader = Reader()
+    reader.feed(text)
+    tags = {tag for tag, _ in reader.tags}
+    assert not tags & {"img", "b", "i"}
+    assert not any(name.startswith("on") for _, attributes in reader.tags for name in attributes)
+    assert text.count("<script") == text.count("</script>") == 3
+    for name in (EVIL, FOLDER, SETTING):
+        assert name in reader.text
+        assert name not in text
+
+
+def test_markdown_shows_names_and_keeps_its_columns(runs: list[Run]) -> None:
+    spelled = escape_markdown(EVIL)
+    assert "<img" not in spelled
+    for text in (
+        summary.markdown(summary.summarize(runs)),
+        comparison.markdown(compare(runs), {EVIL: f"why\n{EVIL}"}),
+    ):
+        assert spelled in text
+        assert "<img" not in text
+        rows = [line for line in text.splitlines() if line.startswith("|")]
+        ends = {line.replace("\\\\", "").replace("\\|", "").count("|") for line in rows}
+        assert len(ends) == 1
+
+
+def test_latex_prints_names_and_obeys_none(runs: list[Run]) -> None:
+    text = comparison.latex(compare(runs), {EVIL: f"why\n\\input{{z}} {EVIL}"})
+    assert escape_latex(EVIL) in text
+    commands = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    assert r"\input" not in commands
+    assert r"\textbackslash{}input\{y\}" in commands
+
+
+def test_what_is_missing_stands_in_the_tables_for_people(runs: list[Run], tmp_path: Path) -> None:
+    comparison.write(runs, tmp_path, "local", {"fedavg-2": "diverged\nin round 3"})
+    said = "Missing: fedavg-2: diverged in round 3\n"
+    assert (tmp_path / "table.md").read_text(encoding="utf-8").endswith(f"\n\n{said}")
+    assert (tmp_path / "table.tex").read_text(encoding="utf-8").endswith(f"\n% {said}")
+    assert "Missing" not in (tmp_path / "table.csv").read_text(encoding="utf-8")
