@@ -149,8 +149,10 @@ def test_notes_stay_with_the_clients_and_out_of_the_digest() -> None:
     federation = read_federation(experiment, Path())
     digest = federation.digest()
     assert federation.notes
-    train, later = federation.held_out(0.25, seed=3)
-    assert train.notes == later.notes == federation.limited(5, seed=3).notes == federation.notes
+    train, later = federation.split_off_newcomers(0.25, seed=3)
+    assert (
+        train.notes == later.notes == federation.limit_training(5, seed=3).notes == federation.notes
+    )
     federation.notes = ()
     assert federation.digest() == digest
 

@@ -22,7 +22,7 @@ import pytest
 from commands import Isthmus
 from isthmus.data import download, hub, origins
 from isthmus.data.download import Patience
-from isthmus.data.origins import REMOTES, File, Remote
+from isthmus.data.origins import ORIGINS, Origin, OriginFile
 from isthmus.data.sources.femnist import Femnist
 from isthmus.data.sources.mnist import Mnist
 from isthmus.data.sources.shakespeare import Shakespeare
@@ -133,10 +133,10 @@ class Server:
         self.thread = threading.Thread(target=self.http.serve_forever, args=(0.01,))
         self.thread.start()
 
-    def file(self, *ways: str, path: str = "set/file.bin") -> File:
+    def file(self, *ways: str, path: str = "set/file.bin") -> OriginFile:
         port = self.http.server_port
         mirrors = tuple(f"http://127.0.0.1:{port}/{way}" for way in ways)
-        return File(path, hashlib.md5(self.body).hexdigest(), len(self.body), mirrors)
+        return OriginFile(path, hashlib.md5(self.body).hexdigest(), len(self.body), mirrors)
 
     def close(self) -> None:
         self.http.shutdown()
@@ -156,13 +156,13 @@ def nothing(what: str, done: int, total: int) -> None:
     pass
 
 
-def get(file: File, root: Path, patience: Patience = QUICK, hub: bool = True) -> Path:
+def get(file: OriginFile, root: Path, patience: Patience = QUICK, hub: bool = True) -> Path:
     target = root / file.path
-    download.download("set", file, target, hub, nothing, patience)
+    download.download_file("set", file, target, hub, nothing, patience)
     return target
 
 
-def refused(file: File, root: Path, patience: Patience = QUICK) -> str:
+def refused(file: OriginFile, root: Path, patience: Patience = QUICK) -> str:
     with pytest.raises(IsthmusError) as error:
         get(file, root, patience)
     assert "\n" not in str(error.value)
@@ -268,7 +268,7 @@ def test_a_wrong_checksum_leaves_nothing_behind(server: Server, tmp_path: Path) 
 
 def test_nobody_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    file = File(
+    file = OriginFile(
         "file.bin", "0" * 32, 5, ("http://127.0.0.1:9/x", "nonsense", "file:///etc/hostname")
     )
     message = refused(file, tmp_path)
@@ -373,17 +373,17 @@ def sets(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     """Puts two data sets of the local server in the place of the real ones."""
     server.body = zipped({"tree/a.txt": BODY})
     known = {
-        "plain": Remote("plain", "MIT", (("set/file.bin",),), (server.file("good"),)),
-        "tree": Remote(
+        "plain": Origin("plain", "MIT", (("set/file.bin",),), (server.file("good"),)),
+        "tree": Origin(
             "tree",
             "MIT",
             (("tree/a.txt",),),
             (server.file("good", path="tree.zip"),),
             unpacks="tree",
         ),
-        "broken": Remote("broken", "MIT", (("broken",),), (server.file("gone", path="broken"),)),
+        "broken": Origin("broken", "MIT", (("broken",),), (server.file("gone", path="broken"),)),
     }
-    monkeypatch.setattr(origins, "REMOTES", known)
+    monkeypatch.setattr(origins, "ORIGINS", known)
     return server
 
 
@@ -455,13 +455,13 @@ def test_list_says_what_is_here(isthmus: Isthmus) -> None:
     Path("data/shakespeare").mkdir(parents=True)
     Path("data/shakespeare/roles.json.gz").touch()
     entries = {entry["name"]: entry for entry in json.loads(isthmus("data", "list", "--json").out)}
-    assert list(entries) == list(REMOTES)
+    assert list(entries) == list(ORIGINS)
     assert entries["shakespeare"]["found"] == "data/shakespeare/roles.json.gz"
     assert entries["cifar10"]["found"] is None
     assert entries["cifar10"]["nbytes"] == 170_498_071
     assert entries["femnist"]["sources"] == ["hub"]
     shown = isthmus("data", "list").out
-    assert all(name in shown for name in REMOTES)
+    assert all(name in shown for name in ORIGINS)
     assert "here: data/shakespeare/roles.json.gz" in shown
     assert "not here: data/cifar-10-batches-py/*_batch*" in shown
 
@@ -472,23 +472,23 @@ def test_three_of_four_files_are_not_the_set(tmp_path: Path) -> None:
     for name in origins.IDX[:3]:
         (folder / name).touch()
     (folder / f"{origins.IDX[3]}.gz.part").touch()
-    assert REMOTES["mnist"].found(tmp_path) is None
+    assert ORIGINS["mnist"].find(tmp_path) is None
     (folder / f"{origins.IDX[3]}.gz").touch()
-    assert REMOTES["mnist"].found(tmp_path) == folder / origins.IDX[0]
+    assert ORIGINS["mnist"].find(tmp_path) == folder / origins.IDX[0]
 
 
 def test_the_table_is_sound() -> None:
     """A checksum has 32 hexadecimal digits; what is not unpacked lies where it is looked for."""
-    for name, remote in REMOTES.items():
-        assert remote.files or remote.by_hand, name
-        for file in remote.files:
+    for name, origin in ORIGINS.items():
+        assert origin.files or origin.by_hand, name
+        for file in origin.files:
             assert re.fullmatch("[0-9a-f]{32}", file.md5)
             assert file.nbytes > 0
             assert len(file.mirrors) > 1
             assert all(re.match(r"https?://", url) for url in file.mirrors)
-            patterns = {pattern for place in remote.places for pattern in place}
-            assert remote.unpacks or any(Path(file.path).match(pattern) for pattern in patterns)
-    assert set(hub.WRITERS) == {name for name, remote in REMOTES.items() if remote.hub}
+            patterns = {pattern for place in origin.places for pattern in place}
+            assert origin.unpacks or any(Path(file.path).match(pattern) for pattern in patterns)
+    assert set(hub.WRITERS) == {origin.hub_form for origin in ORIGINS.values() if origin.hub}
 
 
 def test_listing_needs_no_torch_and_no_network() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from isthmus.cli.picture import ROWS, draw_picture
-from isthmus.data.heterogeneity import Spread, heterogeneity
+from isthmus.data.heterogeneity import Spread, measure_heterogeneity
 
 
 def test_the_figures_of_three_clients() -> None:
@@ -18,7 +18,7 @@ def test_the_figures_of_three_clients() -> None:
     distances   1/2, 3/4, 1/4: mean 1/2
     Gini        differences 0, 4, 4 of unordered pairs, over 3 * 16: 1/6
     """
-    found = heterogeneity([[4, 0], [2, 2], [2, 6]])
+    found = measure_heterogeneity([[4, 0], [2, 2], [2, 6]])
     assert (found.clients, found.examples, found.classes) == (3, 16, 2)
     assert found.sizes == Spread(4, 4.0, 8)
     assert found.classes_per_client == Spread(1, 2.0, 2)
@@ -35,19 +35,19 @@ def test_the_mean_distance_is_that_of_all_pairs() -> None:
     counts = rng.integers(0, 9, size=(60, 7)) + np.eye(60, 7, dtype=int)
     shares = counts / counts.sum(axis=1, keepdims=True)
     pairs = [np.abs(p - q).sum() / 2 for p, q in combinations(shares, 2)]
-    assert heterogeneity(counts).distance == pytest.approx(np.mean(pairs), abs=1e-10)
+    assert measure_heterogeneity(counts).distance == pytest.approx(np.mean(pairs), abs=1e-10)
 
 
 def test_equal_clients_do_not_differ_and_strangers_do_so_altogether() -> None:
-    same = heterogeneity(np.full((5, 4), 3))
+    same = measure_heterogeneity(np.full((5, 4), 3))
     assert (same.gini, same.distance, same.entropy) == pytest.approx((0, 0, log(4)), abs=1e-12)
-    strangers = heterogeneity(np.diag([7, 7, 7]))
+    strangers = measure_heterogeneity(np.diag([7, 7, 7]))
     assert (strangers.distance, strangers.entropy) == (1.0, 0.0)
     assert strangers.pooled_entropy == pytest.approx(log(3), abs=1e-12)
 
 
 def test_one_client_has_nobody_to_differ_from() -> None:
-    found = heterogeneity([[3, 1]])
+    found = measure_heterogeneity([[3, 1]])
     assert (found.distance, found.gini) == (0.0, 0.0)
 
 

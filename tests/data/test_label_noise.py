@@ -10,7 +10,7 @@ import pytest
 from commands import Isthmus
 from isthmus import Experiment, Federation, IsthmusError, federate
 from isthmus.config.registry import describe_choices
-from isthmus.data.label_noise import MATRICES, pair, redrawn, symmetric
+from isthmus.data.label_noise import MATRICES, pair, redraw, symmetric
 from isthmus.streams import stream
 from isthmus.training.data import read_federation
 
@@ -61,7 +61,7 @@ def test_what_is_drawn_follows_the_matrix(transition: Any) -> None:
     """
     n = 20_000
     y = np.repeat(np.arange(10), n)
-    drawn = redrawn(y, transition, stream(6, "test"))
+    drawn = redraw(y, transition, stream(6, "test"))
     counts = np.zeros((10, 10))
     np.add.at(counts, (y, drawn), 1)
     apart = np.abs(counts - n * transition)

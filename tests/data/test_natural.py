@@ -91,12 +91,12 @@ def test_clients_have_their_owners_names_and_examples(owned: Path) -> None:
 
 def test_names_go_with_their_clients(owned: Path) -> None:
     federation = read_federation(experiment(owned), Path())
-    train, later = federation.held_out(0.5, seed=3)
+    train, later = federation.split_off_newcomers(0.5, seed=3)
     assert sorted([*train.names, *later.names]) == ["ann", "cleo", "dan", "eve"]
     sizes = dict(zip(federation.names, map(federation.sizes, range(4)), strict=True))
     for part in (train, later):
         assert [part.sizes(i) for i in range(2)] == [sizes[name] for name in part.names]
-    assert federation.limited(5, seed=1).names == federation.names
+    assert federation.limit_training(5, seed=1).names == federation.names
     x, y = np.zeros((20, 2)), np.arange(20) % 2
     assert Federation.of(x, y, np.repeat(["b", "a"], 10)).names == ("a", "b")
 

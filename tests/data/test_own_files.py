@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from commands import Isthmus
 from isthmus import Federation, IsthmusError
-from isthmus.data.own_files import found, kind_of
+from isthmus.data.own_files import detect_kind, find_own_files
 from isthmus.data.sources.arrays import Arrays
 from isthmus.data.sources.files import Files
 from isthmus.data.sources.folders import Folders
@@ -74,7 +74,7 @@ class TestFiles:
         save(tmp_path / "bob.npz", x=X[14:], y=Y[14:])
         arrays = files(tmp_path)
         assert arrays.split.tolist() == [0] * 10 + [2] * 4 + [0] * 6
-        federation = Federation.owned(arrays, 0.2, 0.1, seed=1)
+        federation = Federation.from_owners(arrays, 0.2, 0.1, seed=1)
         assert federation.parts[0].test.tolist() == [10, 11, 12, 13]
         assert federation.sizes(1) == (4, 1, 1)
 
@@ -96,7 +96,7 @@ class TestFiles:
         save(tmp_path / "a.npz", x=np.full((20, 1, 2, 2), 51, np.uint8), y=Y)
         arrays = files(tmp_path, scale=255.0)
         assert arrays.x.dtype == np.uint8
-        federation = Federation.owned(arrays, 0.2, 0.1, seed=1)
+        federation = Federation.from_owners(arrays, 0.2, 0.1, seed=1)
         assert federation.part(0, "train").x.unique().tolist() == pytest.approx([0.2])
 
     @pytest.mark.parametrize("name", WRONG)
@@ -186,7 +186,7 @@ class TestFolders:
         assert arrays.names == ("ann", "bob")
         by_owner = [arrays.split[arrays.owner == i].tolist() for i in (0, 1)]
         assert by_owner == [[2] * 2 + [0] * 8, [0] * 10]
-        assert kind_of(tmp_path) == "folders"
+        assert detect_kind(tmp_path) == "folders"
 
     def test_arrays_in_a_folder_per_part(self, tmp_path: Path) -> None:
         for part, rows in {"train": slice(0, 12), "validation": slice(12, 15)}.items():
@@ -288,19 +288,19 @@ def without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
 def test_the_kind_is_found_by_what_is_there(tmp_path: Path) -> None:
     for name in ("a.csv", "b.TSV", "c.parquet", "d.npz", "e.safetensors", "f.xlsx"):
         (tmp_path / name).write_text("")
-    kinds = [kind_of(tmp_path / name) for name in ("a.csv", "b.TSV", "c.parquet", "d.npz")]
+    kinds = [detect_kind(tmp_path / name) for name in ("a.csv", "b.TSV", "c.parquet", "d.npz")]
     assert kinds == ["table", "table", "table", "files"]
-    assert kind_of(tmp_path) == "files"
-    assert "of no known kind" in refused(lambda: kind_of(tmp_path / "f.xlsx"))
+    assert detect_kind(tmp_path) == "files"
+    assert "of no known kind" in refused(lambda: detect_kind(tmp_path / "f.xlsx"))
     (tmp_path / "empty").mkdir()
-    assert "of no known kind" in refused(lambda: kind_of(tmp_path / "empty"))
+    assert "of no known kind" in refused(lambda: detect_kind(tmp_path / "empty"))
 
 
 def test_a_file_that_moved_is_found_by_its_name_in_the_data_root(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x")
-    assert found("/long/gone/a.csv", tmp_path) == tmp_path / "a.csv"
-    assert "a.tsv is not there" in refused(lambda: found("a.tsv", tmp_path))
-    assert "no path to own data" in refused(lambda: found("", tmp_path))
+    assert find_own_files("/long/gone/a.csv", tmp_path) == tmp_path / "a.csv"
+    assert "a.tsv is not there" in refused(lambda: find_own_files("a.tsv", tmp_path))
+    assert "no path to own data" in refused(lambda: find_own_files("", tmp_path))
 
 
 def test_a_federation_takes_a_split_and_names_of_classes() -> None:

@@ -7,7 +7,13 @@ import pytest
 from numpy.typing import NDArray
 
 from isthmus.data.partitions.dirichlet import DirichletClasswise, DirichletClientwise, DirichletHsu
-from isthmus.data.partitions.division import Division, Partition, levelled, with_least, within
+from isthmus.data.partitions.division import (
+    Division,
+    Partition,
+    draw_with_least,
+    fill_slots,
+    level_out,
+)
 from isthmus.data.partitions.groups import FiveFold, Semantic
 from isthmus.errors import IsthmusError
 from isthmus.streams import stream
@@ -34,14 +40,14 @@ def test_a_late_slot_takes_what_it_wishes_for_next() -> None:
     for 1 else; so the fourth finds no 1, and wishes for 2 else."""
     wishes = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
     wish = np.array([0, 0, 1, 1])
-    filled = within(np.array([1, 2, 1]), np.array([0, 0, 1, 1]), wishes, wish, stream(0, "x"))
+    filled = fill_slots(np.array([1, 2, 1]), np.array([0, 0, 1, 1]), wishes, wish, stream(0, "x"))
     assert (filled.classes.tolist(), filled.late, filled.astray) == ([0, 1, 1, 2], 2, 0)
 
 
 def test_a_slot_whose_wishes_are_used_up_takes_what_is_left() -> None:
     """Three slots want class 0 alone, of which there is one; of 1 there are none, of 2 two."""
     wishes, wish = np.array([[1.0, 0.0, 0.0]]), np.zeros(3, int)
-    filled = within(np.array([1, 0, 2]), None, wishes, wish, stream(0, "x"))
+    filled = fill_slots(np.array([1, 0, 2]), None, wishes, wish, stream(0, "x"))
     assert (filled.classes.tolist(), filled.late, filled.astray) == ([0, 2, 2], 2, 2)
 
 
@@ -91,9 +97,9 @@ def test_hsu_is_centred_on_the_class_shares_and_clientwise_on_equal_ones() -> No
     hsu = cut(DirichletHsu(alpha=1e9), y, 10)
     assert np.abs(table(y, hsu)[:, 0] - 500).max() < 80
     clientwise = cut(DirichletClientwise(beta=1e9), y, 10)
-    redrawn = int(clientwise.notes[0].split(" of ")[0].replace(",", ""))
+    redraw = int(clientwise.notes[0].split(" of ")[0].replace(",", ""))
     # 3,333 wanted class 2 and 2,000 got it; 3,333 + 667 wanted class 1, of which there are 3,000.
-    assert abs(redrawn - (1333 + 333)) < 700
+    assert abs(redraw - (1333 + 333)) < 700
     assert not any("wants none" in note for note in hsu.notes + clientwise.notes)
 
 
@@ -155,7 +161,7 @@ def test_classwise_with_nobody_to_keep_is_refused_in_one_line() -> None:
 
 def test_sizes_are_drawn_again_before_anything_is_moved() -> None:
     draws = iter([[[1], [9]], [[2], [8]], [[5], [5]]])
-    counts, notes = with_least(lambda: np.array(next(draws)), least=4)
+    counts, notes = draw_with_least(lambda: np.array(next(draws)), least=4)
     assert counts.tolist() == [[5], [5]]
     assert notes == ("sizes were drawn 3 times until every client had 4 examples",)
 
@@ -164,15 +170,15 @@ def test_what_is_moved_comes_from_the_largest_clients() -> None:
     """The fourth needs 3, the fifth 1. From sizes 9, 7, 4, 0, 2 four come off the largest when
     they are brought down to 6: 3 and 1. The first gives of its most frequent class, class 1."""
     counts = np.array([[2, 6, 1], [0, 0, 7], [4, 0, 0], [0, 0, 0], [2, 0, 0]])
-    moved = levelled(counts, least=3)
+    moved = level_out(counts, least=3)
     assert moved.tolist() == [[2, 3, 1], [0, 0, 6], [4, 0, 0], [0, 3, 0], [2, 0, 1]]
 
 
 def test_moving_keeps_every_class_and_reaches_the_least() -> None:
     for seed in range(50):
-        rng = stream(seed, "levelled")
+        rng = stream(seed, "level_out")
         counts = rng.multinomial(200, rng.dirichlet(np.full(60, 0.1))).reshape(12, 5)
-        moved = levelled(counts, least=16)  # 12 * 16 = 192 of 200
+        moved = level_out(counts, least=16)  # 12 * 16 = 192 of 200
         assert moved.min() >= 0
         assert moved.sum(axis=1).min() >= 16
         assert moved.sum(axis=0).tolist() == counts.sum(axis=0).tolist()

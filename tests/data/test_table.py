@@ -364,9 +364,9 @@ def test_newcomers_are_scaled_as_the_run_was(tmp_path: Path) -> None:
     federation = run.setting.federation
     rows = [[7, *row] for row in many() if row[2] == "Cork"]
     few = write(tmp_path / "b.csv", rows, ["id", *HEADER])
-    arrived = newcomer_files.read(few, federation, run.experiment.data)
+    arrived = newcomer_files.read_newcomers(few, federation, run.experiment.data)
     assert arrived.names == ("Cork",)
     assert np.array_equal(arrived.arrays.x, federation.arrays.x[federation.arrays.owner == 2])
     digits = federate(Experiment(method="fedavg", rounds=1, epochs=1)).setting.federation
     with pytest.raises(IsthmusError, match="is a table, and the run's data are none"):
-        newcomer_files.read(few, digits)
+        newcomer_files.read_newcomers(few, digits)

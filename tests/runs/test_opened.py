@@ -16,7 +16,7 @@ from torch import nn
 import isthmus
 from isthmus import Experiment, Federation, IsthmusError, federate
 from isthmus.cohort import Clients, Round
-from isthmus.data.newcomer_files import read
+from isthmus.data.newcomer_files import read_newcomers
 from isthmus.method import Delivery
 from isthmus.methods import METHODS
 from isthmus.models import card
@@ -263,8 +263,8 @@ class TestNpz:
         np.savez(tmp_path / "one.npz", x=x, y=y)
         np.savez(tmp_path / "two.npz", x=x, y=y, client=np.repeat(["a", "b"], 20))
         like = self.like()
-        assert len(read(tmp_path / "one.npz", like)) == 1
-        two = read(tmp_path / "two.npz", like)
+        assert len(read_newcomers(tmp_path / "one.npz", like)) == 1
+        two = read_newcomers(tmp_path / "two.npz", like)
         assert len(two) == 2
         assert two.classes == like.classes
 
@@ -276,7 +276,7 @@ class TestNpz:
             like.arrays._replace(scale=255.0, mean=(0.1,), std=(0.25,)), like.parts, like.shares
         )
         np.savez(tmp_path / "new.npz", x=x, y=y)
-        found = read(tmp_path / "new.npz", like)
+        found = read_newcomers(tmp_path / "new.npz", like)
         assert found.part(0, "test").x.unique().tolist() == pytest.approx([0.4])
 
     def test_wrong_files_are_refused(self, tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ class TestNpz:
             "missing": "is not there",
         }.items():
             with pytest.raises(IsthmusError, match=message):
-                read(tmp_path / f"{name}.npz", like)
+                read_newcomers(tmp_path / f"{name}.npz", like)
         for name in ("shape", "labels"):
             with pytest.raises(IsthmusError, match="as in the run; convert them"):
-                read(tmp_path / f"{name}.npz", like)
+                read_newcomers(tmp_path / f"{name}.npz", like)

@@ -32,6 +32,6 @@ def adapt(
     from isthmus.training import newcomers
 
     with opened.open(run, data_root=data_root) as here:
-        arrived = newcomer_files.read(data, here.setting.federation, here.experiment.data)
+        arrived = newcomer_files.read_newcomers(data, here.setting.federation, here.experiment.data)
         results = here.join(arrived, [*shots, None] if shots else newcomers.SHOTS)
     print(newcomers.describe(results))

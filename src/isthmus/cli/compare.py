@@ -122,11 +122,11 @@ def carry_out(grid: "Grid", out: Path, data_root: Path, jobs: int | None) -> Non
 def _locate(experiment: "Experiment", seed: int, data_root: Path) -> "Experiment":
     """Names own files so that they are found from any directory."""
     from isthmus.comparison.grid import change
-    from isthmus.data.own_files import found
+    from isthmus.data.own_files import find_own_files
 
     data = dict(experiment.data)
     if data.get("path"):
-        data["path"] = str(found(data["path"], data_root))
+        data["path"] = str(find_own_files(data["path"], data_root))
     return change(experiment, seed=seed, data=data)
 
 

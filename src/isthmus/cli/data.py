@@ -46,13 +46,13 @@ def show(
     import numpy as np
 
     from isthmus.cli.picture import draw_picture
-    from isthmus.data.heterogeneity import heterogeneity
+    from isthmus.data.heterogeneity import measure_heterogeneity
     from isthmus.training.data import read_federation
 
     experiment = read_experiment(file, {"data": data, "seed": seed}, settings)
     federation = read_federation(experiment, data_root)
     counts = np.stack([federation.label_counts(i) for i in range(len(federation))])
-    figures = heterogeneity(counts)
+    figures = measure_heterogeneity(counts)
     if as_json:
         print(json.dumps(_to_record(experiment, federation, figures) | {"counts": counts.tolist()}))
         return
@@ -74,8 +74,8 @@ def list_(
     """
     from isthmus.data import origins
 
-    known = origins.REMOTES
-    places = {name: remote.found(data_root) for name, remote in known.items()}
+    known = origins.ORIGINS
+    places = {name: remote.find(data_root) for name, remote in known.items()}
     ways = {
         name: ["official"] * bool(remote.files) + ["hub"] * bool(remote.hub)
         for name, remote in known.items()
@@ -129,14 +129,14 @@ def get(
     from isthmus.cli import messages
     from isthmus.data import origins
 
-    known = origins.REMOTES
+    known = origins.ORIGINS
     if name not in known:
         raise IsthmusError(f"no data to get are called {name!r}; {nearest(name, list(known))}")
     if source not in ("official", "hub"):
         raise IsthmusError(
             f"--source {source!r}; expected official or hub; for example --source official"
         )
-    here = known[name].found(data_root)
+    here = known[name].find(data_root)
     if here is not None and not force:
         print(f"{name} is here: {here}; --force gets it again")
         return
@@ -144,12 +144,12 @@ def get(
         if source == "hub":
             from isthmus.data import hub
 
-            hub.get(name, known[name], data_root, show)
+            hub.download_from_hub(name, known[name], data_root, show)
         else:
             from isthmus.data import download
 
-            download.official(name, known[name], data_root, force=force, show=show)
-    here = known[name].found(data_root)
+            download.download_all(name, known[name], data_root, force=force, show=show)
+    here = known[name].find(data_root)
     print(f"{name} is here: {here}")
 
 

@@ -58,15 +58,15 @@ def read_experiment(
     """Reads the experiment that a file, options by name and those of --set describe."""
     from isthmus.config.experiment import Experiment, read, read_assignments, read_value
     from isthmus.config.registry import merge
-    from isthmus.data.own_files import ARRAYS, TABLES, found, kind_of
+    from isthmus.data.own_files import ARRAYS, TABLES, detect_kind, find_own_files
     from isthmus.data.sources import SOURCES
 
     given, data = read(file) if file else {}, named.get("data")
     own: dict[str, Any] = {}
     like_a_file = data is not None and data.endswith((*TABLES, *ARRAYS, "/"))
     if data and data not in SOURCES and (like_a_file or Path(data).exists()):
-        place = found(data, Path())
-        own = {"data": {"name": kind_of(place), "path": str(place)}}
+        place = find_own_files(data, Path())
+        own = {"data": {"name": detect_kind(place), "path": str(place)}}
     values = {key: read_value(text) for key, text in named.items() if text and key not in own}
     changes = merge(own, read_assignments(settings or [], merge(given, own), values))
     return Experiment.load(file, changes) if file else Experiment(**changes)

@@ -1,4 +1,7 @@
-"""Getting a data set: from a mirror, on from where an earlier try ended, checked, unpacked."""
+"""Downloads a data set from a mirror, on from where an earlier try ended, checks and unpacks it.
+
+By hand, because the libraries that download do not resume.
+"""
 
 import hashlib
 import shutil
@@ -14,7 +17,7 @@ from typing import NamedTuple
 from urllib import request
 from urllib.error import HTTPError
 
-from isthmus.data.origins import File, Remote
+from isthmus.data.origins import Origin, OriginFile
 from isthmus.errors import IsthmusError
 
 CHUNK = 1 << 16
@@ -40,9 +43,9 @@ class LastingError(Exception):
     """A failure of a mirror that another try will meet again."""
 
 
-def official(
+def download_all(
     name: str,
-    remote: Remote,
+    origin: Origin,
     root: Path,
     *,
     force: bool,
@@ -50,23 +53,23 @@ def official(
     patience: Patience = Patience(),  # noqa: B008
 ) -> None:
     """Gets the files of a data set that are not there yet, or all of them."""
-    if not remote.files:
-        other = f"isthmus data get {name} --source hub, or " if remote.hub else ""
+    if not origin.files:
+        other = f"isthmus data get {name} --source hub, or " if origin.hub else ""
         raise IsthmusError(
-            f"nobody publishes the files of {name}; expected another way; {other}{remote.by_hand}"
+            f"nobody publishes the files of {name}; expected another way; {other}{origin.by_hand}"
         )
-    for file in remote.files:
+    for file in origin.files:
         target = root / file.path
         if force or not target.exists():
-            download(name, file, target, bool(remote.hub), show, patience)
-        elif remote.unpacks and (found := _md5(target)) != file.md5:
-            raise IsthmusError(f"{target} has MD5 {found}; expected {file.md5}; remove it")
-        if remote.unpacks:
-            unpack(target, remote.unpacks, show)
+            download_file(name, file, target, bool(origin.hub), show, patience)
+        elif origin.unpacks and (md5 := _md5(target)) != file.md5:
+            raise IsthmusError(f"{target} has MD5 {md5}; expected {file.md5}; remove it")
+        if origin.unpacks:
+            unpack(target, origin.unpacks, show)
 
 
-def download(
-    name: str, file: File, target: Path, hub: bool, show: Show, patience: Patience
+def download_file(
+    name: str, file: OriginFile, target: Path, hub: bool, show: Show, patience: Patience
 ) -> None:
     """Gets one file from the first mirror that has it; replaces what is there at the very end."""
     part = target.with_name(f"{target.name}.part")
@@ -82,7 +85,7 @@ def download(
     failures = []
     for url in file.mirrors:
         try:
-            _persist(url, file, part, show, patience)
+            _receive_patiently(url, file, part, show, patience)
         except LastingError as failure:
             failures.append(f"{url}: {failure}")
             continue
@@ -96,7 +99,9 @@ def download(
     )
 
 
-def _persist(url: str, file: File, part: Path, show: Show, patience: Patience) -> None:
+def _receive_patiently(
+    url: str, file: OriginFile, part: Path, show: Show, patience: Patience
+) -> None:
     """Receives from one mirror, as often as that brings more."""
     pauses = iter(patience.pauses)
     while True:
@@ -112,11 +117,11 @@ def _persist(url: str, file: File, part: Path, show: Show, patience: Patience) -
             time.sleep(pause)
 
 
-def _receive(url: str, file: File, part: Path, show: Show, patience: Patience) -> None:
+def _receive(url: str, file: OriginFile, part: Path, show: Show, patience: Patience) -> None:
     """Adds to the part what it lacks, and checks the whole."""
     before = _size(part)
     if before != file.nbytes:
-        with _opened(url, before, part, patience.seconds) as response:
+        with _open(url, before, part, patience.seconds) as response:
             begun = before if response.status == 206 else 0
             with _disk(part), part.open("ab" if begun else "wb") as out:
                 done = begun
@@ -131,15 +136,15 @@ def _receive(url: str, file: File, part: Path, show: Show, patience: Patience) -
         if done > file.nbytes:
             part.unlink()
             raise LastingError(f"sent more than the {file.nbytes:,} bytes of the file")
-    found = _md5(part)
-    if found != file.md5:
+    md5 = _md5(part)
+    if md5 != file.md5:
         part.unlink()
         kind = PassingError if before else LastingError  # what was there may have been wrong
-        raise kind(f"MD5 {found}, expected {file.md5}")
+        raise kind(f"MD5 {md5}, expected {file.md5}")
 
 
 @contextmanager
-def _opened(url: str, begun: int, part: Path, seconds: float) -> Iterator[HTTPResponse]:
+def _open(url: str, begun: int, part: Path, seconds: float) -> Iterator[HTTPResponse]:
     """Asks for a file from a byte on; the answer is that (206) or all of it (200)."""
     headers = {"User-Agent": "isthmus", "Accept-Encoding": "identity"}
     if begun:
@@ -151,15 +156,17 @@ def _opened(url: str, begun: int, part: Path, seconds: float) -> Iterator[HTTPRe
         if error.code == 416:  # nothing lies from there on: the part is of another file
             part.unlink()
         kind = PassingError if error.code in (*SOON, 416) else LastingError
-        raise kind(f"HTTP {error.code} {line(error.reason)}") from None
+        raise kind(f"HTTP {error.code} {shorten(error.reason)}") from None
     except (OSError, HTTPException, ValueError) as error:
-        raise PassingError(line(getattr(error, "reason", error)) or type(error).__name__) from None
+        raise PassingError(
+            shorten(getattr(error, "reason", error)) or type(error).__name__
+        ) from None
     with response:
         if response.status == 206:
             given = response.headers.get("Content-Range", "")
             if not given.startswith(f"bytes {begun}-"):
                 part.unlink()
-                raise PassingError(f"sent the range {line(given)!r} for {begun}-")
+                raise PassingError(f"sent the range {shorten(given)!r} for {begun}-")
         yield response
 
 
@@ -185,7 +192,7 @@ def _chunks(response: HTTPResponse, patience: Patience) -> Iterator[bytes]:
         try:
             chunk = response.read1(CHUNK)
         except (OSError, HTTPException, ValueError) as error:
-            raise PassingError(line(error) or type(error).__name__) from None
+            raise PassingError(shorten(error) or type(error).__name__) from None
         if not chunk:
             return
         yield chunk
@@ -221,8 +228,8 @@ def unpack(archive: Path, folder: str, show: Show) -> None:
             (fresh / folder).rename(target)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
         raise IsthmusError(
-            f"{archive} cannot be unpacked ({line(error)}); expected a zip archive; remove it and "
-            "get it again"
+            f"{archive} cannot be unpacked ({shorten(error)}); expected a zip archive; remove it "
+            "and get it again"
         ) from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -258,7 +265,7 @@ def _disk(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise IsthmusError(
-            f"{path} cannot be read or written ({error.strerror or line(error)}); expected room "
+            f"{path} cannot be read or written ({error.strerror or shorten(error)}); expected room "
             "and permission to write; name another folder with --data-root"
         ) from None
 
@@ -272,6 +279,6 @@ def _md5(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def line(text: object) -> str:
+def shorten(text: object) -> str:
     """Makes one short line of what somebody else says."""
     return " ".join(str(text).split())[:200]

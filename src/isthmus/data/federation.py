@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isthmus.data.sources.array_files import part_numbers, usable
+from isthmus.data.sources.array_files import check_usable, number_parts
 from isthmus.data.sources.arrays import TEST, TRAIN, VALIDATION, Arrays
 from isthmus.errors import IsthmusError
 from isthmus.streams import stream
@@ -93,14 +93,14 @@ class Federation:
                 f"server_test has inputs {held_x.shape} and labels {held_y.shape}; expected as "
                 f"many of each, and inputs like the clients' {x.shape}; give rows of the same kind"
             )
-        usable(x, y)
-        usable(held_x, held_y)
+        check_usable(x, y)
+        check_usable(held_x, held_y)
         classes = int(max(y.max(), held_y.max(initial=0))) + 1
         if labels and len(labels) < classes:
             raise IsthmusError(
                 f"{len(labels)} names for {classes} classes; expected one for each; give the rest"
             )
-        part = None if split is None else part_numbers(split)
+        part = None if split is None else number_parts(split)
         if part is not None and len(part) != len(y):
             raise IsthmusError(
                 f"{len(part)} entries in split for {len(y)} examples; expected one for each; give "
@@ -118,10 +118,10 @@ class Federation:
             split=part,
             labels=tuple(labels),
         )
-        return cls.owned(arrays, test, validation, seed)
+        return cls.from_owners(arrays, test, validation, seed)
 
     @classmethod
-    def owned(cls, arrays: Arrays, test: float, validation: float, seed: int) -> "Federation":
+    def from_owners(cls, arrays: Arrays, test: float, validation: float, seed: int) -> "Federation":
         """Makes a federation in which every owner is a client; without owners, all is one's."""
         owner = np.zeros(len(arrays.y), np.int64) if arrays.owner is None else arrays.owner
         shares = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
@@ -131,7 +131,7 @@ class Federation:
     def __len__(self) -> int:
         return len(self.parts)
 
-    def limited(self, shots: int, seed: int) -> "Federation":
+    def limit_training(self, shots: int, seed: int) -> "Federation":
         """Leaves every client at most `shots` of its training examples, drawn at random."""
         parts = []
         for i, part in enumerate(self.parts):
@@ -139,7 +139,7 @@ class Federation:
             parts.append(part._replace(train=np.sort(drawn)))
         return Federation(self.arrays, parts, self.shares, self.notes, self.names)
 
-    def held_out(self, share: float, seed: int) -> tuple["Federation", "Federation"]:
+    def split_off_newcomers(self, share: float, seed: int) -> tuple["Federation", "Federation"]:
         """Divides the clients into those that train and those that come later."""
         order = stream(seed, "held out").permutation(len(self))
         later = order[: _share(share, len(self))]
@@ -157,11 +157,11 @@ class Federation:
     def part(self, i: int, name: str) -> Part:
         """Gives one part (train, validation or test) of client i."""
         rows = getattr(self.parts[i], name)
-        return self._ready(self.arrays.x[rows], self.arrays.y[rows])
+        return self._prepare(self.arrays.x[rows], self.arrays.y[rows])
 
     def server_test(self) -> Part:
         """Gives the server's own test set."""
-        return self._ready(self.arrays.test_x, self.arrays.test_y)
+        return self._prepare(self.arrays.test_x, self.arrays.test_y)
 
     def sizes(self, i: int) -> tuple[int, int, int]:
         """Counts client i's training, validation and test examples."""
@@ -175,10 +175,10 @@ class Federation:
     def digest(self) -> str:
         """Names the data and its division: equal names, equal federations."""
         if self._digest is None:  # it looks at every client
-            self._digest = self._named()
+            self._digest = self._compute_digest()
         return self._digest
 
-    def _named(self) -> str:
+    def _compute_digest(self) -> str:
         sha = hashlib.sha256(f"{self.classes}:{self.arrays.scale}:".encode())
         seen = (self.arrays.mean, self.arrays.std, self.arrays.tokens)
         sha.update(f"{seen}".encode() if any(seen) else b"")
@@ -191,7 +191,7 @@ class Federation:
                 sha.update(np.ascontiguousarray(rows, dtype="<i8").data)
         return sha.hexdigest()[:16]
 
-    def _ready(self, x: NDArray[Any], y: NDArray[np.int64]) -> Part:
+    def _prepare(self, x: NDArray[Any], y: NDArray[np.int64]) -> Part:
         labels = torch.as_tensor(np.array(y))
         if self.arrays.tokens:
             return Part(torch.as_tensor(np.array(x, np.int64)), labels)
@@ -223,10 +223,10 @@ def divide(
     for name, value, least in (("test", test, 1e-9), ("validation", validation, 0)):
         if not least <= value < 1:
             raise IsthmusError(f"{name}={value:g}; expected a share of 1; for example {name}=0.2")
-    return [_parts(share, test, validation, seed, i, split) for i, share in enumerate(shares)]
+    return [_cut_parts(share, test, validation, seed, i, split) for i, share in enumerate(shares)]
 
 
-def _parts(
+def _cut_parts(
     share: Indices,
     test: float,
     validation: float,
@@ -235,8 +235,8 @@ def _parts(
     split: NDArray[np.int8] | None,
 ) -> Parts:
     rows = stream(seed, "parts", i).permutation(share)
-    free, chosen, held = _given(rows, split)
-    cut = _cut(len(free), len(chosen), len(held), test, validation)
+    free, chosen, held = _sort_by_part(rows, split)
+    cut = _count_parts(len(free), len(chosen), len(held), test, validation)
     if cut is None:
         raise IsthmusError(
             f"client {i} has {len(rows)} examples, too few for test={test:g} and "
@@ -252,21 +252,21 @@ def _parts(
     )
 
 
-def fills(
+def fills_parts(
     share: Indices, test: float, validation: float, split: NDArray[np.int8] | None = None
 ) -> bool:
     """Tells whether a client's examples fill its three parts."""
-    free, chosen, held = _given(share, split)
-    return _cut(len(free), len(chosen), len(held), test, validation) is not None
+    free, chosen, held = _sort_by_part(share, split)
+    return _count_parts(len(free), len(chosen), len(held), test, validation) is not None
 
 
-def _given(rows: Indices, split: NDArray[np.int8] | None) -> Parts:
+def _sort_by_part(rows: Indices, split: NDArray[np.int8] | None) -> Parts:
     """Sorts rows by the part that they came in; what came in none is free to train on."""
     part = np.zeros(len(rows), np.int8) if split is None else split[rows]
     return Parts(*(rows[part == name] for name in (TRAIN, VALIDATION, TEST)))
 
 
-def _cut(
+def _count_parts(
     free: int, chosen: int, held: int, test: float, validation: float
 ) -> tuple[int, int] | None:
     """Counts how many free examples to test and to choose on; None where a part stays empty."""

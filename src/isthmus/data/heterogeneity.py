@@ -32,11 +32,11 @@ class Heterogeneity(NamedTuple):
     distance: float  # total variation of two clients' label distributions, mean over all pairs
 
 
-def heterogeneity(counts: ArrayLike) -> Heterogeneity:
+def measure_heterogeneity(counts: ArrayLike) -> Heterogeneity:
     """Measures label counts, a row per client.
 
-    >>> found = heterogeneity([[4, 0], [0, 4], [2, 2]])
-    >>> found.classes_per_client, round(found.distance, 3), found.gini
+    >>> measured = measure_heterogeneity([[4, 0], [0, 4], [2, 2]])
+    >>> measured.classes_per_client, round(measured.distance, 3), measured.gini
     (Spread(least=1, median=1.0, most=2), 0.667, 0.0)
     """
     table = np.asarray(counts, dtype=np.int64)

@@ -30,7 +30,7 @@ def pair(classes: int, rate: float) -> Transition:
     >>> pair(3, 0.25).tolist()
     [[0.75, 0.25, 0.0], [0.0, 0.75, 0.25], [0.25, 0.0, 0.75]]
     """
-    stays = np.eye(_several(classes))
+    stays = np.eye(_check_classes(classes))
     return (1 - rate) * stays + rate * np.roll(stays, 1, axis=1)
 
 
@@ -40,7 +40,7 @@ def symmetric(classes: int, rate: float) -> Transition:
     >>> symmetric(3, 0.5).tolist()
     [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
     """
-    stays = np.eye(_several(classes))
+    stays = np.eye(_check_classes(classes))
     return (1 - rate) * stays + rate / (classes - 1) * (1 - stays)
 
 
@@ -48,7 +48,7 @@ MATRICES = {"pair": pair, "symmetric": symmetric}
 Kind = Literal["pair", "symmetric"]
 
 
-def redrawn(y: Labels, transition: Transition, rng: np.random.Generator) -> Labels:
+def redraw(y: Labels, transition: Transition, rng: np.random.Generator) -> Labels:
     """Redraws each label from its row of the matrix, independently."""
     result = y.copy()
     for label in np.unique(y):
@@ -88,8 +88,8 @@ class TrainingNoise(Noise):
 
     def corrupt_clients(self, federation: Federation, seed: int) -> Federation:
         """Corrupts the labels that clients train on."""
-        rates = _rates(self.rate, self.rate_spread, len(federation), seed)
-        return _noisy(federation, self.kind, rates, self.validation_too, seed)
+        rates = _draw_rates(self.rate, self.rate_spread, len(federation), seed)
+        return _corrupt_training(federation, self.kind, rates, self.validation_too, seed)
 
 
 @dataclass(frozen=True)
@@ -124,10 +124,10 @@ class KddCodeNoise(Noise):
         """Corrupts all labels of the clients."""
         kind: Kind = "symmetric" if self.flag == "pair" else "pair"
         transition = MATRICES[kind](arrays.classes, self.rate)
-        y = redrawn(arrays.y, transition, stream(seed, "noise"))
+        y = redraw(arrays.y, transition, stream(seed, "noise"))
         note = (
-            f"{kind} noise changed {_share(arrays.y, y)} labels, those of clients' test parts too; "
-            "the partition was made of the noisy labels"
+            f"{kind} noise changed {_describe_change(arrays.y, y)} labels, those of clients' "
+            "test parts too; the partition was made of the noisy labels"
         )
         return arrays._replace(y=y, notes=(*arrays.notes, note))
 
@@ -140,12 +140,12 @@ NOISES: dict[str, type[Noise]] = {
 }
 
 
-def _rates(rate: float, spread: float, clients: int, seed: int) -> list[float]:
+def _draw_rates(rate: float, spread: float, clients: int, seed: int) -> list[float]:
     drawn = (stream(seed, "noise rate", i).uniform(-spread, spread) for i in range(clients))
     return [min(max(rate + apart, 0.0), 1.0) for apart in drawn]
 
 
-def _noisy(
+def _corrupt_training(
     federation: Federation, kind: Kind, rates: Sequence[float], validation: bool, seed: int
 ) -> Federation:
     arrays, clean, noisy = federation.arrays, [], []
@@ -154,10 +154,10 @@ def _noisy(
         seen: list[Indices] = [parts.train, parts.validation] if validation else [parts.train]
         rows = np.concatenate(seen)
         transition = MATRICES[kind](arrays.classes, rate)
-        y[rows] = redrawn(arrays.y[rows], transition, stream(seed, "noise", i))
+        y[rows] = redraw(arrays.y[rows], transition, stream(seed, "noise", i))
         clean.append(arrays.y[rows])
         noisy.append(y[rows])
-    changed = _share(np.concatenate(clean), np.concatenate(noisy))
+    changed = _describe_change(np.concatenate(clean), np.concatenate(noisy))
     note = (
         f"{kind} noise changed {changed} training{' and validation' if validation else ''} labels"
     )
@@ -173,12 +173,12 @@ def _noisy(
     )
 
 
-def _share(clean: Labels, noisy: Labels) -> str:
+def _describe_change(clean: Labels, noisy: Labels) -> str:
     changed = int((clean != noisy).sum())
     return f"{changed:,} of {len(clean):,} ({changed / len(clean):.1%})"
 
 
-def _several(classes: int) -> int:
+def _check_classes(classes: int) -> int:
     if classes < 2:
         raise IsthmusError(f"label noise has {classes} class; expected two or more; set noise=none")
     return classes

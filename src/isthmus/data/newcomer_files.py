@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from isthmus.data.federation import Federation
-from isthmus.data.own_files import found, kind_of
+from isthmus.data.own_files import detect_kind, find_own_files
 from isthmus.data.sources.files import Files
 from isthmus.data.sources.folders import Folders
 from isthmus.data.sources.table import Table
@@ -19,15 +19,15 @@ SOURCES: Mapping[str, type[Files] | type[Folders] | type[Table]] = {
 }
 
 
-def read(
+def read_newcomers(
     path: Path,
     like: Federation,
     data: Mapping[str, Any] = MappingProxyType({}),
     seed: int = 0,
 ) -> Federation:
     """Reads newcomers; `data` is what the run's experiment says of its own files, if it has any."""
-    place = found(str(path), Path())
-    kind, run = kind_of(place), like.arrays
+    place = find_own_files(str(path), Path())
+    kind, run = detect_kind(place), like.arrays
     known = {k: v for k, v in data.items() if k != "name"} if data.get("name") == kind else {}
     arrays = SOURCES[kind](**known).like(place, run)
     x, y = arrays.x, arrays.y
@@ -40,4 +40,4 @@ def read(
         classes=like.classes, scale=run.scale, mean=run.mean, std=run.std, tokens=run.tokens
     )
     test, validation = like.shares.get("test", 0.2), like.shares.get("validation", 0.1)
-    return Federation.owned(scaled, test, validation, seed)
+    return Federation.from_owners(scaled, test, validation, seed)

@@ -5,10 +5,12 @@ damage, and against a mirror that gives something else. Mirrors are tried in ord
 """
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+Form = Literal["idx", "femnist", "shakespeare"]
 
 
-class File(NamedTuple):
+class OriginFile(NamedTuple):
     """One file of a data set: where it goes below the data root, and where it comes from."""
 
     path: str
@@ -17,15 +19,16 @@ class File(NamedTuple):
     mirrors: tuple[str, ...]
 
 
-class Remote(NamedTuple):
+class Origin(NamedTuple):
     """One data set: what it is, where it may lie below the data root, how it is got."""
 
     what: str
     licence: str
     places: tuple[tuple[str, ...], ...]  # any of them is enough: patterns that all have a file
-    files: tuple[File, ...] = ()
+    files: tuple[OriginFile, ...] = ()
     unpacks: str = ""  # the folder that its archive holds, where it is not read as it is
     hub: str = ""  # what the Hugging Face hub calls it
+    hub_form: Form = "idx"  # how hub.py writes it
     by_hand: str = ""  # what to do where nobody publishes the files
 
     @property
@@ -33,8 +36,8 @@ class Remote(NamedTuple):
         """The size of its files as they are sent; 0 where it is not known."""
         return sum(file.nbytes for file in self.files)
 
-    def found(self, root: Path) -> Path | None:
-        """Gives the first of its files below the data root, if a whole set of them is there."""
+    def find(self, root: Path) -> Path | None:
+        """Finds the first of its files below the data root, if a whole set of them is there."""
         for place in self.places:
             first = [
                 min((path for path in root.glob(pattern) if path.suffix != ".part"), default=None)
@@ -45,9 +48,11 @@ class Remote(NamedTuple):
         return None
 
 
-def _idx(folder: str, mirrors: tuple[str, ...], *files: tuple[str, str, int]) -> tuple[File, ...]:
+def _idx(
+    folder: str, mirrors: tuple[str, ...], *files: tuple[str, str, int]
+) -> tuple[OriginFile, ...]:
     return tuple(
-        File(f"{folder}/{name}.gz", md5, nbytes, tuple(f"{url}/{name}.gz" for url in mirrors))
+        OriginFile(f"{folder}/{name}.gz", md5, nbytes, tuple(f"{url}/{name}.gz" for url in mirrors))
         for name, md5, nbytes in files
     )
 
@@ -71,8 +76,8 @@ def _below(folder: str, *places: tuple[str, ...]) -> tuple[tuple[str, ...], ...]
     return tuple(tuple(pattern.format(folder) for pattern in place) for place in places)
 
 
-REMOTES: dict[str, Remote] = {
-    "mnist": Remote(
+ORIGINS: dict[str, Origin] = {
+    "mnist": Origin(
         "MNIST, 70,000 handwritten digits, 1x28x28",
         "CC BY-SA 3.0",
         (tuple(f"mnist/{name}*" for name in IDX), tuple(f"{name}*" for name in IDX)),
@@ -90,7 +95,7 @@ REMOTES: dict[str, Remote] = {
         ),
         hub="ylecun/mnist",
     ),
-    "fashion-mnist": Remote(
+    "fashion-mnist": Origin(
         "Fashion-MNIST, 70,000 articles of clothing, 1x28x28",
         "MIT",
         (tuple(f"fashion-mnist/{name}*" for name in IDX),),
@@ -108,7 +113,7 @@ REMOTES: dict[str, Remote] = {
         ),
         hub="zalando-datasets/fashion_mnist",
     ),
-    "emnist": Remote(
+    "emnist": Origin(
         "EMNIST by class, 814,255 handwritten characters, 1x28x28",
         "public domain",
         (
@@ -119,7 +124,7 @@ REMOTES: dict[str, Remote] = {
             ),
         ),
         (
-            File(
+            OriginFile(
                 "emnist/gzip.zip",
                 "58c8d27c78d21e728a6bc7b3cc06412e",
                 561_753_746,
@@ -130,12 +135,12 @@ REMOTES: dict[str, Remote] = {
             ),
         ),
     ),
-    "cifar10": Remote(
+    "cifar10": Origin(
         "CIFAR-10, 60,000 photographs, 3x32x32, ten classes",
         "none stated",
         (("cifar-10-batches-py/*_batch*",), ("cifar-10-python.tar.gz",)),
         (
-            File(
+            OriginFile(
                 "cifar-10-python.tar.gz",
                 "c58f30108f718f92721af3b95e74349a",
                 170_498_071,
@@ -146,12 +151,12 @@ REMOTES: dict[str, Remote] = {
             ),
         ),
     ),
-    "cifar100": Remote(
+    "cifar100": Origin(
         "CIFAR-100, 60,000 photographs, 3x32x32, 100 classes",
         "none stated",
         (("cifar-100-python/train", "cifar-100-python/test"), ("cifar-100-python.tar.gz",)),
         (
-            File(
+            OriginFile(
                 "cifar-100-python.tar.gz",
                 "eb9058c3a382ffc7106e4002c42a8d85",
                 169_001_437,
@@ -162,12 +167,12 @@ REMOTES: dict[str, Remote] = {
             ),
         ),
     ),
-    "tinyimagenet": Remote(
+    "tinyimagenet": Origin(
         "Tiny ImageNet, 110,000 photographs, 3x64x64, 200 classes",
         "ImageNet's terms, research only",
         (("tiny-imagenet-200/wnids.txt", "tiny-imagenet-200/train", "tiny-imagenet-200/val"),),
         (
-            File(
+            OriginFile(
                 "tiny-imagenet-200.zip",
                 "90528d7ca1a48142e341f4ef8d21d0de",
                 248_100_043,
@@ -179,26 +184,28 @@ REMOTES: dict[str, Remote] = {
         ),
         unpacks="tiny-imagenet-200",
     ),
-    "imagenet": Remote(
+    "imagenet": Origin(
         "ImageNet (ILSVRC 2012), 1.3 million photographs, 1,000 classes",
         "ImageNet's terms, research only",
         (("imagenet/train/n*", "imagenet/val/n*"),),
         by_hand="ask for access at https://image-net.org and unpack its images, a folder per "
         "class, into imagenet/train and imagenet/val",
     ),
-    "femnist": Remote(
+    "femnist": Origin(
         "FEMNIST, some 810,000 characters of 3,600 writers, 1x28x28, a client per writer",
         "BSD 2-Clause (LEAF)",
         (("femnist/femnist.npz",), *_below("femnist", *LEAF)),
         hub="flwrlabs/femnist",
+        hub_form="femnist",
         by_hand="run ./preprocess.sh -s niid --sf 1.0 -k 0 -t sample --tf 0.8 in data/femnist of "
         "https://github.com/TalwalkarLab/leaf and put its folder data into femnist",
     ),
-    "shakespeare": Remote(
+    "shakespeare": Origin(
         "Shakespeare, 4.2 million windows of 80 characters, a client per role",
         "BSD 2-Clause (LEAF)",
         (("shakespeare/roles.json*",), *_below("shakespeare", *LEAF)),
         hub="flwrlabs/shakespeare",
+        hub_form="shakespeare",
         by_hand="run ./preprocess.sh -s niid --sf 1.0 -k 0 -t sample --tf 0.9 in data/shakespeare "
         "of https://github.com/TalwalkarLab/leaf and put its folder data into shakespeare",
     ),

@@ -12,13 +12,13 @@ KINDS = (
 )
 
 
-def kind_of(path: Path) -> str:
+def detect_kind(path: Path) -> str:
     """Names the data source that reads a file or a directory."""
     if path.is_file():
         suffix = path.suffix.lower()
         kind = "table" if suffix in TABLES else "files" if suffix in ARRAYS else None
     else:
-        entries = visible(path)
+        entries = list_visible(path)
         if any(entry.is_dir() for entry in entries):
             kind = "folders"
         else:
@@ -28,7 +28,7 @@ def kind_of(path: Path) -> str:
     return kind
 
 
-def found(path: str, root: Path) -> Path:
+def find_own_files(path: str, root: Path) -> Path:
     """Finds own files where they are said to be, or else by their name in the data root."""
     if not path:
         raise IsthmusError("no path to own data; expected one; for example --set path=patients.csv")
@@ -41,7 +41,7 @@ def found(path: str, root: Path) -> Path:
     )
 
 
-def visible(folder: Path) -> list[Path]:
+def list_visible(folder: Path) -> list[Path]:
     """Lists what is in a folder, in the order of the names, without hidden files."""
     try:
         return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))

@@ -15,7 +15,7 @@ from isthmus.config.registry import OWN
 from isthmus.context import Setting
 from isthmus.data.build import add_noise
 from isthmus.data.federation import Federation
-from isthmus.data.own_files import found
+from isthmus.data.own_files import find_own_files
 from isthmus.engines import Plan, choice
 from isthmus.engines.workers import count_workers
 from isthmus.errors import IsthmusError
@@ -136,7 +136,7 @@ def _name_data(experiment: Experiment, data: Federation | None, data_root: Path)
         named = {"data": {"name": OWN, "digest": digest}, "partition": OWN}
         return named | {"clients": len(data), **data.shares}
     if experiment.data.get("path"):  # so that the run can be resumed from any directory
-        place = str(found(experiment.data["path"], data_root))
+        place = str(find_own_files(experiment.data["path"], data_root))
         return {"data": dict(experiment.data) | {"path": place}}
     return {}
 
@@ -165,7 +165,9 @@ def _hold_out(
     newcomers = None
     if experiment.held_out:
         everybody = len(federation)
-        federation, newcomers = federation.held_out(experiment.held_out, experiment.dividing_seed)
+        federation, newcomers = federation.split_off_newcomers(
+            experiment.held_out, experiment.dividing_seed
+        )
         if not len(newcomers):
             raise IsthmusError(
                 f"held_out={experiment.held_out} of {everybody} clients is none; expected at least "

@@ -44,7 +44,7 @@ def join(
     largest = max(data.sizes(i)[0] for i in range(len(data)))
     result = []
     for count in [count for count in shots if count is None or count < largest]:
-        few = data if count is None else data.limited(count, task.seed)
+        few = data if count is None else data.limit_training(count, task.seed)
         visit = setting._replace(task=task, federation=few, engine=Loop(), first=task.clients)
         result.append(Newcomers(count, score_newcomers(visit, progress)))
     return result

@@ -52,7 +52,7 @@ def same(first: Arrays, second: Arrays) -> bool:
 
 
 def everything(arrays: Arrays) -> Federation:
-    return Federation.owned(arrays, test=0.2, validation=0.1, seed=1)
+    return Federation.from_owners(arrays, test=0.2, validation=0.1, seed=1)
 
 
 def forbidden(*_: object) -> None:
@@ -72,7 +72,7 @@ def test_files_are_read_once_and_mapped_from_then_on(
     assert not isinstance(plain.x, np.memmap)
     first = source.load(tmp_path, seed=0)
     monkeypatch.setattr(idx, "read_idx", forbidden)
-    monkeypatch.setattr("isthmus.data.sources.cifar.table", forbidden)
+    monkeypatch.setattr("isthmus.data.sources.cifar.read_table", forbidden)
     second = source.load(tmp_path, seed=0)
     for found in (first, second):
         assert same(found, plain)

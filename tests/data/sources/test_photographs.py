@@ -55,7 +55,7 @@ def test_a_tree_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     first = TinyImageNet().load(tmp_path, seed=0)
     files = kept(tmp_path)
     assert [path.suffix for path in files] == [".npy", ".npy"]
-    monkeypatch.setattr(photographs, "_image", None)
+    monkeypatch.setattr(photographs, "decode_image", None)
     second = TinyImageNet().load(tmp_path, seed=0)
     assert isinstance(second.x, np.memmap)
     assert np.array_equal(first.x, second.x)
@@ -109,7 +109,7 @@ def test_an_interrupted_process_leaves_no_half_array(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny_imagenet(tmp_path)
-    real, calls = photographs._image, []
+    real, calls = photographs.decode_image, []
 
     def stopped(path: str, side: int, exact: bool) -> photographs.Images:
         calls.append(path)
@@ -117,7 +117,7 @@ def test_an_interrupted_process_leaves_no_half_array(
             raise KeyboardInterrupt
         return real(path, side, exact)
 
-    monkeypatch.setattr(photographs, "_image", stopped)
+    monkeypatch.setattr(photographs, "decode_image", stopped)
     with pytest.raises(KeyboardInterrupt):
         TinyImageNet().load(tmp_path, seed=0)
     assert kept(tmp_path) == []
@@ -309,14 +309,14 @@ def test_what_takes_long_is_said_once_and_on_stderr(
 ) -> None:
     """With no patience the line comes after the first item; the last one needs none."""
     monkeypatch.setattr(progress, "PATIENCE", -1.0)
-    assert list(progress.shown(range(3), "reading")) == [0, 1, 2]
-    assert list(progress.shown(range(1), "reading")) == [0]
+    assert list(progress.show_progress(range(3), "reading")) == [0, 1, 2]
+    assert list(progress.show_progress(range(1), "reading")) == [0]
     out, err = capsys.readouterr()
     assert (out, err) == ("", "reading: 1 of 3 done in -1 s\n")
 
 
 def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(progress.shown(range(3), "reading")) == [0, 1, 2]
+    assert list(progress.show_progress(range(3), "reading")) == [0, 1, 2]
     assert capsys.readouterr() == ("", "")
 
 
@@ -325,7 +325,7 @@ def test_a_terminal_gets_a_bar_that_goes_away(
 ) -> None:
     monkeypatch.setattr(progress, "PATIENCE", -1.0)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert list(progress.shown(range(3), "reading")) == [0, 1, 2]
+    assert list(progress.show_progress(range(3), "reading")) == [0, 1, 2]
     out, err = capsys.readouterr()
     assert out == ""
     assert "reading" in err

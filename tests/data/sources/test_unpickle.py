@@ -16,7 +16,7 @@ import pytest
 from written import batch, python2
 
 from isthmus.data.sources import unpickle
-from isthmus.data.sources.unpickle import table
+from isthmus.data.sources.unpickle import read_table
 from isthmus.errors import IsthmusError
 
 NUMBERS = np.arange(12, dtype=np.uint8).reshape(3, 4)
@@ -26,14 +26,14 @@ NUMBERS = np.arange(12, dtype=np.uint8).reshape(3, 4)
 def test_a_table_comes_back_as_it_was(protocol: int) -> None:
     given = batch(3) | {"mixed": [1, -2, 70_000, 2**40, 0.5, None, True, ("a", ())], "none": []}
     data = pickle.dumps(given, protocol) if protocol else python2(given)
-    found = table(data, "here")
+    found = read_table(data, "here")
     assert np.array_equal(found.pop("data"), given.pop("data"))
     assert found == given
 
 
 @pytest.mark.parametrize("protocol", [3, 4])
 def test_bytes_are_text_as_in_python_2(protocol: int) -> None:
-    found = table(pickle.dumps({b"names": [b"cat", "dog"]}, protocol), "here")
+    found = read_table(pickle.dumps({b"names": [b"cat", "dog"]}, protocol), "here")
     assert found == {"names": ["cat", "dog"]}
 
 
@@ -41,7 +41,7 @@ def test_bytes_are_text_as_in_python_2(protocol: int) -> None:
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_arrays_of_numbers_keep_their_type_and_order(kind: str, order: Any) -> None:
     array = np.asarray(NUMBERS.astype(kind), order=order)
-    found = table(pickle.dumps({"a": array}, 4), "here")["a"]
+    found = read_table(pickle.dumps({"a": array}, 4), "here")["a"]
     assert np.array_equal(found, array)
     assert found.dtype == array.dtype
 
@@ -83,7 +83,7 @@ def test_whatever_a_file_asks_for_is_refused_by_name(
     monkeypatch.chdir(tmp_path)
     data = pickle.dumps({"data": DANGEROUS[name]}, protocol)
     with pytest.raises(IsthmusError, match=r"batch asks for '.*'; expected numbers.*") as error:
-        table(data, "batch")
+        read_table(data, "batch")
     asked = str(error.value).split("'")[1]
     assert asked.split(".")[-1] == DANGEROUS[name].call[0].__name__
     assert "\n" not in str(error.value)
@@ -106,7 +106,7 @@ def with_array(state: bytes, blank: bytes = BLANK) -> bytes:
 
 
 def test_the_hand_written_array_is_one() -> None:
-    found = table(with_array(b"(K\x01K\x02K\x02\x86" + U1 + b"\x89U\x04abcdt"), "here")
+    found = read_table(with_array(b"(K\x01K\x02K\x02\x86" + U1 + b"\x89U\x04abcdt"), "here")
     assert found["d"].tolist() == [[97, 98], [99, 100]]
 
 
@@ -157,7 +157,7 @@ TRICKS = {
 def test_tricks_with_what_is_admitted_are_refused(name: str) -> None:
     data, message = TRICKS[name]
     with pytest.raises(IsthmusError, match=message) as error:
-        table(data, "batch")
+        read_table(data, "batch")
     assert str(error.value).startswith("batch ")
     assert "\n" not in str(error.value)
 
@@ -167,7 +167,7 @@ def test_every_truncation_is_refused() -> None:
     for whole in (python2({"data": NUMBERS, "n": [1, 2]}), pickle.dumps({"d": NUMBERS}, 4)):
         for length in range(len(whole)):
             with pytest.raises(IsthmusError, match="batch cannot be read"):
-                table(whole[:length], "batch")
+                read_table(whole[:length], "batch")
 
 
 def test_every_flipped_byte_is_refused_or_harmless() -> None:
@@ -177,7 +177,7 @@ def test_every_flipped_byte_is_refused_or_harmless() -> None:
         for bit in range(8):
             whole[place] ^= 1 << bit
             try:
-                found = table(bytes(whole), "batch")
+                found = read_table(bytes(whole), "batch")
             except IsthmusError:
                 pass
             else:
@@ -198,7 +198,7 @@ def test_claims_take_no_memory(name: str) -> None:
     tracemalloc.start()
     try:
         with suppress(IsthmusError):
-            table(CLAIMS[name], "batch")
+            read_table(CLAIMS[name], "batch")
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()
@@ -209,7 +209,7 @@ def test_a_knot_of_lists_costs_no_more_than_its_text() -> None:
     knot: list[Any] = []
     for _ in range(60):
         knot = [knot, knot]
-    assert list(table(pickle.dumps({"knot": knot}, 4), "batch")) == ["knot"]
+    assert list(read_table(pickle.dumps({"knot": knot}, 4), "batch")) == ["knot"]
 
 
 def test_knots_in_every_place_are_refused_at_once() -> None:
@@ -225,14 +225,14 @@ def test_knots_in_every_place_are_refused_at_once() -> None:
         with_array(b"(" + knot * 5 + b"t"),
     ):
         with pytest.raises(IsthmusError, match="batch cannot be read"):
-            table(data, "batch")
+            read_table(data, "batch")
 
 
 def test_a_file_has_no_more_instructions_than_a_real_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dictionary, 101 empty lists and a stop are more than a hundred."""
     monkeypatch.setattr(unpickle, "MOST", 100)
     with pytest.raises(IsthmusError, match="more than 100 instructions"):
-        table(raw(b"}", b"]" * 101), "batch")
+        read_table(raw(b"}", b"]" * 101), "batch")
 
 
 def test_the_reference_reads_the_same() -> None:
@@ -240,6 +240,6 @@ def test_the_reference_reads_the_same() -> None:
     data = python2(batch(5))
     assert b"cnumpy.core.multiarray" in data
     reference = pickle.loads(data, encoding="latin-1")  # noqa: S301
-    found = table(data, "batch")
+    found = read_table(data, "batch")
     assert np.array_equal(found.pop("data"), reference.pop("data"))
     assert found == reference

@@ -11,15 +11,15 @@ from isthmus.data.partitions.division import (
     Labels,
     Partition,
     Proportions,
+    check_enough,
+    check_least,
     deal,
     dirichlet,
-    enough,
-    enough_for,
+    draw_with_least,
     equal_sizes,
+    fill_slots,
     proportional,
     slots,
-    with_least,
-    within,
 )
 from isthmus.errors import IsthmusError
 from isthmus.ranges import NonNegativeInt, Positive, PositiveInt
@@ -50,14 +50,14 @@ class DirichletClasswise(Partition):
         clients = self.drawn or clients
         _, y = np.unique(y, return_inverse=True)
         if self.short == "drop":
-            enough(len(y), clients, "clients")
-            counts, notes = self._without_short_ones(self._drawn(y, clients, rng))
+            check_enough(len(y), clients, "clients")
+            counts, notes = self._drop_short(self._draw(y, clients, rng))
         else:
-            enough_for(len(y), clients, self.least)
-            counts, notes = with_least(lambda: self._drawn(y, clients, rng), self.least)
+            check_least(len(y), clients, self.least)
+            counts, notes = draw_with_least(lambda: self._draw(y, clients, rng), self.least)
         return Division(deal(y, *slots(counts), len(counts), rng), notes)
 
-    def _drawn(self, y: Labels, clients: int, rng: np.random.Generator) -> Counts:
+    def _draw(self, y: Labels, clients: int, rng: np.random.Generator) -> Counts:
         room = np.bincount(y)
         counts = np.zeros((clients, len(room)), np.int64)
         held = np.zeros(clients, np.int64)
@@ -69,7 +69,7 @@ class DirichletClasswise(Partition):
             held += counts[:, c]
         return counts
 
-    def _without_short_ones(self, counts: Counts) -> tuple[Counts, tuple[str, ...]]:
+    def _drop_short(self, counts: Counts) -> tuple[Counts, tuple[str, ...]]:
         kept = counts.sum(axis=1) >= self.least
         if kept.all():
             return counts, ()
@@ -102,10 +102,10 @@ class DirichletClientwise(Partition):
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
         """Gives each client its indices into y."""
-        enough(len(y), clients, "clients")
+        check_enough(len(y), clients, "clients")
         _, y = np.unique(y, return_inverse=True)
         phi = dirichlet(self.beta, int(y.max()) + 1, clients, rng)
-        return _filled(y, phi, rng)
+        return _fill_equal(y, phi, rng)
 
 
 @dataclass(frozen=True)
@@ -120,13 +120,13 @@ class DirichletHsu(Partition):
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
         """Gives each client its indices into y."""
-        enough(len(y), clients, "clients")
+        check_enough(len(y), clients, "clients")
         _, y = np.unique(y, return_inverse=True)
         p = np.bincount(y) / len(y)
-        return _filled(y, dirichlet(self.alpha * p, len(p), clients, rng), rng)
+        return _fill_equal(y, dirichlet(self.alpha * p, len(p), clients, rng), rng)
 
 
-def _filled(y: Labels, phi: Proportions, rng: np.random.Generator) -> Division:
+def _fill_equal(y: Labels, phi: Proportions, rng: np.random.Generator) -> Division:
     """Lets clients of equal sizes take turns at random, each drawing classes by its phi [N, C]."""
     clients = len(phi)
     sizes = equal_sizes(len(y), clients)
@@ -135,7 +135,7 @@ def _filled(y: Labels, phi: Proportions, rng: np.random.Generator) -> Division:
     times = np.cumsum(rng.exponential(size=(clients, int(sizes.max()))), axis=1)
     moments = times[np.arange(sizes.max()) < sizes[:, None]]
     owner = owner[np.argsort(moments)]
-    filled = within(np.bincount(y), None, phi, owner, rng)
+    filled = fill_slots(np.bincount(y), None, phi, owner, rng)
     note = (
         f"{filled.late:,} of {len(y):,} draws fell on classes that were used up, and were made "
         "again among the others"

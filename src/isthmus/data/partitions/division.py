@@ -4,8 +4,8 @@ Every partition is disjoint, gives every client at least one example, ends whate
 is a pure function of the labels, the number of clients and the random stream.
 
 Some decide first how many examples of which class a client gets. They think in slots: a slot is
-room for one example at one client, and has a class. `within` mends the classes of slots that find
-nothing left of theirs; `deal` puts examples into slots. Sizes: N clients, C classes, S slots.
+room for one example at one client, and has a class. `fill_slots` mends the classes of slots that
+find nothing left of theirs; `deal` puts examples into slots. Sizes: N clients, C classes, S slots.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ class Partition(Protocol):
         """Gives each client its indices into y."""
 
 
-def enough(examples: int, wanted: int, what: str, remedy: str = "lower clients") -> None:
+def check_enough(examples: int, wanted: int, what: str, remedy: str = "lower clients") -> None:
     """Refuses to divide too few examples."""
     if wanted > examples:
         raise IsthmusError(
@@ -50,7 +50,7 @@ def enough(examples: int, wanted: int, what: str, remedy: str = "lower clients")
         )
 
 
-def enough_for(examples: int, clients: int, least: int) -> None:
+def check_least(examples: int, clients: int, least: int) -> None:
     """Refuses to divide examples that do not give every client its least number."""
     if clients * least > examples:
         raise IsthmusError(
@@ -103,7 +103,7 @@ class Filled(NamedTuple):
     astray: int  # of them, those that had to take one against their wishes
 
 
-def within(
+def fill_slots(
     room: Counts,
     classes: Labels | None,
     wishes: Proportions,
@@ -122,7 +122,7 @@ def within(
     are C turns at most.
     """
     is_open = room > 0
-    classes = _drawn(wishes, wish, is_open, rng)[0] if classes is None else classes.copy()
+    classes = _draw(wishes, wish, is_open, rng)[0] if classes is None else classes.copy()
     late, astray = np.zeros(len(wish), bool), np.zeros(len(wish), bool)
     narrow = np.uint8 if len(room) <= 256 else np.int64  # numpy sorts small numbers by counting
     while True:
@@ -136,11 +136,11 @@ def within(
         full = over[np.argmin(first)]
         is_open[full] = False
         again = by_class[ends[full] - taken[full] + room[full] : ends[full]]
-        classes[again], astray[again] = _drawn(wishes, wish[again], is_open, rng)
+        classes[again], astray[again] = _draw(wishes, wish[again], is_open, rng)
         late[again] = True
 
 
-def _drawn(
+def _draw(
     wishes: Proportions, wish: Indices, is_open: NDArray[np.bool_], rng: np.random.Generator
 ) -> tuple[Labels, NDArray[np.bool_]]:
     """Draws an open class per slot; tells which slots had no wish that is open."""
@@ -175,7 +175,7 @@ def deal(
     return np.split(example[np.argsort(owner, kind="stable")], np.cumsum(sizes)[:-1])
 
 
-def with_least(draw: Callable[[], Counts], least: int) -> tuple[Counts, tuple[str, ...]]:
+def draw_with_least(draw: Callable[[], Counts], least: int) -> tuple[Counts, tuple[str, ...]]:
     """Draws counts [N, C] until no client has fewer than `least` examples.
 
     After DRAWS draws it takes the best of them and moves examples from the largest clients.
@@ -195,18 +195,18 @@ def with_least(draw: Callable[[], Counts], least: int) -> tuple[Counts, tuple[st
             f"of them {short.sum():,} examples were moved from the largest clients to "
             f"{(short > 0).sum():,} of {len(best):,}"
         )
-        return levelled(best, least), (note,)
+        return level_out(best, least), (note,)
     again = f"sizes were drawn {times} times until every client had {least} examples"
     return best, (again,) if times > 1 else ()
 
 
-def levelled(counts: Counts, least: int) -> Counts:
+def level_out(counts: Counts, least: int) -> Counts:
     """Moves examples from the largest clients to those with fewer than `least`.
 
     The largest give until they are all of one size, each from its most frequent classes first; who
     is short takes what comes, so that few classes come together.
 
-    >>> levelled(np.array([[9, 1], [0, 4], [0, 0]]), least=3).tolist()
+    >>> level_out(np.array([[9, 1], [0, 4], [0, 0]]), least=3).tolist()
     [[6, 1], [0, 4], [3, 0]]
     """
     sizes = counts.sum(axis=1)

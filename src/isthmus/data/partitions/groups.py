@@ -13,10 +13,10 @@ from isthmus.data.partitions.division import (
     Labels,
     Partition,
     Proportions,
+    check_enough,
     deal,
-    enough,
     equal_sizes,
-    within,
+    fill_slots,
 )
 from isthmus.errors import IsthmusError
 from isthmus.ranges import NonNegativeInt, Share
@@ -38,7 +38,7 @@ class FiveFold(Partition):
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
         """Gives each client its indices into y."""
-        enough(len(y), clients, "clients")
+        check_enough(len(y), clients, "clients")
         _, y = np.unique(y, return_inverse=True)
         wishes = self._wishes(int(y.max()) + 1)
         own = wishes.shape[1] // self.folds
@@ -56,7 +56,7 @@ class FiveFold(Partition):
         # At random, but primary classes are given out before the rest is.
         turn = rng.permutation(len(y))
         turn = turn[np.argsort(is_rest[turn], kind="stable")]
-        filled = within(np.bincount(y), classes[turn], wishes, wish[turn], rng)
+        filled = fill_slots(np.bincount(y), classes[turn], wishes, wish[turn], rng)
         owner = owner[turn]
         shares = deal(y, owner, filled.classes, clients, rng)
         if not filled.late:
@@ -82,7 +82,7 @@ class FiveFold(Partition):
         return np.concatenate([primary, rest])
 
 
-class Kind(NamedTuple):
+class SemanticKind(NamedTuple):
     """What a semantic partition is like if it is not told otherwise."""
 
     blocks: tuple[int, ...]  # of classes that are grouped apart; none: all classes are one block
@@ -92,9 +92,9 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "even": Kind((), 5, 100, 799),
-    "emnist": Kind((10, 26, 26), 5, 100, 799),  # digits, capital letters, small letters
-    "tinyimagenet": Kind((200,), 10, 100, 399),
+    "even": SemanticKind((), 5, 100, 799),
+    "emnist": SemanticKind((10, 26, 26), 5, 100, 799),  # digits, capital letters, small letters
+    "tinyimagenet": SemanticKind((200,), 10, 100, 399),
 }
 
 
@@ -117,12 +117,12 @@ class Semantic(Partition):
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
         """Gives each client its indices into y."""
         known, y = np.unique(y, return_inverse=True)
-        kind = self._chosen(len(known))
-        group_of = _grouped(kind, rng)
+        kind = self._choose_sizes(len(known))
+        group_of = _draw_groups(kind, rng)
         shares: list[Indices] = []
         for group in range(kind.groups):
             rows = rng.permutation(np.flatnonzero(group_of[y] == group))
-            sizes = _sizes(len(rows), kind, rng)
+            sizes = _draw_sizes(len(rows), kind, rng)
             shares += np.split(rows, np.cumsum(sizes))[:-1]
         if not shares:
             raise IsthmusError(
@@ -140,7 +140,7 @@ class Semantic(Partition):
             notes.append(f"{left:,} of {len(y):,} examples were left over and are not used")
         return Division(shares, tuple(notes))
 
-    def _chosen(self, classes: int) -> Kind:
+    def _choose_sizes(self, classes: int) -> SemanticKind:
         own = KINDS[self.kind]
         blocks = own.blocks or (classes,)
         groups = self.groups or own.groups
@@ -160,10 +160,10 @@ class Semantic(Partition):
                 f"semantic has smallest={smallest} and largest={largest}; expected the first to be "
                 "no more than the second; raise largest"
             )
-        return Kind(blocks, groups, smallest, largest)
+        return SemanticKind(blocks, groups, smallest, largest)
 
 
-def _grouped(kind: Kind, rng: np.random.Generator) -> Labels:
+def _draw_groups(kind: SemanticKind, rng: np.random.Generator) -> Labels:
     """Draws for every class the group that it is in: of each block, as many in each as can be."""
     groups = []
     for classes in kind.blocks:
@@ -172,7 +172,7 @@ def _grouped(kind: Kind, rng: np.random.Generator) -> Labels:
     return np.concatenate(groups)
 
 
-def _sizes(examples: int, kind: Kind, rng: np.random.Generator) -> Counts:
+def _draw_sizes(examples: int, kind: SemanticKind, rng: np.random.Generator) -> Counts:
     drawn = rng.integers(kind.smallest, kind.largest + 1, size=examples // kind.smallest + 1)
     left = examples - (np.cumsum(drawn) - drawn)  # before each draw
     fits = (left > kind.smallest) & (drawn <= left)

@@ -25,8 +25,8 @@ class Natural(Partition):
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
         """Gives each client its indices into y, which says whose an example is: -1 is nobody."""
-        owned = np.flatnonzero(y >= 0)
-        sizes = np.bincount(y[owned])
+        rows_with_owner = np.flatnonzero(y >= 0)
+        sizes = np.bincount(y[rows_with_owner])
         large = np.flatnonzero(sizes >= self.least)
         if not len(large):
             raise IsthmusError(
@@ -46,7 +46,7 @@ class Natural(Partition):
             notes.append(f"{clients:,} of {len(large):,} owners were drawn")
         elif clients > len(large):
             notes.append(f"there are {len(large):,} clients, not {clients:,}: one for each owner")
-        by_owner = owned[np.argsort(y[owned], kind="stable")]
+        by_owner = rows_with_owner[np.argsort(y[rows_with_owner], kind="stable")]
         ends = np.cumsum(sizes)
         shares = [by_owner[ends[owner] - sizes[owner] : ends[owner]] for owner in drawn]
         left = len(y) - sum(map(len, shares))

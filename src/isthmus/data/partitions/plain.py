@@ -11,11 +11,11 @@ from isthmus.data.partitions.division import (
     Indices,
     Labels,
     Partition,
+    check_enough,
+    check_least,
     dirichlet,
-    enough,
-    enough_for,
+    draw_with_least,
     proportional,
-    with_least,
 )
 from isthmus.ranges import Positive, PositiveInt
 
@@ -26,7 +26,7 @@ class Iid(Partition):
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
         """Gives each client its indices into y."""
-        enough(len(y), clients, "clients")
+        check_enough(len(y), clients, "clients")
         return Division(list(np.array_split(rng.permutation(len(y)), clients)))
 
 
@@ -48,7 +48,7 @@ class Pathological(Partition):
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
         """Gives each client its indices into y."""
         count = self.shards * clients
-        enough(len(y), count, f"shards ({self.shards} x {clients} clients)")
+        check_enough(len(y), count, f"shards ({self.shards} x {clients} clients)")
         shuffled = rng.permutation(len(y))
         by_label = shuffled[np.argsort(y[shuffled], kind="stable")]
         pieces = np.array_split(by_label, count)
@@ -77,12 +77,12 @@ class Quantity(Partition):
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
         """Gives each client its indices into y."""
-        enough_for(len(y), clients, self.least)
+        check_least(len(y), clients, self.least)
 
         def draw() -> Counts:
             proportions = dirichlet(self.alpha, clients, 1, rng)[0]
             return proportional(proportions, len(y))[:, None]
 
-        counts, notes = with_least(draw, self.least)
+        counts, notes = draw_with_least(draw, self.least)
         ends = np.cumsum(counts[:, 0])[:-1]
         return Division(np.split(rng.permutation(len(y)), ends), notes)

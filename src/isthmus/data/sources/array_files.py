@@ -27,7 +27,7 @@ class Piece(NamedTuple):
     y: NDArray[Any]
 
 
-def read(path: Path) -> dict[str, NDArray[Any]]:
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Reads the arrays of an .npz or .safetensors file by their names."""
     try:
         if path.suffix == ".safetensors":
@@ -48,12 +48,12 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
         ) from None
 
 
-def pieces(path: Path, owner: str | None, part: int | None = None) -> list[Piece]:
+def read_pieces(path: Path, owner: str | None, part: int | None = None) -> list[Piece]:
     """Reads x and y of one owner, or train_x, train_y, test_x, ... where they are divided."""
-    return _pieces(path, read(path), owner, part)
+    return _split_pieces(path, read_arrays(path), owner, part)
 
 
-def _pieces(
+def _split_pieces(
     path: Path, arrays: Mapping[str, NDArray[Any]], owner: str | None, part: int | None
 ) -> list[Piece]:
     prefixes = {"": part} if part is not None else {"": None, **{f"{n}_": PARTS[n] for n in PARTS}}
@@ -75,28 +75,28 @@ def _pieces(
     return result
 
 
-def of_many(path: Path, scale: float, like: Arrays | None = None) -> Arrays:
+def read_owners_file(path: Path, scale: float, like: Arrays | None = None) -> Arrays:
     """Reads one file of many owners: `client` says whose, `split` in which part an example is."""
-    arrays = read(path)
-    made = joined(_pieces(path, arrays, None, None), scale, like)
+    arrays = read_arrays(path)
+    joined = join_pieces(_split_pieces(path, arrays, None, None), scale, like)
     for name in ("client", "split"):
-        if name in arrays and arrays[name].shape != made.y.shape:
+        if name in arrays and arrays[name].shape != joined.y.shape:
             raise IsthmusError(
-                f"{path} has {name} of shape {arrays[name].shape} for {len(made.y)} examples; "
+                f"{path} has {name} of shape {arrays[name].shape} for {len(joined.y)} examples; "
                 "expected one for each; reshape it"
             )
     if "client" in arrays:
         clients, owner = np.unique(arrays["client"], return_inverse=True)
-        made = made._replace(owner=owner, names=tuple(str(client) for client in clients))
+        joined = joined._replace(owner=owner, names=tuple(str(client) for client in clients))
     if "split" in arrays:
-        made = made._replace(split=part_numbers(arrays["split"]))
-    return made
+        joined = joined._replace(split=number_parts(arrays["split"]))
+    return joined
 
 
-def part_numbers(values: Sequence[Any] | NDArray[Any]) -> NDArray[np.int8]:
+def number_parts(values: Sequence[Any] | NDArray[Any]) -> NDArray[np.int8]:
     """Turns train, validation and test, or 0, 1 and 2, into numbers of parts.
 
-    >>> part_numbers(["train", "test"]).tolist()
+    >>> number_parts(["train", "test"]).tolist()
     [0, 2]
     """
     numbers = {**PARTS, **{str(number): number for number in PARTS.values()}}
@@ -111,12 +111,12 @@ def part_numbers(values: Sequence[Any] | NDArray[Any]) -> NDArray[np.int8]:
     return np.array([numbers[texts[value]] for value in values], np.int8)
 
 
-def joined(found: Sequence[Piece], scale: float, like: Arrays | None = None) -> Arrays:
+def join_pieces(pieces: Sequence[Piece], scale: float, like: Arrays | None = None) -> Arrays:
     """Joins pieces to one data set; labels that are words are numbered in their order."""
-    if not sum(len(piece.y) for piece in found):
+    if not sum(len(piece.y) for piece in pieces):
         raise IsthmusError("there are no examples; expected at least one; give other files")
-    first = found[0]
-    for piece in found:
+    first = pieces[0]
+    for piece in pieces:
         words = piece.y.dtype.kind in "US"
         if piece.x.shape[1:] != first.x.shape[1:] or words != (first.y.dtype.kind in "US"):
             raise IsthmusError(
@@ -124,17 +124,17 @@ def joined(found: Sequence[Piece], scale: float, like: Arrays | None = None) -> 
                 f"{first.path} {first.x.shape[1:]} and {first.y.dtype}; expected one kind; convert "
                 "one of them"
             )
-    x = np.concatenate([piece.x for piece in found])
-    y = np.concatenate([piece.y for piece in found])
+    x = np.concatenate([piece.x for piece in pieces])
+    y = np.concatenate([piece.y for piece in pieces])
     labels: tuple[str, ...] = ()
     if y.dtype.kind in "US":
         labels = like.labels if like else tuple(str(label) for label in np.unique(y))
-        y = numbered((str(label) for label in y), labels, first.path)
-    names = sorted({piece.owner for piece in found if piece.owner is not None}, key=natural)
+        y = number_labels((str(label) for label in y), labels, first.path)
+    names = sorted({piece.owner for piece in pieces if piece.owner is not None}, key=natural_order)
     number = {name: i for i, name in enumerate(names)}
-    owner = [np.full(len(p.y), number[p.owner]) for p in found if p.owner is not None]
-    split = [np.full(len(p.y), TRAIN if p.part is None else p.part, np.int8) for p in found]
-    usable(x, y)
+    owner = [np.full(len(p.y), number[p.owner]) for p in pieces if p.owner is not None]
+    split = [np.full(len(p.y), TRAIN if p.part is None else p.part, np.int8) for p in pieces]
+    check_usable(x, y)
     return Arrays(
         x,
         y.astype(np.int64),
@@ -144,12 +144,12 @@ def joined(found: Sequence[Piece], scale: float, like: Arrays | None = None) -> 
         scale=scale,
         owner=np.concatenate(owner) if owner else None,
         names=tuple(names),
-        split=np.concatenate(split) if any(p.part is not None for p in found) else None,
+        split=np.concatenate(split) if any(p.part is not None for p in pieces) else None,
         labels=labels,
     )
 
 
-def numbered(texts: Iterable[str], labels: Sequence[str], path: Path) -> NDArray[np.int64]:
+def number_labels(texts: Iterable[str], labels: Sequence[str], path: Path) -> NDArray[np.int64]:
     """Numbers labels that are words."""
     number: Mapping[str, int] = {label: i for i, label in enumerate(labels)}
     try:
@@ -161,10 +161,10 @@ def numbered(texts: Iterable[str], labels: Sequence[str], path: Path) -> NDArray
         ) from None
 
 
-def natural(text: str) -> tuple[bool, float, str]:
+def natural_order(text: str) -> tuple[bool, float, str]:
     """Orders numbers by their size, and words after them.
 
-    >>> sorted(["10", "9", "b", "a"], key=natural)
+    >>> sorted(["10", "9", "b", "a"], key=natural_order)
     ['9', '10', 'a', 'b']
     """
     try:
@@ -174,7 +174,7 @@ def natural(text: str) -> tuple[bool, float, str]:
     return (False, number, text) if np.isfinite(number) else (True, 0.0, text)
 
 
-def usable(x: NDArray[Any], y: NDArray[Any]) -> None:
+def check_usable(x: NDArray[Any], y: NDArray[Any]) -> None:
     """Refuses inputs that are no numbers, and labels that are not 0, 1, ..."""
     if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or y.min(initial=0) < 0:
         raise IsthmusError(

@@ -1,4 +1,4 @@
-"""Arrays made from files once, kept beside them on disk, and mapped into memory from there.
+"""A cache of arrays: made from files once, written beside them, mapped into memory from there.
 
 An array is called after what it was made from: the names, sizes and times of all files. Where one
 of them changes another array is made, and the old one goes. It is written under another name
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from isthmus.data.sources.arrays import Arrays
+from isthmus.system.files import overwrite
 
 
 class Examples(NamedTuple):
@@ -37,50 +38,50 @@ class Examples(NamedTuple):
         return Arrays(x, y, test_x, test_y, classes, scale, mean, std, labels=names)
 
 
-def kept(
+def read_cached(
     folder: Path, variant: str, files: Sequence[Path], read: Callable[[], Examples]
 ) -> Examples:
-    """Reads the examples of some files, or finds that it was done before; images are mapped."""
+    """Reads the examples of some files, or those in the cache; images are mapped."""
     try:
         states = [(path, path.stat()) for path in files]
     except OSError:
         return read()  # which says what is missing
     top = folder.parent
-    name = stamp((os.path.relpath(path, top), s.st_size, s.st_mtime_ns) for path, s in states)
+    name = name_state((os.path.relpath(path, top), s.st_size, s.st_mtime_ns) for path, s in states)
     stems = [f"{field}-{variant}" for field in Examples._fields]
     paths = [folder / f"{stem}-{name}.npy" for stem in stems]
-    found = _whole([mapped(path) for path in paths])
-    if found is not None:
-        return found
+    cached = _join([map_array(path) for path in paths])
+    if cached is not None:
+        return cached
     examples = read()
     try:
         for field, stem, path in zip(Examples._fields, stems, paths, strict=True):
             array: NDArray[Any] = getattr(examples, field)
-            write(path, array.dtype, array.shape, [array])
-            forget_others(path, stem)
+            write_array(path, array.dtype, array.shape, [array])
+            delete_others(path, stem)
     except OSError:
         return examples
-    return _whole([mapped(path) for path in paths]) or examples
+    return _join([map_array(path) for path in paths]) or examples
 
 
-def _whole(arrays: Sequence[NDArray[Any] | None]) -> Examples | None:
+def _join(arrays: Sequence[NDArray[Any] | None]) -> Examples | None:
     """Puts arrays together if all are there and belong together; only images stay on disk."""
     there = [array for array in arrays if array is not None]
     if len(there) < len(arrays):
         return None
-    found = Examples(*(array if array.ndim > 1 else np.array(array) for array in there))
+    examples = Examples(*(array if array.ndim > 1 else np.array(array) for array in there))
     belong = (
-        found.x.shape[:1] == found.y.shape
-        and found.test_x.shape[:1] == found.test_y.shape
-        and found.x.shape[1:] == found.test_x.shape[1:]
-        and found.x.dtype == found.test_x.dtype == np.uint8
-        and found.y.dtype == found.test_y.dtype == np.int64
-        and found.labels.dtype.kind == "U"
+        examples.x.shape[:1] == examples.y.shape
+        and examples.test_x.shape[:1] == examples.test_y.shape
+        and examples.x.shape[1:] == examples.test_x.shape[1:]
+        and examples.x.dtype == examples.test_x.dtype == np.uint8
+        and examples.y.dtype == examples.test_y.dtype == np.int64
+        and examples.labels.dtype.kind == "U"
     )
-    return found if belong else None
+    return examples if belong else None
 
 
-def stamp(files: Iterable[tuple[str, int, int]]) -> str:
+def name_state(files: Iterable[tuple[str, int, int]]) -> str:
     """Names a state of files, each given by its name, its bytes and its time in nanoseconds."""
     sha = hashlib.sha256()
     for name, nbytes, changed in files:
@@ -88,36 +89,29 @@ def stamp(files: Iterable[tuple[str, int, int]]) -> str:
     return sha.hexdigest()[:16]
 
 
-def mapped(path: Path) -> NDArray[Any] | None:
+def map_array(path: Path) -> NDArray[Any] | None:
     """Maps an array into memory, to be read only; None if it is not there, or damaged."""
     try:
-        found: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
-    return found
+    return array
 
 
-def write(
+def write_array(
     path: Path, dtype: DTypeLike, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]]
 ) -> None:
     """Writes an array whose pieces come one after the other, all of it or nothing."""
     path.parent.mkdir(exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
     descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
     head = {"descr": descr, "fortran_order": False, "shape": shape}
-    try:
-        with part.open("wb") as file:  # not mapped: a full disk is an error here, not a signal
-            np.lib.format.write_array_header_1_0(file, head)
-            for piece in pieces:
-                file.write(np.ascontiguousarray(piece).data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with overwrite(path, sync=True) as file:  # not mapped: a full disk is an error, not a signal
+        np.lib.format.write_array_header_1_0(file, head)
+        for piece in pieces:
+            file.write(np.ascontiguousarray(piece).data)
 
 
-def forget_others(path: Path, stem: str) -> None:
+def delete_others(path: Path, stem: str) -> None:
     """Deletes arrays that were made of files as they once were."""
     for old in path.parent.glob(f"{stem}-*.npy"):
         if old != path:

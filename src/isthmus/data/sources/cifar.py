@@ -18,10 +18,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.data.sources.cache import Examples, kept
-from isthmus.data.sources.missing import broken, missing
-from isthmus.data.sources.progress import shown
-from isthmus.data.sources.unpickle import table
+from isthmus.data.sources.cache import Examples, read_cached
+from isthmus.data.sources.file_errors import broken, missing
+from isthmus.data.sources.progress import show_progress
+from isthmus.data.sources.unpickle import read_table
 from isthmus.errors import IsthmusError
 
 MOST = 2**28  # bytes in a file, and in an unpacked archive; the real ones have 186 million
@@ -34,7 +34,7 @@ Table = dict[str, Any]
 Images = NDArray[np.uint8]
 
 
-class Collection(NamedTuple):
+class CifarFiles(NamedTuple):
     """Where a CIFAR lies, and what its files are called."""
 
     name: str
@@ -47,29 +47,32 @@ class Collection(NamedTuple):
         folder = root / self.folder
         return [folder / f for f in self.files] if folder.is_dir() else [root / self.archive]
 
-    def kept(self, root: Path, variant: str, read: Callable[[], Examples]) -> Examples:
-        """Reads all files, or finds what was kept of them."""
-        return kept(root / f"{self.folder}.decoded", variant, self.paths(root), read)
+    def read_cached(self, root: Path, variant: str, read: Callable[[], Examples]) -> Examples:
+        """Reads all files, or maps the arrays in the cache."""
+        return read_cached(root / f"{self.folder}.decoded", variant, self.paths(root), read)
 
     def tables(self, root: Path) -> dict[str, Table]:
         """Reads all files, by name."""
         if (root / self.folder).is_dir():
             return {
-                file: table(self._file(root, file), str(root / self.folder / file))
-                for file in shown(self.files, f"reading {self.folder}")
+                file: read_table(self._file(root, file), str(root / self.folder / file))
+                for file in show_progress(self.files, f"reading {self.folder}")
             }
         path = root / self.archive
         if not path.is_file():
             raise missing(self.name, f"{self.folder} or {self.archive} in {root}", root)
         wanted = [f"{self.folder}/{file}" for file in self.files]
         try:
-            found = {name: table(data, f"{path}: {name}") for name, data in _members(path, wanted)}
+            tables = {
+                name: read_table(data, f"{path}: {name}")
+                for name, data in _read_members(path, wanted)
+            }
         except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
             raise broken(path, error) from error
         for name in wanted:
-            if name not in found:
+            if name not in tables:
                 raise missing(self.name, f"{name} in {path}", root)
-        return {file: found[name] for file, name in zip(self.files, wanted, strict=True)}
+        return {file: tables[name] for file, name in zip(self.files, wanted, strict=True)}
 
     def _file(self, root: Path, file: str) -> bytes:
         path = root / self.folder / file
@@ -101,23 +104,23 @@ class Bounded:
         return data
 
 
-def _members(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+def _read_members(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """Reads the wanted members of a packed archive in the order they come."""
     left = set(wanted)
     with gzip.open(path) as file:
         bounded: Any = Bounded(file, path)
         with tarfile.open(fileobj=bounded, mode="r|") as archive:
             entries = (entry for entry in archive if entry.name in left)
-            for _ in shown(wanted, f"reading {path.name}"):
+            for _ in show_progress(wanted, f"reading {path.name}"):
                 member = next(entries, None)
                 if member is not None:
                     left.remove(member.name)
-                    yield member.name, _ordinary(archive, member, path)
+                    yield member.name, _read_ordinary(archive, member, path)
         while bounded.read(CHUNK):  # to the end, where the checksum is
             pass
 
 
-def _ordinary(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> bytes:
+def _read_ordinary(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> bytes:
     """Reads a member that is a file and nothing more: a link could lead anywhere."""
     opened = archive.extractfile(member) if member.type in PLAIN else None
     if opened is None or member.size > MOST:
@@ -128,10 +131,10 @@ def _ordinary(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> 
     return opened.read()
 
 
-def images(tables: Sequence[Table], where: str, size: Size) -> Images:
+def join_images(tables: Sequence[Table], where: str, size: Size) -> Images:
     """Joins the images of some files, [n, 3, 32, 32] or resized."""
-    for found in tables:
-        data = found.get("data")
+    for table in tables:
+        data = table.get("data")
         if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2:
             raise IsthmusError(
                 f"{where} has no table of bytes called data; expected one row of 3 x 32 x 32 per "
@@ -142,18 +145,18 @@ def images(tables: Sequence[Table], where: str, size: Size) -> Images:
                 f"{where} has images of {data.shape[1]} bytes; expected 3 x 32 x 32 = 3072; get "
                 "the files again"
             )
-    whole = np.concatenate([found["data"] for found in tables]).reshape(-1, 3, 32, 32)
-    return whole if size == 32 else _resized(whole, size)
+    whole = np.concatenate([table["data"] for table in tables]).reshape(-1, 3, 32, 32)
+    return whole if size == 32 else _resize(whole, size)
 
 
-def labels(tables: Sequence[Table], key: str, where: str, classes: int) -> NDArray[np.int64]:
+def join_labels(tables: Sequence[Table], key: str, where: str, classes: int) -> NDArray[np.int64]:
     """Joins the labels of some files, and checks that every image has one."""
     joined: list[int] = []
-    for found in tables:
-        here = found.get(key)
-        if not isinstance(here, list) or len(here) != len(found["data"]):
+    for table in tables:
+        here = table.get(key)
+        if not isinstance(here, list) or len(here) != len(table["data"]):
             raise IsthmusError(
-                f"{where} has no list called {key} that is as long as its {len(found['data'])} "
+                f"{where} has no list called {key} that is as long as its {len(table['data'])} "
                 "images; expected one label each; get the files again"
             )
         if not all(type(label) is int and 0 <= label < classes for label in here):
@@ -165,9 +168,9 @@ def labels(tables: Sequence[Table], key: str, where: str, classes: int) -> NDArr
     return np.array(joined, np.int64)
 
 
-def names(found: Table, key: str, where: str, classes: int) -> tuple[str, ...]:
+def read_names(table: Table, key: str, where: str, classes: int) -> tuple[str, ...]:
     """Reads the names of the classes."""
-    here = found.get(key)
+    here = table.get(key)
     if not isinstance(here, list) or not all(type(name) is str for name in here):
         here = []
     if len(here) != classes:
@@ -177,7 +180,7 @@ def names(found: Table, key: str, where: str, classes: int) -> tuple[str, ...]:
     return tuple(here)
 
 
-def _resized(whole: Images, size: int) -> Images:
+def _resize(whole: Images, size: int) -> Images:
     """Shrinks images as the SuPerFed code does: bilinear with antialiasing, to whole numbers."""
     import torch
     from torch.nn.functional import interpolate

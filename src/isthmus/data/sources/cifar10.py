@@ -20,7 +20,7 @@ from isthmus.data.sources.arrays import Arrays
 from isthmus.data.sources.cache import Examples
 
 TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
-FILES = cifar.Collection(
+FILES = cifar.CifarFiles(
     "cifar10",
     "cifar-10-batches-py",
     "cifar-10-python.tar.gz",
@@ -41,17 +41,17 @@ class Cifar10:
     partition: ClassVar[str] = "pathological"
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Reads the seven files, or what was kept of them."""
-        examples = FILES.kept(root, f"{self.size}", partial(self._read, root))
+        """Reads the seven files, or the arrays in the cache."""
+        examples = FILES.read_cached(root, f"{self.size}", partial(self._read, root))
         return examples.arrays(10, *((MEAN, STD) if self.normalise else ()))
 
     def _read(self, root: Path) -> Examples:
-        found = FILES.tables(root)
-        train, test = [found[file] for file in TRAIN], [found["test_batch"]]
+        tables = FILES.tables(root)
+        train, test = [tables[file] for file in TRAIN], [tables["test_batch"]]
         return Examples(
-            cifar.images(train, "CIFAR-10", self.size),
-            cifar.labels(train, "labels", "CIFAR-10", 10),
-            cifar.images(test, "CIFAR-10", self.size),
-            cifar.labels(test, "labels", "CIFAR-10", 10),
-            np.array(cifar.names(found["batches.meta"], "label_names", "CIFAR-10", 10)),
+            cifar.join_images(train, "CIFAR-10", self.size),
+            cifar.join_labels(train, "labels", "CIFAR-10", 10),
+            cifar.join_images(test, "CIFAR-10", self.size),
+            cifar.join_labels(test, "labels", "CIFAR-10", 10),
+            np.array(cifar.read_names(tables["batches.meta"], "label_names", "CIFAR-10", 10)),
         )

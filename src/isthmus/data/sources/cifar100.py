@@ -19,7 +19,7 @@ from isthmus.data.sources import cifar
 from isthmus.data.sources.arrays import Arrays
 from isthmus.data.sources.cache import Examples
 
-FILES = cifar.Collection(
+FILES = cifar.CifarFiles(
     "cifar100", "cifar-100-python", "cifar-100-python.tar.gz", ("train", "test", "meta")
 )
 CLASSES = {"fine": 100, "coarse": 20}
@@ -39,19 +39,19 @@ class Cifar100:
     partition: ClassVar[str] = "dirichlet-classwise"
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Reads the three files, or what was kept of them."""
+        """Reads the three files, or the arrays in the cache."""
         variant = f"{self.labels}-{self.size}"
-        examples = FILES.kept(root, variant, partial(self._read, root))
+        examples = FILES.read_cached(root, variant, partial(self._read, root))
         return examples.arrays(CLASSES[self.labels], *((MEAN, STD) if self.normalise else ()))
 
     def _read(self, root: Path) -> Examples:
-        found, classes, key = FILES.tables(root), CLASSES[self.labels], f"{self.labels}_labels"
-        train, test = [found["train"]], [found["test"]]
-        names = cifar.names(found["meta"], f"{self.labels}_label_names", "CIFAR-100", classes)
+        tables, classes, key = FILES.tables(root), CLASSES[self.labels], f"{self.labels}_labels"
+        train, test = [tables["train"]], [tables["test"]]
+        names = cifar.read_names(tables["meta"], f"{self.labels}_label_names", "CIFAR-100", classes)
         return Examples(
-            cifar.images(train, "CIFAR-100", self.size),
-            cifar.labels(train, key, "CIFAR-100", classes),
-            cifar.images(test, "CIFAR-100", self.size),
-            cifar.labels(test, key, "CIFAR-100", classes),
+            cifar.join_images(train, "CIFAR-100", self.size),
+            cifar.join_labels(train, key, "CIFAR-100", classes),
+            cifar.join_images(test, "CIFAR-100", self.size),
+            cifar.join_labels(test, key, "CIFAR-100", classes),
             np.array(names),
         )

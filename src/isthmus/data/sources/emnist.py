@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.idx import Collection
+from isthmus.data.sources.idx import IdxFiles
 
-FILES = Collection(
+FILES = IdxFiles(
     "emnist",
     "EMNIST",
     classes=62,

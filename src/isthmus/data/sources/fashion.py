@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.idx import Collection
+from isthmus.data.sources.idx import IdxFiles
 
-FILES = Collection("fashion-mnist", "Fashion-MNIST", classes=10, folders=("fashion-mnist",))
+FILES = IdxFiles("fashion-mnist", "Fashion-MNIST", classes=10, folders=("fashion-mnist",))
 LABELS = (
     *("T-shirt/top", "trouser", "pullover", "dress", "coat"),
     *("sandal", "shirt", "sneaker", "bag", "ankle boot"),

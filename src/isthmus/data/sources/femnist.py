@@ -40,15 +40,17 @@ class Femnist:
         """Reads the file of arrays if it is there, else LEAF's files."""
         folder = root / "femnist"
         if (folder / PACKED).is_file():
-            split, writers = False, _unpacked(folder / PACKED)
-        elif files := leaf.found(folder):
+            split, writers = False, _read_packed(folder / PACKED)
+        elif files := leaf.find_files(folder):
             split, writers = files[0][0] is not None, {}
             for share in leaf.shares(files):
                 writers.setdefault(share.user, []).append(_block(share))
         else:
-            raise leaf.absent("femnist", root, f"femnist/{PACKED}", "femnist/data/train/*.json")
-        _alike(writers)
-        x, y, part, owner, names = leaf.joined(writers)
+            raise leaf.missing_files(
+                "femnist", root, f"femnist/{PACKED}", "femnist/data/train/*.json"
+            )
+        _make_alike(writers)
+        x, y, part, owner, names = leaf.join_users(writers)
         return Arrays(
             x,
             y,
@@ -63,21 +65,21 @@ class Femnist:
         )
 
 
-def _block(share: leaf.Share) -> leaf.Block:
+def _block(share: leaf.UserShare) -> leaf.Block:
     try:
         x, y = np.asarray(share.x), np.asarray(share.y)
     except ValueError:
-        raise share.refused("its images differ in size; expected 784 numbers each") from None
+        raise share.refuse("its images differ in size; expected 784 numbers each") from None
     if not share.y:
         x, y = np.empty((0, 784)), np.empty(0, np.int64)
     if x.dtype.kind not in "fiu" or x.shape[1:] != (784,):
         given = f"images of type {x.dtype} and shape {x.shape[1:]}"
-        raise share.refused(f"{given}; expected 784 numbers each")
+        raise share.refuse(f"{given}; expected 784 numbers each")
     if not (x.min(initial=0) >= 0 and x.max(initial=0) <= 1):  # also of nan
-        raise share.refused(f"pixels from {x.min()} to {x.max()}; expected 0 to 1")
+        raise share.refuse(f"pixels from {x.min()} to {x.max()}; expected 0 to 1")
     whole = y.ndim == 1 and y.dtype.kind in "iu"
     if not (whole and y.min(initial=0) >= 0 and y.max(initial=0) < len(CHARACTERS)):
-        raise share.refused("labels are not whole numbers from 0 to 61; expected those of FEMNIST")
+        raise share.refuse("labels are not whole numbers from 0 to 61; expected those of FEMNIST")
     levels = np.rint(x * 255)
     exact = bool((np.abs(x * 255 - levels) <= 1e-3).all())
     pixels = levels.astype(np.uint8) if exact else x.astype(np.float32)
@@ -85,7 +87,7 @@ def _block(share: leaf.Share) -> leaf.Block:
     return leaf.Block(pixels.reshape(-1, 1, 28, 28), y.astype(np.int64), part)
 
 
-def _alike(writers: dict[str, list[leaf.Block]]) -> None:
+def _make_alike(writers: dict[str, list[leaf.Block]]) -> None:
     """Makes all pixels floating-point numbers if some are."""
     if all(block.x.dtype == np.uint8 for blocks in writers.values() for block in blocks):
         return
@@ -98,7 +100,7 @@ def _alike(writers: dict[str, list[leaf.Block]]) -> None:
         ]
 
 
-def _unpacked(path: Path) -> dict[str, list[leaf.Block]]:
+def _read_packed(path: Path) -> dict[str, list[leaf.Block]]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays: dict[str, NDArray[Any]] = {name: file[name] for name in file.files}

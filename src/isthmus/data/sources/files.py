@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from isthmus.data.own_files import ARRAYS, found, visible
-from isthmus.data.sources.array_files import joined, of_many, pieces
+from isthmus.data.own_files import ARRAYS, find_own_files, list_visible
+from isthmus.data.sources.array_files import join_pieces, read_owners_file, read_pieces
 from isthmus.data.sources.arrays import Arrays
 from isthmus.errors import IsthmusError
 from isthmus.ranges import Positive
@@ -24,17 +24,19 @@ class Files:
 
     def load(self, root: Path, seed: int) -> Arrays:
         """Reads the files."""
-        return self.like(found(self.path, root), None)
+        return self.like(find_own_files(self.path, root), None)
 
     def like(self, path: Path, other: Arrays | None) -> Arrays:
         """Reads files, with the classes of other data if there are any."""
         if path.is_file():
-            return of_many(path, self.scale, other)
-        clients = visible(path)
+            return read_owners_file(path, self.scale, other)
+        clients = list_visible(path)
         for file in clients:
             if file.suffix not in ARRAYS:
                 raise IsthmusError(
                     f"{file} lies among clients' files; expected one .npz or .safetensors per "
                     "client and nothing else; move it away"
                 )
-        return joined([p for file in clients for p in pieces(file, file.stem)], self.scale, other)
+        return join_pieces(
+            [p for file in clients for p in read_pieces(file, file.stem)], self.scale, other
+        )

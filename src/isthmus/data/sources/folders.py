@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.data.own_files import ARRAYS, found, visible
-from isthmus.data.sources.array_files import PARTS, Piece, joined, pieces
+from isthmus.data.own_files import ARRAYS, find_own_files, list_visible
+from isthmus.data.sources.array_files import PARTS, Piece, join_pieces, read_pieces
 from isthmus.data.sources.arrays import Arrays
 from isthmus.errors import IsthmusError
 from isthmus.ranges import NonNegativeInt, Positive
@@ -28,7 +28,7 @@ from isthmus.system.machine import free_memory
 IMAGES = (".png", ".jpg", ".jpeg")
 
 
-class File(NamedTuple):
+class ClientFile(NamedTuple):
     """A file, whose it is, in which part, and of images the class."""
 
     path: Path
@@ -52,11 +52,11 @@ class Folders:
 
     def load(self, root: Path, seed: int) -> Arrays:
         """Reads the folders."""
-        return self.like(found(self.path, root), None)
+        return self.like(find_own_files(self.path, root), None)
 
     def like(self, path: Path, other: Arrays | None) -> Arrays:
         """Reads folders, with the classes of other data if there are any."""
-        files = [file for client in visible(path) for file in _of_client(client)]
+        files = [file for client in list_visible(path) for file in _of_client(client)]
         labelled = {file.label is not None for file in files}
         if len(labelled) != 1:
             given = "images and arrays" if labelled else "no images and no arrays"
@@ -65,19 +65,19 @@ class Folders:
                 "and CLIENT/*.npz; see the page on own data"
             )
         if labelled == {False}:
-            read = [piece for f in files for piece in pieces(f.path, f.owner, f.part)]
-            return joined(read, self.scale, other)
-        return joined(list(self._pieces(files)), self.scale, other)
+            read = [piece for f in files for piece in read_pieces(f.path, f.owner, f.part)]
+            return join_pieces(read, self.scale, other)
+        return join_pieces(list(self._read_images(files)), self.scale, other)
 
-    def _pieces(self, files: Sequence[File]) -> Iterator[Piece]:
-        images, start = self._decoded([file.path for file in files]), 0
+    def _read_images(self, files: Sequence[ClientFile]) -> Iterator[Piece]:
+        images, start = self._decode([file.path for file in files]), 0
         for (owner, part, label), alike in groupby(files, key=lambda file: file[1:]):
             group = list(alike)
             x = images[start : start + len(group)]
             start += len(group)
             yield Piece(group[0].path, owner, part, x, np.full(len(x), label))
 
-    def _decoded(self, paths: Sequence[Path]) -> NDArray[np.uint8]:
+    def _decode(self, paths: Sequence[Path]) -> NDArray[np.uint8]:
         first = self._image(paths[0], None)
         needed, free = first.nbytes * len(paths), free_memory()
         if free is not None and 2 * needed > free:
@@ -125,31 +125,31 @@ def _other_size(path: Path, given: tuple[int, int], shape: tuple[int, ...]) -> I
     )
 
 
-def _of_client(client: Path) -> Iterator[File]:
+def _of_client(client: Path) -> Iterator[ClientFile]:
     if not client.is_dir():
         raise IsthmusError(
             f"{client} lies among clients' folders; expected a folder per client and nothing else; "
             "move it away"
         )
-    entries = visible(client)
+    entries = list_visible(client)
     names = {entry.name for entry in entries if entry.is_dir()}
     divided = "train" in names and names <= set(PARTS)
     for entry in entries:
         if divided and entry.is_dir():
-            for inner in visible(entry):
+            for inner in list_visible(entry):
                 yield from _of_class_or_file(inner, client.name, PARTS[entry.name])
         else:
             yield from _of_class_or_file(entry, client.name, None)
 
 
-def _of_class_or_file(entry: Path, owner: str, part: int | None) -> Iterator[File]:
+def _of_class_or_file(entry: Path, owner: str, part: int | None) -> Iterator[ClientFile]:
     if entry.is_dir():
-        for file in visible(entry):
+        for file in list_visible(entry):
             if file.suffix.lower() not in IMAGES or file.is_dir():
                 raise _neither(file)
-            yield File(file, owner, part, entry.name)
+            yield ClientFile(file, owner, part, entry.name)
     elif entry.suffix in ARRAYS:
-        yield File(entry, owner, PARTS.get(entry.stem) if part is None else part, None)
+        yield ClientFile(entry, owner, PARTS.get(entry.stem) if part is None else part, None)
     else:
         raise _neither(entry)
 

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.cache import Examples, kept
-from isthmus.data.sources.missing import broken, missing
-from isthmus.data.sources.progress import shown
+from isthmus.data.sources.cache import Examples, read_cached
+from isthmus.data.sources.file_errors import broken, missing
+from isthmus.data.sources.progress import show_progress
 from isthmus.errors import IsthmusError
 
 MOST = 2**30  # bytes in a file; the largest of them all, EMNIST's, has 547 million
@@ -32,7 +32,7 @@ BROKEN = (OSError, EOFError, zlib.error, zipfile.BadZipFile, KeyError, RuntimeEr
 Opener = Callable[[], AbstractContextManager[Any]]  # of a file of bytes
 
 
-class Found(NamedTuple):
+class ByteFile(NamedTuple):
     """A file of bytes: what it is called, the file that it is or is packed in, how to open it."""
 
     name: str
@@ -40,7 +40,7 @@ class Found(NamedTuple):
     open: Opener
 
 
-class Collection(NamedTuple):
+class IdxFiles(NamedTuple):
     """Where a data set in IDX files lies, and what its files are called."""
 
     name: str
@@ -54,12 +54,14 @@ class Collection(NamedTuple):
     turned: bool = False  # the files hold images with rows and columns exchanged
 
     def load(self, root: Path) -> Arrays:
-        """Reads the four files, or what was kept of them."""
+        """Reads the four files, or the arrays in the cache."""
         train, test = self._pair(root, self.train), self._pair(root, self.test)
-        paths, read = [found.path for found in (*train, *test)], partial(self._read, train, test)
-        return kept(root / f"{self.name}.decoded", self.name, paths, read).arrays(self.classes)
+        paths, read = [file.path for file in (*train, *test)], partial(self._read, train, test)
+        return read_cached(root / f"{self.name}.decoded", self.name, paths, read).arrays(
+            self.classes
+        )
 
-    def _read(self, train: tuple[Found, Found], test: tuple[Found, Found]) -> Examples:
+    def _read(self, train: tuple[ByteFile, ByteFile], test: tuple[ByteFile, ByteFile]) -> Examples:
         x, y = self._arrays(*train, self.train)
         test_x, test_y = self._arrays(*test, self.test)
         if x.shape[1:] != test_x.shape[1:]:
@@ -70,7 +72,7 @@ class Collection(NamedTuple):
         return Examples(x, y, test_x, test_y)
 
     def _arrays(
-        self, images: Found, labels: Found, part: str
+        self, images: ByteFile, labels: ByteFile, part: str
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         x, y = read_idx(images, dimensions=3), read_idx(labels, dimensions=1)
         if len(x) != len(y):
@@ -86,22 +88,22 @@ class Collection(NamedTuple):
         upright = np.ascontiguousarray(x.swapaxes(1, 2)) if self.turned else x
         return upright[:, None], y.astype(np.int64)
 
-    def _pair(self, root: Path, part: str) -> tuple[Found, Found]:
+    def _pair(self, root: Path, part: str) -> tuple[ByteFile, ByteFile]:
         names = (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte")
-        return self._found(root, names[0]), self._found(root, names[1])
+        return self._find(root, names[0]), self._find(root, names[1])
 
-    def _found(self, root: Path, file: str) -> Found:
+    def _find(self, root: Path, file: str) -> ByteFile:
         """Finds a file: in a folder, packed or not, or else in the archive."""
         for folder in self.folders:
             packed, plain = root / folder / f"{file}.gz", root / folder / file
             if packed.is_file():
-                return Found(str(packed), packed, partial(gzip.open, packed))
+                return ByteFile(str(packed), packed, partial(gzip.open, packed))
             if plain.is_file():
-                return Found(str(plain), plain, partial(plain.open, "rb"))
+                return ByteFile(str(plain), plain, partial(plain.open, "rb"))
         for folder in self.folders if self.archive else ():
             path, member = root / folder / self.archive, f"{self.inside}{file}.gz"
             if path.is_file():
-                return Found(f"{path}: {member}", path, partial(_member, path, member))
+                return ByteFile(f"{path}: {member}", path, partial(_member, path, member))
         places = " or ".join(str(root / folder) for folder in self.folders)
         raise missing(self.name, f"{file}.gz in {places}", root)
 
@@ -112,13 +114,13 @@ def _member(path: Path, name: str) -> Iterator[gzip.GzipFile]:
         yield file
 
 
-def read_idx(found: Found, dimensions: int) -> NDArray[np.uint8]:
+def read_idx(source: ByteFile, dimensions: int) -> NDArray[np.uint8]:
     """Reads an IDX file of unsigned bytes, checking its header against what follows."""
     try:
-        with found.open() as file:
-            return _read(file, found.name, dimensions)
+        with source.open() as file:
+            return _read(file, source.name, dimensions)
     except BROKEN as error:
-        raise broken(found.name, error) from error
+        raise broken(source.name, error) from error
 
 
 def _read(file: IO[bytes], where: str, dimensions: int) -> NDArray[np.uint8]:
@@ -130,18 +132,18 @@ def _read(file: IO[bytes], where: str, dimensions: int) -> NDArray[np.uint8]:
             f"{expected.hex()} and {dimensions} sizes; get the file again"
         )
     shape = tuple(int(size) for size in np.frombuffer(head, ">u4", dimensions, offset=4))
-    wanted, said = prod(shape), " x ".join(str(size) for size in shape)
+    wanted, sizes = prod(shape), " x ".join(str(size) for size in shape)
     if wanted > MOST:
         raise IsthmusError(
-            f"{where}: its header says {said}; expected at most {MOST:,} bytes; get the file again"
+            f"{where}: its header says {sizes}; expected at most {MOST:,} bytes; get the file again"
         )
     data = bytearray()
-    for _ in shown(range(0, wanted + 1, CHUNK), f"reading {Path(where).name}"):
+    for _ in show_progress(range(0, wanted + 1, CHUNK), f"reading {Path(where).name}"):
         data += file.read(min(CHUNK, wanted + 1 - len(data)))
     if len(data) != wanted:
         held = f"more than {wanted}" if len(data) > wanted else str(len(data))
         raise IsthmusError(
-            f"{where} holds {held} bytes after its header; its header says {said}; get the file "
+            f"{where} holds {held} bytes after its header; its header says {sizes}; get the file "
             "again"
         )
     return np.frombuffer(data, np.uint8).reshape(shape)

@@ -17,8 +17,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.missing import broken
-from isthmus.data.sources.photographs import MEAN, STD, decoded, labels, photographs
+from isthmus.data.sources.file_errors import broken
+from isthmus.data.sources.photographs import MEAN, STD, decode, list_labels, list_photographs
 from isthmus.errors import IsthmusError, nearest
 
 
@@ -38,18 +38,18 @@ class ImageNet:
     def load(self, root: Path, seed: int) -> Arrays:
         """Reads the folders of the chosen classes."""
         tree = self._tree(root)
-        classes = self._chosen(root, _folders(tree / "train"))
+        classes = self._choose_classes(root, _folders(tree / "train"))
         looking = f"looking through {tree.name}"
-        train = photographs([tree / "train" / name for name in classes], looking)
-        test = photographs([tree / "val" / name for name in classes], looking)
+        train = list_photographs([tree / "train" / name for name in classes], looking)
+        test = list_photographs([tree / "val" / name for name in classes], looking)
         # Other classes are other arrays; those of the whole tree stay.
         which = hashlib.sha256("\n".join(classes).encode()).hexdigest()[:8]
         suffix = f"-{which}" if self.classes else ""
         return Arrays(
-            decoded(train, tree, f"train{suffix}", self.size),
-            labels(train),
-            decoded(test, tree, f"val{suffix}", self.size),
-            labels(test),
+            decode(train, tree, f"train{suffix}", self.size),
+            list_labels(train),
+            decode(test, tree, f"val{suffix}", self.size),
+            list_labels(test),
             classes=len(classes),
             scale=255.0,
             mean=MEAN if self.normalise else (),
@@ -72,7 +72,7 @@ class ImageNet:
                 )
         return tree
 
-    def _chosen(self, root: Path, known: list[str]) -> list[str]:
+    def _choose_classes(self, root: Path, known: list[str]) -> list[str]:
         names = known
         if self.classes:
             names = [name.strip() for name in self._names(root) if name.strip()]

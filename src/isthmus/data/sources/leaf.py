@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.sources.arrays import TEST, TRAIN
-from isthmus.data.sources.missing import missing
+from isthmus.data.sources.file_errors import missing
 from isthmus.errors import IsthmusError
 
 
-class Share(NamedTuple):
+class UserShare(NamedTuple):
     """What one file says of one user."""
 
     path: Path
@@ -31,7 +31,7 @@ class Share(NamedTuple):
     x: list[Any]
     y: list[Any]
 
-    def refused(self, reason: str) -> IsthmusError:
+    def refuse(self, reason: str) -> IsthmusError:
         """Says what is wrong with it."""
         return IsthmusError(
             f"{self.path}, user {short(self.user)}: {reason}; make the file again with LEAF"
@@ -79,7 +79,7 @@ def read(path: Path) -> Any:
     raise IsthmusError(f"{path} cannot be read ({reason}); expected json; get the file again")
 
 
-def found(folder: Path) -> Sequence[tuple[int | None, Path]]:
+def find_files(folder: Path) -> Sequence[tuple[int | None, Path]]:
     """Lists LEAF's files below a folder, and to which part each belongs."""
     for place in (folder / "data", folder):
         train, test = _files(place / "train"), _files(place / "test")
@@ -99,7 +99,7 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.json*") if path.suffix in (".json", ".gz"))
 
 
-def shares(files: Sequence[tuple[int | None, Path]]) -> Iterator[Share]:
+def shares(files: Sequence[tuple[int | None, Path]]) -> Iterator[UserShare]:
     """Reads files one by one, and gives what each says of each of its users."""
     seen: set[tuple[int | None, str]] = set()
     for part, path in files:
@@ -121,9 +121,9 @@ def shares(files: Sequence[tuple[int | None, Path]]) -> Iterator[Share]:
             seen.add((part, user))
             own = data.pop(user, None)
             x, y = (own.get("x"), own.get("y")) if isinstance(own, dict) else (0, 0)
-            share = Share(path, user, part, x, y)  # type: ignore[arg-type]
+            share = UserShare(path, user, part, x, y)  # type: ignore[arg-type]
             if not (isinstance(x, list) and isinstance(y, list) and len(x) == len(y)):
-                raise share.refused("expected lists x and y of one length")
+                raise share.refuse("expected lists x and y of one length")
             yield share
     for user in sorted(user for part, user in seen if part == TEST and (TRAIN, user) not in seen):
         raise IsthmusError(
@@ -132,12 +132,12 @@ def shares(files: Sequence[tuple[int | None, Path]]) -> Iterator[Share]:
         )
 
 
-def joined(users: dict[str, list[Block]], parts: Sequence[int] = ()) -> Owned:
+def join_users(users: dict[str, list[Block]], parts: Sequence[int] = ()) -> Owned:
     """Puts the users' blocks together; takes them out of `users` to save memory.
 
     A user without examples, or with none in one of `parts`, is left out.
     """
-    names = tuple(name for name in sorted(users) if _serves(users[name], parts))
+    names = tuple(name for name in sorted(users) if _has_parts(users[name], parts))
     if not names:
         raise IsthmusError(
             f"none of {len(users)} users has examples for every part; expected some; get other "
@@ -156,11 +156,11 @@ def joined(users: dict[str, list[Block]], parts: Sequence[int] = ()) -> Owned:
     return Owned(x, y, part, np.repeat(np.arange(len(names)), sizes), names)
 
 
-def _serves(blocks: Sequence[Block], parts: Sequence[int]) -> bool:
+def _has_parts(blocks: Sequence[Block], parts: Sequence[int]) -> bool:
     part = np.concatenate([block.part for block in blocks])
     return len(part) > 0 and all((part == name).any() for name in parts)
 
 
-def absent(name: str, root: Path, *places: str) -> IsthmusError:
+def missing_files(name: str, root: Path, *places: str) -> IsthmusError:
     """Says where a data set was looked for, and how to get it."""
     return missing(name, f"{' or '.join(places)} below {root}", root)

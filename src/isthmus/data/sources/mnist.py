@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.idx import Collection
+from isthmus.data.sources.idx import IdxFiles
 
-FILES = Collection("mnist", "MNIST", classes=10, folders=("mnist", "."))
+FILES = IdxFiles("mnist", "MNIST", classes=10, folders=("mnist", "."))
 
 
 @dataclass(frozen=True)

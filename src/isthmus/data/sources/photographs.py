@@ -1,4 +1,4 @@
-"""Folders of photographs, decoded once and kept beside the folder as arrays on disk."""
+"""Folders of photographs, decoded once to arrays on disk beside the folder."""
 
 import os
 import warnings
@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.data.sources.cache import forget_others, mapped, stamp, write
-from isthmus.data.sources.missing import broken
-from isthmus.data.sources.progress import shown
+from isthmus.data.sources.cache import delete_others, map_array, name_state, write_array
+from isthmus.data.sources.file_errors import broken
+from isthmus.data.sources.progress import show_progress
 from isthmus.errors import IsthmusError
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as everybody has them
@@ -31,21 +31,21 @@ class Photograph(NamedTuple):
     changed: int  # nanoseconds since 1970
 
 
-def photograph(path: str, label: int) -> Photograph:
+def describe_photograph(path: str, label: int) -> Photograph:
     """Looks at one file."""
     try:
-        found = os.stat(path)
+        state = os.stat(path)
     except OSError as error:
         raise broken(path, error) from error
-    if not S_ISREG(found.st_mode):
+    if not S_ISREG(state.st_mode):
         raise IsthmusError(f"{path} is no ordinary file; expected an image; get the file again")
-    return Photograph(path, label, found.st_size, found.st_mtime_ns)
+    return Photograph(path, label, state.st_size, state.st_mtime_ns)
 
 
-def photographs(folders: Sequence[Path], what: str) -> list[Photograph]:
+def list_photographs(folders: Sequence[Path], what: str) -> list[Photograph]:
     """Looks at all images in the folders of the classes 0, 1, ..., in the order of their names."""
-    found = []
-    for label, folder in enumerate(shown(folders, what)):
+    photographs = []
+    for label, folder in enumerate(show_progress(folders, what)):
         try:
             names = [name for name in os.listdir(folder) if name.lower().endswith(ENDINGS)]
         except OSError as error:
@@ -55,55 +55,60 @@ def photographs(folders: Sequence[Path], what: str) -> list[Photograph]:
                 f"{folder} holds no images; expected files that end in {', '.join(ENDINGS)}; put "
                 "them there, or leave the class out"
             )
-        found += [photograph(os.path.join(folder, name), label) for name in sorted(names)]
-    return found
+        photographs += [
+            describe_photograph(os.path.join(folder, name), label) for name in sorted(names)
+        ]
+    return photographs
 
 
-def labels(files: Sequence[Photograph]) -> NDArray[np.int64]:
+def list_labels(files: Sequence[Photograph]) -> NDArray[np.int64]:
     """Gives the class of every file."""
     return np.array([file.label for file in files], np.int64)
 
 
-def decoded(
+def decode(
     files: Sequence[Photograph], tree: Path, part: str, side: int, *, exact: bool = False
 ) -> Images:
-    """Decodes files of a tree to images [n, 3, side, side], or finds that it was done before.
+    """Decodes files of a tree to images [n, 3, side, side], or maps what was decoded before.
 
     An image of another size is made to cover the square and cut around its centre; where `exact`,
     it is refused.
     """
     stem, shape = f"{part}-{side}", (len(files), 3, side, side)
-    name = stamp((os.path.relpath(file.path, tree), file.nbytes, file.changed) for file in files)
+    name = name_state(
+        (os.path.relpath(file.path, tree), file.nbytes, file.changed) for file in files
+    )
     path = tree.with_name(f"{tree.name}.decoded") / f"{stem}-{name}.npy"
-    found = _mapped(path, shape)
-    if found is not None:
-        return found
+    images = _map_images(path, shape)
+    if images is not None:
+        return images
     _need_pillow(tree.name)
 
-    def images() -> Iterable[Images]:
-        for file in shown(files, f"decoding {tree.name}, {part}"):
-            yield _image(file.path, side, exact)
+    def decode_all() -> Iterable[Images]:
+        for file in show_progress(files, f"decoding {tree.name}, {part}"):
+            yield decode_image(file.path, side, exact)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's, of files that are odd and can be read
         try:
-            write(path, np.uint8, shape, images())
+            write_array(path, np.uint8, shape, decode_all())
         except OSError:  # no reading error: those have become IsthmusErrors
-            return np.fromiter(images(), np.dtype((np.uint8, shape[1:])), len(files))
-    forget_others(path, stem)
-    found = _mapped(path, shape)
-    assert found is not None  # it was written just now
-    return found
+            return np.fromiter(decode_all(), np.dtype((np.uint8, shape[1:])), len(files))
+    delete_others(path, stem)
+    images = _map_images(path, shape)
+    assert images is not None  # it was written just now
+    return images
 
 
-def _mapped(path: Path, shape: tuple[int, ...]) -> Images | None:
-    found = mapped(path)
-    if found is None or found.shape != shape or found.dtype != np.uint8:
+def _map_images(path: Path, shape: tuple[int, ...]) -> Images | None:
+    images = map_array(path)
+    if images is None or images.shape != shape or images.dtype != np.uint8:
         return None
-    return found
+    return images
 
 
-def _image(path: str, side: int, exact: bool) -> Images:
+def decode_image(path: str, side: int, exact: bool) -> Images:
+    """Decodes one file to an image [3, side, side]."""
     from PIL import Image, ImageOps
 
     try:

@@ -10,7 +10,7 @@ PATIENCE = 2.0  # seconds that pass in silence
 Item = TypeVar("Item")
 
 
-def shown(items: Sequence[Item], what: str) -> Iterator[Item]:
+def show_progress(items: Sequence[Item], what: str) -> Iterator[Item]:
     """Hands items on; says on stderr how far it is, once it has taken longer than PATIENCE.
 
     On a terminal that is a bar, which goes away in the end; elsewhere it is a single line.

@@ -55,16 +55,16 @@ class Shakespeare:
         """Reads the roles' texts if they are there, else LEAF's windows."""
         folder = root / "shakespeare"
         texts = [p for p in (folder / "roles.json", folder / "roles.json.gz") if p.is_file()]
-        files = [] if texts else leaf.found(folder)
+        files = [] if texts else leaf.find_files(folder)
         if not texts and not files:
             places = "shakespeare/roles.json", "shakespeare/data/train/*.json"
-            raise leaf.absent("shakespeare", root, *places)
+            raise leaf.missing_files("shakespeare", root, *places)
         roles: dict[str, list[leaf.Block]] = {}
-        for name, part, windows in _spoken(texts[0]) if texts else _sampled(files):
+        for name, part, windows in _read_roles(texts[0]) if texts else _read_windows(files):
             roles.setdefault(name, []).extend(self._blocks(part, windows))
         timed, divided = self.split == "time", not texts and files[0][0] is not None
         parts = (TRAIN, VALIDATION, TEST) if timed else ()
-        x, y, part_of, owner, names = leaf.joined(roles, parts)
+        x, y, part_of, owner, names = leaf.join_users(roles, parts)
         return Arrays(
             x,
             y,
@@ -101,14 +101,14 @@ def symbols(text: str) -> NDArray[np.uint8]:
     table = np.full(129, UNKNOWN, np.uint8)
     table[[ord(character) for character in ALPHABET]] = np.arange(len(ALPHABET))
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-    found: NDArray[np.uint8] = table[np.minimum(points, 128)]
-    return found
+    symbol_numbers: NDArray[np.uint8] = table[np.minimum(points, 128)]
+    return symbol_numbers
 
 
-Spoken = Iterator[tuple[str, int | None, NDArray[np.uint8]]]  # name, part, windows and answers
+RoleWindows = Iterator[tuple[str, int | None, NDArray[np.uint8]]]  # name, part, windows and answers
 
 
-def _spoken(path: Path) -> Spoken:
+def _read_roles(path: Path) -> RoleWindows:
     table = leaf.read(path)
     users, text = (table.get("users"), table.get("text")) if isinstance(table, dict) else (0, 0)
     if not (isinstance(users, list) and isinstance(text, dict)):
@@ -117,21 +117,21 @@ def _spoken(path: Path) -> Spoken:
             "one says; get the file again"
         )
     for name in users:
-        said: Any = text.pop(name, None) if isinstance(name, str) else None
-        if not isinstance(said, str):
+        text_of_role: Any = text.pop(name, None) if isinstance(name, str) else None
+        if not isinstance(text_of_role, str):
             raise IsthmusError(
                 f"{path} has no text of the role {leaf.short(name)}, or names it twice; expected "
                 "one text for each of `users`; get the file again"
             )
-        if len(said) > LENGTH:
-            yield name, None, sliding_window_view(symbols(said), LENGTH + 1)
+        if len(text_of_role) > LENGTH:
+            yield name, None, sliding_window_view(symbols(text_of_role), LENGTH + 1)
 
 
-def _sampled(files: Sequence[tuple[int | None, Path]]) -> Spoken:
+def _read_windows(files: Sequence[tuple[int | None, Path]]) -> RoleWindows:
     for share in leaf.shares(files):
         for strings, length in ((share.x, LENGTH), (share.y, 1)):
             for given in strings:
                 if not isinstance(given, str) or len(given) != length:
-                    raise share.refused(f"{leaf.short(given)}; expected a text of length {length}")
+                    raise share.refuse(f"{leaf.short(given)}; expected a text of length {length}")
         windows = symbols("".join(share.x)).reshape(-1, LENGTH)
         yield share.user, share.part, np.column_stack([windows, symbols("".join(share.y))])

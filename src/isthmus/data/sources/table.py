@@ -9,8 +9,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.data.own_files import found
-from isthmus.data.sources.array_files import natural, numbered, part_numbers
+from isthmus.data.own_files import find_own_files
+from isthmus.data.sources.array_files import natural_order, number_labels, number_parts
 from isthmus.data.sources.arrays import TEST, Arrays, Column
 from isthmus.data.table_reader import (
     Cells,
@@ -67,7 +67,7 @@ class Table:
 
     def load(self, root: Path, seed: int) -> Arrays:
         """Reads the file."""
-        table = open_table(found(self.path, root), self.delimiter)
+        table = open_table(find_own_files(self.path, root), self.delimiter)
         roles = self._roles(table)
         cells = read_columns(table, roles.words(), roles.inputs, self.categories)
         return self._build_arrays(table, roles, cells, self._survey(table, roles, cells), None)
@@ -145,9 +145,11 @@ class Table:
                 columns.append(Column(name, None))
             else:
                 self._check_categories(cells[name])
-                columns += [Column(name, word) for word in sorted(cells[name].words, key=natural)]
+                columns += [
+                    Column(name, word) for word in sorted(cells[name].words, key=natural_order)
+                ]
         _check_classes(labels)
-        return Seen(tuple(columns), tuple(sorted(labels.words, key=natural)))
+        return Seen(tuple(columns), tuple(sorted(labels.words, key=natural_order)))
 
     def _check_categories(self, cells: Cells) -> None:
         if len(cells.words) > self.categories:
@@ -168,17 +170,17 @@ class Table:
         columns = seen.columns
         labels = cells[roles.label]
         check_memory(table, labels.rows, len(columns))
-        split = part_numbers(cells[roles.split].texts()) if roles.split else None
+        split = number_parts(cells[roles.split].texts()) if roles.split else None
         x = _fill(columns, cells, labels.rows)
         if other is None and self.standardise:
             columns = _scales(columns, x if split is None else x[split != TEST])
-        y = numbered(labels.words, seen.labels, table.path)[labels.codes]
+        y = number_labels(labels.words, seen.labels, table.path)[labels.codes]
         names: tuple[str, ...] = ()
         owner = None
         if roles.client:
             clients = cells[roles.client]
-            names = tuple(sorted(clients.words, key=natural))
-            owner = numbered(clients.words, names, table.path)[clients.codes]
+            names = tuple(sorted(clients.words, key=natural_order))
+            owner = number_labels(clients.words, names, table.path)[clients.codes]
         return Arrays(
             _scale(x, columns, table),
             y,

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import ClassVar
 
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.missing import broken, missing
+from isthmus.data.sources.file_errors import broken, missing
 from isthmus.data.sources.photographs import (
     MEAN,
     STD,
     Photograph,
-    decoded,
-    labels,
-    photograph,
-    photographs,
+    decode,
+    describe_photograph,
+    list_labels,
+    list_photographs,
 )
 from isthmus.errors import IsthmusError
 
@@ -46,14 +46,14 @@ class TinyImageNet:
         classes = _classes(root)
         words = dict(line.split("\t", 1) for line in _lines(root, "words.txt") if "\t" in line)
         folders = [tree / "train" / name / "images" for name in classes]
-        train = photographs(folders, f"looking through {FOLDER}")
+        train = list_photographs(folders, f"looking through {FOLDER}")
         test = _validation(root, classes)
         note = f"{FOLDER} has {len(classes)} of its {CLASSES} classes here"
         return Arrays(
-            decoded(train, tree, "train", SIDE, exact=True),
-            labels(train),
-            decoded(test, tree, "val", SIDE, exact=True),
-            labels(test),
+            decode(train, tree, "train", SIDE, exact=True),
+            list_labels(train),
+            decode(test, tree, "val", SIDE, exact=True),
+            list_labels(test),
             classes=len(classes),
             scale=255.0,
             mean=MEAN if self.normalise else (),
@@ -86,7 +86,7 @@ def _classes(root: Path) -> list[str]:
 def _validation(root: Path, classes: list[str]) -> list[Photograph]:
     """Looks at the validation images of these classes, class by class."""
     file, folder = "val/val_annotations.txt", root / FOLDER / "val" / "images"
-    found = []
+    labelled = []
     for line in filter(str.strip, _lines(root, file)):
         name, _, rest = line.partition("\t")
         label = rest.split("\t")[0]
@@ -96,7 +96,7 @@ def _validation(root: Path, classes: list[str]) -> list[Photograph]:
                 "and its class; get the file again"
             )
         if label in classes:
-            found.append((classes.index(label), name))
-    if not found:
+            labelled.append((classes.index(label), name))
+    if not labelled:
         raise missing("tinyimagenet", f"image of these classes in {root / FOLDER / file}", root)
-    return [photograph(str(folder / name), label) for label, name in sorted(found)]
+    return [describe_photograph(str(folder / name), label) for label, name in sorted(labelled)]

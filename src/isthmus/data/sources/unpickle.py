@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.data.sources.missing import broken
+from isthmus.data.sources.file_errors import broken
 from isthmus.errors import IsthmusError
 
 MOST = 2_000_000  # instructions; a byte of a file may ask for a list, which takes 56
@@ -53,21 +53,21 @@ class Made:
         self.state: Any = None
 
 
-def table(data: bytes, where: str) -> dict[str, Any]:
+def read_table(data: bytes, where: str) -> dict[str, Any]:
     """Reads a pickled dictionary whose values are numbers, text, lists of them, or arrays.
 
-    >>> table(bytes.fromhex("8002 7d 5506 6c6162656c73 5d 284b034b0465 73 2e"), "batch")
+    >>> read_table(bytes.fromhex("8002 7d 5506 6c6162656c73 5d 284b034b0465 73 2e"), "batch")
     {'labels': [3, 4]}
     """
     try:
-        found = _Machine(where).run(data)
-        if not isinstance(found, dict):
+        content = _Machine(where).run(data)
+        if not isinstance(content, dict):
             raise IsthmusError(
-                f"{where} holds a {type(found).__name__}; expected a table; get the file again"
+                f"{where} holds a {type(content).__name__}; expected a table; get the file again"
             )
         return {
             str(key): _array(value, where) if isinstance(value, Made) else value
-            for key, value in found.items()
+            for key, value in content.items()
         }
     except IsthmusError:
         raise
@@ -111,25 +111,25 @@ class _Machine:
         elif code == "MARK":
             self.marks.append(len(stack))
         elif code in TUPLES:
-            stack.append(tuple(self._taken(TUPLES[code])))
+            stack.append(tuple(self._pop(TUPLES[code])))
         elif code == "TUPLE":
-            stack.append(tuple(self._marked()))
+            stack.append(tuple(self._pop_marked()))
         elif code in ("APPEND", "APPENDS"):
-            items = self._taken(1) if code == "APPEND" else self._marked()
+            items = self._pop(1) if code == "APPEND" else self._pop_marked()
             self._top(list).extend(items)
         elif code in ("SETITEM", "SETITEMS"):
-            items = self._taken(2) if code == "SETITEM" else self._marked()
+            items = self._pop(2) if code == "SETITEM" else self._pop_marked()
             self._update(items[::2], items[1::2])
         elif code in ("GLOBAL", "STACK_GLOBAL"):
-            stack.append(self._admitted(argument.split(" ") if argument else self._taken(2)))
+            stack.append(self._admit(argument.split(" ") if argument else self._pop(2)))
         elif code == "REDUCE":
-            name, arguments = self._taken(2)
+            name, arguments = self._pop(2)
             stack.append(Made(name.meaning, arguments))
         elif code == "BUILD":
-            (state,) = self._taken(1)
+            (state,) = self._pop(1)
             self._top(Made).state = state
         elif code not in ("PROTO", "FRAME", "STOP"):
-            raise self._refused(f"{code} {argument}" if isinstance(argument, str) else code)
+            raise self._refuse(f"{code} {argument}" if isinstance(argument, str) else code)
 
     def _update(self, keys: list[Any], values: list[Any]) -> None:
         if not all(
@@ -138,14 +138,14 @@ class _Machine:
             raise ValueError("a key that is neither text nor a number")
         self._top(dict).update(zip(keys, values, strict=True))
 
-    def _taken(self, count: int) -> list[Any]:
+    def _pop(self, count: int) -> list[Any]:
         if len(self.stack) < count:
             raise ValueError("its stack is empty")
         taken = self.stack[-count:]
         del self.stack[-count:]
         return taken
 
-    def _marked(self) -> list[Any]:
+    def _pop_marked(self) -> list[Any]:
         mark = self.marks.pop()
         taken = self.stack[mark:]
         del self.stack[mark:]
@@ -156,13 +156,13 @@ class _Machine:
             raise ValueError(f"a {type(self.stack[-1]).__name__} where a {kind.__name__} belongs")
         return self.stack[-1]
 
-    def _admitted(self, words: list[Any]) -> Name:
+    def _admit(self, words: list[Any]) -> Name:
         name = ".".join(words)
         if name not in ADMITTED:
-            raise self._refused(name)
+            raise self._refuse(name)
         return Name(ADMITTED[name])
 
-    def _refused(self, what: str) -> IsthmusError:
+    def _refuse(self, what: str) -> IsthmusError:
         return IsthmusError(
             f"{self.where} asks for {what[:80]!r}; expected numbers, text and arrays of numbers; "
             "nothing of it was run: get the file again"
