@@ -419,7 +419,7 @@ def test_a_process_that_dies_takes_only_its_own_job_along(tmp_path: Path) -> Non
     with JobPool(1) as pool:
         for name, message in pool.run(jobs):
             last[name] = message
-            if "opened" in message:
+            if "started" in message:
                 os.kill(pool.processes[0].pid, signal.SIGKILL)
     assert last["first"]["failed"] == "its process ended with code -9"
     assert last["second"]["ended"]["seconds"] > 0

@@ -106,8 +106,8 @@ def carry_out(grid: "Grid", out: Path, data_root: Path, jobs: int | None) -> Non
         raise IsthmusError(f"--jobs {jobs}; expected at least 1; for example --jobs 2")
     pool: JobPool[Cell]
     try:
-        with messages.patience() as stop, JobPool(at_a_time) as pool:
-            conductor = Conductor(grid, out, data_root, pool, stop, messages.note)
+        with messages.catch_interrupts() as stop, JobPool(at_a_time) as pool:
+            conductor = Conductor(grid, out, data_root, pool, stop, messages.print_note)
             forecast = conductor.forecast()
             _print_forecast(grid, forecast, at_a_time)
             rounds = {cell.name: cell.experiment.rounds for cell in forecast.cells}

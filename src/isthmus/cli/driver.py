@@ -1,4 +1,4 @@
-"""Runs begun, and gone on with, from the command line: what is said before and meanwhile."""
+"""Begins runs and goes on with them, as the command line does: with estimates and progress."""
 
 import sys
 import time
@@ -33,7 +33,7 @@ def begin(
     if sync not in ("round", "system"):
         raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
     callback.check(track)
-    asked = experiment.step
+    step = experiment.step
     built = build(experiment, data_root=data_root, workers=workers)
     experiment, setting = built
     spent = setting.engine.watch() if profile else None
@@ -42,17 +42,17 @@ def begin(
         refuse_what_cannot_fit(needed, out)
     store = Store.create(out, setting, experiment.toml(), sync)  # type: ignore[arg-type]
     for note in setting.federation.notes:
-        print(f"note: {note}", file=sys.stderr)
+        messages.print_note(note)
     if needed is not None and board is None:
-        messages.foretell(experiment, needed)
+        messages.print_estimate(experiment, needed)
     if board is None:
-        why = choice.explain_step(asked, experiment.step, setting.task.model)
-        messages.explain(setting.engine, why)
+        why = choice.explain_step(step, experiment.step, setting.task.model)
+        messages.print_engine(setting.engine, why)
     began = time.perf_counter()
-    run = _rest(built, store, out, track, board)
+    run = _finish(built, store, out, track, board)
     if spent is not None:
         costs = [done.cost for done in run.rounds]
-        messages.profile(spent(), costs, time.perf_counter() - began)
+        messages.print_profile(spent(), costs, time.perf_counter() - began)
     return run
 
 
@@ -69,43 +69,45 @@ def go_on(
     experiment, setting = built
     done, best = store.progress.t, store.progress.best
     for note in store.notes:
-        print(f"note: {note}", file=sys.stderr)
+        messages.print_note(note)
     print(f"{run}: {done} of {experiment.rounds} rounds are done", file=sys.stderr)
     over = done == experiment.rounds or early_stopping.find_reason(experiment, done, best)
     needed = None if over else estimate(experiment, setting)
     if needed is not None:
-        messages.foretell(experiment, needed, done)
-        messages.explain(setting.engine, "as when the run began")
+        messages.print_estimate(experiment, needed, done)
+        messages.print_engine(setting.engine, "as when the run began")
     store.start(experiment.toml())
-    return _rest(built, store, run, track)
+    return _finish(built, store, run, track)
 
 
-def _rest(
+def _finish(
     built: Built, store: Store, out: Path, track: Sequence[str], board: Board | None = None
 ) -> Run:
-    """Runs the rounds that are left; begins when nothing can be wrong any more."""
+    """Runs the rounds that are left; called when nothing can be wrong any more."""
     experiment = built.experiment
     here = (experiment, store.progress.t, store.progress.best)
-    shown = board.follow(experiment.method["name"], *here) if board else messages.progress(*here)
+    display = (
+        board.follow(experiment.method["name"], *here) if board else messages.show_progress(*here)
+    )
     try:
         with (
-            messages.patience() as wished,
+            messages.catch_interrupts() as stop,
             callback.writing(track, out, experiment) as write,
-            shown as show,
+            display as show,
         ):
 
             def watch(done: Done) -> bool:
                 show(done)
                 write(done)
-                return wished() and done.cost.round < experiment.rounds
+                return stop() and done.cost.round < experiment.rounds
 
             run = train(built, store, watch)
     except KeyboardInterrupt:
-        _stopped("stopped in the middle of a round, which is lost", out)
+        _exit("stopped in the middle of a round, which is lost", out)
     finally:
         store.release()
     if run.progress.t < experiment.rounds and not run.reason:
-        _stopped(f"stopped after round {run.progress.t} of {experiment.rounds}", out)
+        _exit(f"stopped after round {run.progress.t} of {experiment.rounds}", out)
     return run
 
 
@@ -118,6 +120,6 @@ def find_free(path: Path) -> Path:
     return candidate
 
 
-def _stopped(how: str, out: Path) -> NoReturn:
+def _exit(how: str, out: Path) -> NoReturn:
     print(f"isthmus: {how}; go on with: isthmus resume {out}", file=sys.stderr)
     sys.exit(130)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def progress(experiment: "Experiment", done: int = 0, best: "Best | None" = None) -> Iterator[Show]:
+def show_progress(
+    experiment: "Experiment", done: int = 0, best: "Best | None" = None
+) -> Iterator[Show]:
     """Shows one run, from a round on; `best` is its least validation loss so far, and its round."""
     name = experiment.method["name"]
     with (
@@ -72,8 +74,8 @@ def describe_length(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def foretell(experiment: "Experiment", needed: "Estimate", done: int = 0) -> None:
-    """Says what a run, or what is left of it, will need."""
+def print_estimate(experiment: "Experiment", needed: "Estimate", done: int = 0) -> None:
+    """Prints what a run, or what is left of it, will need."""
     left = experiment.rounds - done
     share = left / experiment.rounds
     print(
@@ -86,12 +88,12 @@ def foretell(experiment: "Experiment", needed: "Estimate", done: int = 0) -> Non
     )
 
 
-def explain(engine: "Engine", why: str) -> None:
-    """Says how clients are computed, and why their steps are compiled or not."""
+def print_engine(engine: "Engine", why: str) -> None:
+    """Prints how clients are computed, and why their steps are compiled or not."""
     print(f"engine: {engine.describe(why)}", file=sys.stderr, flush=True)
 
 
-def profile(spent: Mapping[str, float], costs: "Sequence[Cost]", seconds: float) -> None:
+def print_profile(spent: Mapping[str, float], costs: "Sequence[Cost]", seconds: float) -> None:
     """Prints where the time of the rounds went."""
     from rich.console import Console
     from rich.table import Table
@@ -118,34 +120,34 @@ def profile(spent: Mapping[str, float], costs: "Sequence[Cost]", seconds: float)
     Console(stderr=True).print(table)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Prints what somebody should know, though nothing is wrong."""
     print(f"note: {text}", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def patience() -> Iterator[Callable[[], bool]]:
-    """Makes the first Ctrl-C a wish to stop after the round; a second one stops at once.
+def catch_interrupts() -> Iterator[Callable[[], bool]]:
+    """Makes the first Ctrl-C stop after the round; a second one stops at once.
 
-    Gives a function that tells whether the wish was uttered.
+    Yields a function that tells whether to stop.
     """
-    wished = False
+    stop = False
 
-    def ask(*_: Any) -> None:
-        nonlocal wished
-        if wished:
+    def handle(*_: Any) -> None:
+        nonlocal stop
+        if stop:
             raise KeyboardInterrupt
-        wished = True
+        stop = True
         print("\nisthmus: finishing this round; Ctrl-C again stops at once", file=sys.stderr)
 
-    before = signal.signal(signal.SIGINT, ask)
+    before = signal.signal(signal.SIGINT, handle)
     try:
-        yield lambda: wished
+        yield lambda: stop
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def conclude(run: "Run", out: Path) -> None:
+def print_result(run: "Run", out: Path) -> None:
     """Prints how a run ended: its figures, its place, its digest."""
     from rich.console import Console
 

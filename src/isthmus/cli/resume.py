@@ -46,4 +46,4 @@ def resume(
         raise IsthmusError(
             f"--jobs {jobs}, but {run} is no comparison; expected one; a run takes --workers"
         )
-    messages.conclude(driver.go_on(run, longer, data_root, track or (), workers), run)
+    messages.print_result(driver.go_on(run, longer, data_root, track or (), workers), run)

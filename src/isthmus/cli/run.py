@@ -69,4 +69,4 @@ def run(
     name = f"{source}-{experiment.method['name']}-{experiment.seed}"
     where = out or driver.find_free(Path("runs") / name)
     done = driver.begin(experiment, where, data_root, sync, track or (), workers, profile=profile)
-    messages.conclude(done, where)
+    messages.print_result(done, where)

@@ -192,8 +192,8 @@ class Conductor:
 
 
 def _show(display: Display, cell: Cell, message: JobMessage) -> None:
-    if "opened" in message:
-        display.start(cell.name, message["opened"], Best(*message["best"]))
+    if "started" in message:
+        display.start(cell.name, message["started"], Best(*message["best"]))
     elif "round" in message:
         # Whoever reads the progress of trials shall not choose by test data either.
         figures = message["headline"] if cell.trial is None else None
