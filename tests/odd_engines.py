@@ -23,7 +23,7 @@ class Wire:
     ) -> Iterator[tuple[int, Any]]:
         sent = call._replace(shared=through_bytes(call.shared))
         arrived = (
-            Request(each.i, through_bytes(each.held(setting)), through_bytes(each.each))
+            Request(each.i, through_bytes(each.find_own(setting)), through_bytes(each.each))
             for each in requests
         )
         for i, result in Loop().run(setting, sent, arrived):

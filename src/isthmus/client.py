@@ -254,11 +254,11 @@ class Client:
         logits = torch.stack([self.method.logits(self, model, x) for model in models]).cpu()
         logits = logits if w.dim() == 2 else logits[0]
         each = torch.split(logits, [len(part.y) for part in parts], dim=-2)
-        found = {}
+        tallies = {}
         for split, part, given in zip(splits, parts, each, strict=True):
             weight = None if part.weight is None else part.weight.cpu()
-            found[split] = tally(given, part.y.cpu(), weight, self.task.calibrated)
-        return found
+            tallies[split] = tally(given, part.y.cpu(), weight, self.task.calibrated)
+        return tallies
 
     def _batches(self, passes: int, draw: Callable[[Tensor], Tensor] | None) -> Iterator[Batch]:
         x, y, _ = self._part("train")

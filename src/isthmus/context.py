@@ -34,7 +34,7 @@ class Request(NamedTuple):
     own: State | Fresh
     each: tuple[State, ...]  # empty, or one message
 
-    def held(self, setting: "Setting") -> State:
+    def find_own(self, setting: "Setting") -> State:
         """Gives what the client holds."""
         if isinstance(self.own, Fresh):
             return setting.method.own(setting.task, self.own.number)

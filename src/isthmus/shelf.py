@@ -27,10 +27,10 @@ class Shelf(MutableMapping[str, Tensor]):
         self.changed: dict[str, Tensor | None] = {}  # None: taken away
 
     def __getitem__(self, name: str) -> Tensor:
-        found = self.changed[name] if name in self.changed else self._stored[name]
-        if found is None:
+        tensor = self.changed[name] if name in self.changed else self._stored[name]
+        if tensor is None:
             raise KeyError(name)
-        return found
+        return tensor
 
     def __setitem__(self, name: str, tensor: Tensor) -> None:
         self.changed[name] = tensor

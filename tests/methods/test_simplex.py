@@ -148,11 +148,11 @@ class TestDraws:
         Six coordinates are zero there: 63 of 64 draws push at least one of them below it.
         """
         u = torch.rand(5000, 8, generator=torch.Generator().manual_seed(0), dtype=F64)
-        draws = simplex.released(region(point(VERTEX, 7), 0.1), u)
+        draws = simplex.as_released(region(point(VERTEX, 7), 0.1), u)
         assert draws.sum(1).std().item() == pytest.approx(0.025, abs=0.002)
         assert (draws.min(1).values < 0).double().mean().item() == pytest.approx(63 / 64, abs=0.01)
         assert (draws - point(VERTEX, 7)).abs().sum(1).max() <= 0.1
-        whole = simplex.released(region(point(CENTRE, 7), simplex.WHOLE), u)
+        whole = simplex.as_released(region(point(CENTRE, 7), simplex.WHOLE), u)
         assert torch.equal(whole, simplex.uniform(u[:, :7]))
 
     def test_a_lattice_has_the_vertices_and_begins_at_the_centre(self) -> None:

@@ -20,7 +20,7 @@ from commands import Isthmus
 from isthmus import Experiment, IsthmusError, Run, federate
 from isthmus.storage.database import Database
 from isthmus.storage.store import STATE, read_rounds_done
-from isthmus.training import federate as loop
+from isthmus.training import build as building
 from isthmus.training.federate import Done, resume
 
 SETTINGS: dict[str, Any] = {
@@ -381,14 +381,14 @@ def test_other_data_of_the_same_name_are_refused(
     """As when --data-root names another folder."""
     path = tmp_path / "run"
     ours = federate(experiment("fedavg"), out=path, watch=after(1)).setting.federation
-    plain = loop.read_federation
+    plain = building.read_federation
 
     def other(experiment: Experiment, *rest: Any) -> Any:
         given = {name: getattr(experiment, name) for name in Experiment.model_fields}
         return plain(Experiment(**given | {"seed": 4}), *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "read_federation", other)
+        patch.setattr(building, "read_federation", other)
         line = isthmus("resume", path).mistake
     assert re.search(rf"have digest (?!{ours.digest()})[0-9a-f]{{16}}; .* {ours.digest()}; ", line)
     assert "--data-root" in line

@@ -78,7 +78,7 @@ class Loop:
             make = watched.measure(spent.PREPARING, make)
             function = watched.measure(spent.FUNCTION, function)
         with one_thread(), wrap_errors(call, f"client {request.i}"), torch.no_grad():
-            request = request._replace(own=self.place.send(request.held(setting)))
+            request = request._replace(own=self.place.send(request.find_own(setting)))
             client = make(setting, call, request, self.compiled, self.place, watched)
             received = self.place.send((*call.shared, *request.each))
             with self.place.computing():

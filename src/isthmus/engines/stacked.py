@@ -123,7 +123,7 @@ class Stacked:
             given = place.send(
                 (
                     stack(setting, call, ids, per_pass),
-                    tree.stack([member.held(setting) for member in members]),
+                    tree.stack([member.find_own(setting) for member in members]),
                     tree.stack([member.each for member in members]),
                 )
             )

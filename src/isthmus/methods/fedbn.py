@@ -74,15 +74,17 @@ class FedBn(Method):
         return Server(mean(reply.w, reply.n))
 
     def local(self, client: Client, gk: Tensor, server: Server) -> tuple[Tensor, Reply]:
-        wk, gk = client.descend((server.w, gk), at=lambda w, u: joined(client.model.stretches, *w))
+        wk, gk = client.descend(
+            (server.w, gk), at=lambda w, u: put_together(client.model.stretches, *w)
+        )
         return gk, Reply(wk, client.n)
 
     def personal(self, client: Client, gk: Tensor, server: Server) -> Tensor:
-        return joined(client.model.stretches, server.w, gk)
+        return put_together(client.model.stretches, server.w, gk)
 
     def join(self, client: Client, server: Server) -> Tensor:
         gk: Tensor = client.descend(
-            client.own, at=lambda g, u: joined(client.model.stretches, server.w, g)
+            client.own, at=lambda g, u: put_together(client.model.stretches, server.w, g)
         )
         return gk
 
@@ -98,7 +100,7 @@ def apart(stretches: Stretches, w: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([w[:0], *shared]), torch.cat([w[:0], *own])
 
 
-def joined(stretches: Stretches, w: Tensor, gk: Tensor) -> Tensor:
+def put_together(stretches: Stretches, w: Tensor, gk: Tensor) -> Tensor:
     """Puts shared parameters and those of normalisation layers back into their places."""
     shared, own = (
         iter(torch.split(vector, [size for kept, size in stretches if kept is wanted]))

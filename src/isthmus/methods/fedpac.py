@@ -142,6 +142,6 @@ def combine(h: Tensor, s: Tensor) -> Tensor:
     """Gives each client's shares of all heads, [K, K]; its own head alone where none are found."""
     product = h.double().flatten(1) @ h.double().flatten(1).T  # [K, K]
     q = product.diagonal()[:, None, None] - product[:, :, None] - product[:, None] + product
-    a, found = least_on_simplex(q + torch.diag(s.double()))  # [K, K, K]: Q of each client
+    a, solved = least_on_simplex(q + torch.diag(s.double()))  # [K, K, K]: Q of each client
     a = torch.where(a < 1e-3, 0.0, a)
-    return torch.where(found[:, None], a / a.sum(1, keepdim=True), torch.eye(len(a))).to(h.dtype)
+    return torch.where(solved[:, None], a / a.sum(1, keepdim=True), torch.eye(len(a))).to(h.dtype)

@@ -75,7 +75,7 @@ class FedRep(Method):
         return Server(mean(reply.b, reply.n))
 
     def local(self, client: Client, hk: Tensor, server: Server) -> tuple[Tensor, Reply]:
-        hk = self.fitted(client, hk, server)
+        hk = self.fit(client, hk, server)
 
         def at(b: Tensor, u: Tensor) -> Tensor:
             return torch.cat([b, hk])
@@ -83,7 +83,7 @@ class FedRep(Method):
         bk = client.descend(server.b, at=at, epochs=self.body_epochs)
         return hk, Reply(bk, client.n)
 
-    def fitted(self, client: Client, hk: Tensor, server: Server) -> Tensor:
+    def fit(self, client: Client, hk: Tensor, server: Server) -> Tensor:
         def at(h: Tensor, u: Tensor) -> Tensor:
             return torch.cat([server.b, h])
 
@@ -94,4 +94,4 @@ class FedRep(Method):
         return torch.cat([server.b, hk])
 
     def join(self, client: Client, server: Server) -> Tensor:
-        return self.fitted(client, client.own, server)
+        return self.fit(client, client.own, server)

@@ -41,7 +41,7 @@ class Model(NamedTuple):
     w: Tensor
 
 
-class Step(NamedTuple):
+class MetaStep(NamedTuple):
     """A meta-step in progress."""
 
     w: Tensor
@@ -75,21 +75,21 @@ class PerFedAvg(Method):
     def local(self, client: Client, own: tuple[()], server: Model) -> tuple[tuple[()], Model]:
         w = server.w
         take = self.first_order if self.variant == "first-order" else self.hessian_free
-        start = Step(w, w, torch.zeros_like(w), torch.tensor(0))
+        start = MetaStep(w, w, torch.zeros_like(w), torch.tensor(0))
         return own, Model(client.scan(lambda step, batch: take(client, step, batch), start).w)
 
-    def first_order(self, client: Client, step: Step, batch: Batch) -> Step:
+    def first_order(self, client: Client, step: MetaStep, batch: Batch) -> MetaStep:
         w, ahead, d, phase = step
         inner = phase == 0
         g = client.gradient(lambda z: client.loss(z, batch), torch.where(inner, w, ahead))
-        return Step(
+        return MetaStep(
             torch.where(inner, w, w - client.lr * g),
             torch.where(inner, w - self.alpha * g, ahead),
             d,
             (phase + 1) % 2,
         )
 
-    def hessian_free(self, client: Client, step: Step, batch: Batch) -> Step:
+    def hessian_free(self, client: Client, step: MetaStep, batch: Batch) -> MetaStep:
         w, ahead, d, phase = step
         inner, outer = phase == 0, phase == 1
 
@@ -99,7 +99,7 @@ class PerFedAvg(Method):
 
         g = grad(torch.where(inner, w, torch.where(outer, ahead, w + self.delta * d)))
         product = (g - grad(w - self.delta * d)) / (2 * self.delta)
-        return Step(
+        return MetaStep(
             torch.where(phase == 2, w - client.lr * (d - self.alpha * product), w),
             torch.where(inner, w - self.alpha * g, ahead),
             torch.where(outer, g, d),

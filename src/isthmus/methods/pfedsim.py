@@ -81,7 +81,7 @@ class PFedSim(Method):
         models = self.models(server, clients)
         body = clients.task.model.body.stop
 
-        def mixed(i: int) -> Tensor:
+        def mix(i: int) -> Tensor:
             phi = clients.shelf.get(f"phi/{i}", server.w.new_zeros(clients.total))
             a = -torch.log1p(-phi)
             a[i] = -log(1 - SELF)
@@ -91,7 +91,7 @@ class PFedSim(Method):
                 b += a[j] / a.sum() * models(j)[:body]
             return torch.cat([b, models(i)[body:]])
 
-        ids, reply = clients.map(self.local, each=mixed)
+        ids, reply = clients.map(self.local, each=mix)
         phi = similarity(reply.w[:, clients.task.model.weight], clients.task.classes)
         for i, w, row in zip(ids.tolist(), reply.w, phi, strict=True):
             known = clients.shelf.get(f"phi/{i}", server.w.new_zeros(clients.total)).clone()

@@ -41,7 +41,7 @@ Tell = Callable[[str, int, int], None]  # what is measured, how much of it is, h
 SERVER = "server"
 
 
-class Model(NamedTuple):
+class MarkedModel(NamedTuple):
     """A model to be marked: what it is, whose, its parameters."""
 
     kind: str  # "shared", "own" or "personal"
@@ -110,41 +110,43 @@ def survey(
     near = [name for name in known if name == SERVER or int(name) in ids]
     marked = models(opened, ids, third)
     rows = plane_rows(opened, marked, on or near, split, points, tell)
-    said = f"the plane through {', '.join(map(str, marked[:3]))}"
-    written = {_write(run, "landscape", opened, rows): said}
+    description = f"the plane through {', '.join(map(str, marked[:3]))}"
+    written = {_write(run, "landscape", opened, rows): description}
     if has_simplex(opened):
         rows = simplex_rows(opened, on or known, split, tell)
         written[_write(run, "simplex", opened, rows)] = "the simplex"
     return written
 
 
-def models(opened: Opened, clients: Sequence[int], third: tuple[str, Tensor] | None) -> list[Model]:
+def models(
+    opened: Opened, clients: Sequence[int], third: tuple[str, Tensor] | None
+) -> list[MarkedModel]:
     """Finds the three models of a plane, and after them those of its clients that lie in it too.
 
     They are the shared one, unless three clients are named; another run's shared one, if given;
     and of each client the own end of its path or, where there is no such end, its personal model.
     """
     common = opened.common()
-    found = [Model("shared", "", common)] if common is not None and len(clients) < 3 else []
+    three = [MarkedModel("shared", "", common)] if common is not None and len(clients) < 3 else []
     besides = []
-    found += [Model("shared", *third)] if third else []
+    three += [MarkedModel("shared", *third)] if third else []
     for i in clients:
-        own, personal = own_end(opened, i), Model("personal", str(i), opened.client(i).w)
-        found.append(personal if own is None else Model("own", str(i), own))
-        if own is not None and found[0].w is common:  # it is on the line between these two
+        own, personal = own_end(opened, i), MarkedModel("personal", str(i), opened.client(i).w)
+        three.append(personal if own is None else MarkedModel("own", str(i), own))
+        if own is not None and three[0].w is common:  # it is on the line between these two
             besides.append(personal)
-    if len(found) != 3:
+    if len(three) != 3:
         raise IsthmusError(
-            f"{len(found)} models ({', '.join(map(str, found))}); expected three; name two clients "
+            f"{len(three)} models ({', '.join(map(str, three))}); expected three; name two clients "
             "beside the shared model, one if another run is given, or three where nothing is shared"
         )
-    if len({len(model.w) for model in found}) > 1:
-        sizes = ", ".join(f"{model}: {len(model.w):,}" for model in found)
+    if len({len(model.w) for model in three}) > 1:
+        sizes = ", ".join(f"{model}: {len(model.w):,}" for model in three)
         raise IsthmusError(
             f"models of different sizes ({sizes}); expected one network for all; name clients of "
             "one kind, or a run with the same model"
         )
-    return [*found, *besides]
+    return [*three, *besides]
 
 
 def has_simplex(opened: Opened) -> bool:
@@ -175,13 +177,13 @@ def usual(opened: Opened, third: tuple[str, Tensor] | None) -> list[int]:
     common = opened.common()
     count = 3 - (common is not None) - (third is not None)
     ends = (i for i in range(len(opened)) if own_end(opened, i) is not None)
-    found = list(islice(ends, count))
-    return found if len(found) == count else list(range(min(count, len(opened))))
+    clients = list(islice(ends, count))
+    return clients if len(clients) == count else list(range(min(count, len(opened))))
 
 
 def plane_rows(
     opened: Opened,
-    marked: Sequence[Model],
+    marked: Sequence[MarkedModel],
     on: Sequence[str],
     split: str,
     points: int,

@@ -91,7 +91,7 @@ class Trial(NamedTuple):
         return sum(t.nbytes for t in self.round.shelf.changed.values() if t is not None)
 
 
-def _tried(setting: Setting, engine: First, t: int, before: Trial | None) -> Trial:
+def _try_round(setting: Setting, engine: First, t: int, before: Trial | None) -> Trial:
     method, setting = setting.method, setting._replace(engine=engine)
     engine.seconds = 0.0
     own, shelf = (before.round.changed, before.round.shelf.changed) if before else ({}, {})
@@ -120,12 +120,12 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
     try:
         # In the first round, and where the method changes, some things are done that are not done
         # in others.
-        last = _tried(few, engine, 0, None)
+        last = _try_round(few, engine, 0, None)
         seldom = [last]
         for t in turns:
-            last = _tried(few, engine, t, last)
+            last = _try_round(few, engine, t, last)
             seldom.append(last)
-        last = _tried(few, engine, rounds - 1, last)
+        last = _try_round(few, engine, rounds - 1, last)
     except DivergenceError:
         return None
     asked = len(last.round.asked)

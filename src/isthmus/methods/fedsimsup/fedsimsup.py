@@ -37,7 +37,7 @@ from isthmus.client import Client, Point
 from isthmus.cohort import Clients
 from isthmus.method import About, Delivery, Method, ModelPath, Networks
 from isthmus.methods.fedsimsup.replay import Absentees, Server, Similarity, turn
-from isthmus.methods.fedsimsup.two_networks import Pair
+from isthmus.methods.fedsimsup.two_networks import TwoNetworks
 from isthmus.ranges import BelowHalf, Names, NonNegative, NonNegativeInt, Positive, PositiveInt
 from isthmus.task import Task
 
@@ -79,9 +79,9 @@ class FedSimSup(Method):
         cut = self.pair(task, 0).cut
         return Absentees(task.w0[:cut], self.similarity, self.c_beta, self.gamma)
 
-    def pair(self, task: Task, kind: int) -> Pair:
+    def pair(self, task: Task, kind: int) -> TwoNetworks:
         cut = task.model.body.stop if self.arrangement == "serial" else task.model.size
-        return Pair(task.model, task.others[kind] if task.others else None, cut)
+        return TwoNetworks(task.model, task.others[kind] if task.others else None, cut)
 
     def init(self, task: Task) -> Server:
         return self.absentees(task).begin(task.clients)

@@ -102,7 +102,7 @@ class Absentees:
         some = max(1, BLOCK // self.start.nbytes)
         made: dict[int, Tensor] = {}
 
-        def replayed(who: list[int]) -> Iterator[tuple[int, Tensor]]:
+        def replay(who: list[int]) -> Iterator[tuple[int, Tensor]]:
             last = server.last[who].tolist()
             theta = dict.fromkeys(who, self.start)
             for s in range(max(0, min(last)), t + 1):
@@ -111,8 +111,8 @@ class Absentees:
                 ids = shelf[f"ids/{s}"]
                 present = [i for i, own in zip(who, last, strict=True) if own == s]
                 absent = [i for i, own in zip(who, last, strict=True) if own < s]
-                found = self.changes(server, p, s, rounds, ids, absent)
-                changes = {i: c for i, c in zip(absent, found, strict=True) if c is not None}
+                each = self.changes(server, p, s, rounds, ids, absent)
+                changes = {i: c for i, c in zip(absent, each, strict=True) if c is not None}
                 if present or changes:
                     uploads = shelf[f"uploads/{s}"]
                 theta |= {i: uploads[int(torch.searchsorted(ids, i))].clone() for i in present}
@@ -122,7 +122,7 @@ class Absentees:
         def model(i: int) -> Tensor:
             if i not in made:
                 made.clear()
-                made.update(replayed(list(order[place[i] : place[i] + some])))
+                made.update(replay(list(order[place[i] : place[i] + some])))
             return made[i]
 
         return model

@@ -17,7 +17,7 @@ from isthmus.models.flat import Flat
 Loss = Callable[[Tensor, Batch], Tensor]
 
 
-class Pair(NamedTuple):
+class TwoNetworks(NamedTuple):
     """The parts `first` and `second`: two networks, or one that is cut in two."""
 
     network: Flat
@@ -28,13 +28,13 @@ class Pair(NamedTuple):
         """Gives the loss as a function of the first part."""
         if self.beside is None:
             return lambda first, batch: batch.cross_entropy(self._whole(first, second, batch.x))
-        return _added(self.network, self.beside.logits(second, client.examples.x))
+        return _add_logits(self.network, self.beside.logits(second, client.examples.x))
 
     def loss_of_second(self, client: Client, first: Tensor) -> Loss:
         """Gives the loss as a function of the second part."""
         if self.beside is None:
             return lambda second, batch: batch.cross_entropy(self._whole(first, second, batch.x))
-        return _added(self.beside, self.network.logits(first, client.examples.x))
+        return _add_logits(self.beside, self.network.logits(first, client.examples.x))
 
     def path(self, first: Tensor, second: Tensor, trained: Tensor) -> Point:
         """Gives what a client may deploy: the first network alone, the second alone, their sum.
@@ -69,6 +69,6 @@ class Pair(NamedTuple):
         return self.network.logits(torch.cat([first, second]), x)
 
 
-def _added(network: Flat, frozen: Tensor) -> Loss:
+def _add_logits(network: Flat, frozen: Tensor) -> Loss:
     """Adds a network's logits to those of the other one, which were computed once per example."""
     return lambda w, batch: batch.cross_entropy(network.logits(w, batch.x) + frozen[batch.rows])

@@ -92,7 +92,7 @@ def sampler(
     """Finds what turns uniforms [S, noise] into points of a region, or of the whole simplex."""
     if region is None:
         return lambda u: uniform(u[:, :vertices])
-    return partial(released if name == "authors" else around, region)
+    return partial(as_released if name == "authors" else around, region)
 
 
 def around(region: Region, u: Tensor) -> Tensor:
@@ -170,7 +170,7 @@ def _exponential(u: Tensor) -> Tensor:
     return -u.clamp(1e-30, 1 - torch.finfo(u.dtype).eps).log()
 
 
-def released(region: Region, u: Tensor) -> Tensor:
+def as_released(region: Region, u: Tensor) -> Tensor:
     """Turns uniforms [S, V + 1] into what both releases of FLOCO draw, which leaves the simplex."""
     alpha, radius = region
     v = 2 * u[:, : len(alpha)] - 1
