@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from isthmus.metrics.metric import METRICS
 from isthmus.records.reader import Run, read
+from isthmus.report import show
 from isthmus.report.figures import curves
 from isthmus.report.groups import group_by_seed
 from isthmus.report.tables import summary
@@ -140,3 +142,15 @@ def test_markup_in_a_name_is_inert(tiny: Write) -> None:
     rows = summary.summarize([read(tiny("[red]a|<b>", [0.5] * 4, name="odd"))])
     assert "[red]a|<b>" in printed(rows)
     assert "| [red]a\\|&lt;b> |" in summary.markdown(rows)
+
+
+def test_every_metric_for_tables_is_in_the_table_and_in_what_show_says(five: list[Run]) -> None:
+    titles = [column.title for column in summary.COLUMNS]
+    facts = show.collect(five[1].path)
+    for metric in METRICS.values():
+        assert any(title.startswith(f"personal {metric.label}") for title in titles) == (
+            metric.in_tables
+        )
+        pooled = facts["last"]["personal_pooled_over_test_examples"]
+        assert (metric.name in pooled) == metric.in_tables
+        assert (f" {metric.label} " in show.describe(facts)) == metric.in_tables
