@@ -1,7 +1,7 @@
 """Tables with the experiment at their head, read into immutable columns."""
 
 import csv
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.errors import IsthmusError
+from isthmus.records.schema import RecordColumn, names
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -45,16 +46,36 @@ def columns(
                 "so restore the file, or run it again"
             )
     turned = zip(*lines, strict=True) if lines else ([] for _ in header)
-    found = {name: list(column) for name, column in zip(header, turned, strict=True)}
-    return {name: [""] * len(lines) for name in perhaps} | found
+    there = {name: list(column) for name, column in zip(header, turned, strict=True)}
+    return {name: [""] * len(lines) for name in perhaps} | there
 
 
-def checked(
-    path: Path, table: Mapping[str, list[str]], name: str, parse: Callable[[str], Value]
+def read_columns(
+    path: Path, schema: Sequence[RecordColumn], per_batch: bool = False
+) -> dict[str, list[str]]:
+    """Reads a table of the schema by its columns' names.
+
+    One that may be missing is of empty texts if it is; a column of text then has no rows at all. A
+    table that older versions did not write has no rows.
+    """
+    given = dict(zip(names(schema, per_batch), schema, strict=True))
+    if not path.is_file():
+        return {column.name: [] for column in schema}
+    needed = [name for name, column in given.items() if not column.may_be_missing]
+    table = columns(path, needed)
+    count = len(table[needed[0]])
+    return {
+        c.name: table.get(name, [""] * count if c.type is float else [])
+        for name, c in given.items()
+    }
+
+
+def parse(
+    path: Path, table: Mapping[str, list[str]], name: str, read: Callable[[str], Value]
 ) -> list[Value]:
     """Reads a column's texts as values."""
     try:
-        return [parse(text) for text in table[name]]
+        return [read(text) for text in table[name]]
     except ValueError as error:
         raise IsthmusError(
             f"{path} column {name!r} holds something else than a number ({error}); "
@@ -68,20 +89,20 @@ def number(text: str) -> float:
 
 
 def integers(
-    path: Path, table: Mapping[str, list[str]], name: str, parse: Callable[[str], int] = int
+    path: Path, table: Mapping[str, list[str]], name: str, read: Callable[[str], int] = int
 ) -> Integers:
     """Reads a column of whole numbers."""
-    return frozen(np.asarray(checked(path, table, name, parse), dtype=np.int64))
+    return freeze(np.asarray(parse(path, table, name, read), dtype=np.int64))
 
 
 def floats(
-    path: Path, table: Mapping[str, list[str]], name: str, parse: Callable[[str], float] = number
+    path: Path, table: Mapping[str, list[str]], name: str, read: Callable[[str], float] = number
 ) -> Floats:
     """Reads a column of numbers, nan where one is missing."""
-    return frozen(np.asarray(checked(path, table, name, parse), dtype=np.float64))
+    return freeze(np.asarray(parse(path, table, name, read), dtype=np.float64))
 
 
-def frozen(array: Column) -> Column:
+def freeze(array: Column) -> Column:
     """Makes an array immutable."""
     array.flags.writeable = False
     return array

@@ -20,13 +20,14 @@ from isthmus.metrics.metric import METRICS
 from isthmus.records.columns import (
     Floats,
     Integers,
-    checked,
-    columns,
     floats,
-    frozen,
+    freeze,
     integers,
     number,
+    parse,
+    read_columns,
 )
+from isthmus.records.schema import CLIENTS, FEDERATION, RELIABILITY, ROUNDS, RecordColumn
 from isthmus.selection import RULES
 
 Texts: TypeAlias = NDArray[np.str_]
@@ -34,58 +35,20 @@ Texts: TypeAlias = NDArray[np.str_]
 SERVER = -1  # the client number of rows about the server's own test set
 
 
-class Federation(NamedTuple):
-    """How many examples each client holds, and of which classes."""
+class RecordTable:
+    """A table as immutable columns, each an attribute by its name in isthmus.records.schema.
 
-    client: Integers  # [N], ascending
-    train: Integers  # [N]
-    validation: Integers  # [N]
-    test: Integers  # [N]
-    labels: Integers  # [N, C]
-    kind: Texts  # [N], or [0] where all are of one kind
+    `clients` has `lam` in addition: the place on the path as a number, nan where it is not one
+    number. `labels` of `federation` are [N, C].
+    """
 
+    def __init__(self, columns: Mapping[str, NDArray[Any]]):
+        self._columns = columns
 
-class Rounds(NamedTuple):
-    """What each finished round cost."""
-
-    round: Integers
-    lr: Floats
-    asked: Integers
-    answered: Integers
-    down_bytes: Integers
-    up_bytes: Integers
-    head_variance: Floats  # nan where the method names no head
-    train_seconds: Floats
-    evaluate_seconds: Floats
-
-
-class Clients(NamedTuple):
-    """Every measured number: one row per round, client, model, place and split."""
-
-    round: Integers
-    client: Integers
-    model: Texts
-    at: Texts  # the place on the path as it was written
-    lam: Floats  # the same as a number, nan where it is not one number
-    split: Texts
-    n: Integers
-    top1: Floats
-    top5: Floats
-    loss: Floats
-    brier: Floats  # nan in records of older versions
-    ece: Floats
-    mce: Floats
-
-
-class Reliability(NamedTuple):
-    """How sure and how right models were, all clients together: one row per bin of confidence."""
-
-    round: Integers
-    model: Texts
-    split: Texts
-    n: Integers
-    top1: Floats  # nan where a bin is empty
-    confidence: Floats
+    def __getattr__(self, name: str) -> NDArray[Any]:
+        if name.startswith("_") or name not in self._columns:
+            raise AttributeError(f"no column {name!r}; there are {', '.join(self._columns)}")
+        return self._columns[name]
 
 
 class Curve(NamedTuple):
@@ -104,15 +67,15 @@ class Along(NamedTuple):
     chosen: Floats  # [M]
 
 
-class Run(NamedTuple):
+class RecordedRun(NamedTuple):
     """One run: its settings and everything it recorded."""
 
     path: Path
     settings: Mapping[str, Any]  # flat, tables joined by a dot: "method.name"
-    federation: Federation
-    rounds: Rounds
-    clients: Clients
-    reliability: Reliability
+    federation: RecordTable
+    rounds: RecordTable
+    clients: RecordTable
+    reliability: RecordTable
     evaluated: Integers  # rounds that were evaluated on every client
     summary: Mapping[str, Any]  # empty if the file is missing or damaged
 
@@ -257,7 +220,10 @@ class Run(NamedTuple):
         return np.searchsorted(self.federation.client, self.clients.client[rows])
 
 
-def read(path: str | Path) -> Run:
+Run = RecordedRun
+
+
+def read(path: str | Path) -> RecordedRun:
     """Reads a run's directory; a run that is still going, or was killed, is read as far as it got.
 
     An incomplete last line of a file, and a last evaluation that misses clients, are left out.
@@ -286,19 +252,19 @@ def read(path: str | Path) -> Run:
             f"{directory} has no evaluated round yet; "
             "wait for the first evaluation, or lower eval_every"
         )
-    return Run(
+    return RecordedRun(
         path=directory,
         settings=settings,
         federation=federation,
-        rounds=_rounds(directory / "rounds.csv"),
+        rounds=_table(directory / "rounds.csv", ROUNDS),
         clients=clients,
-        reliability=_reliability(directory / "reliability.csv"),
+        reliability=_table(directory / "reliability.csv", RELIABILITY),
         evaluated=evaluated,
         summary=_summary(directory / "summary.json"),
     )
 
 
-def labels(runs: Sequence[Run]) -> list[str]:
+def labels(runs: Sequence[RecordedRun]) -> list[str]:
     """Names the runs apart: by method, then seed, then the name of their directory."""
     methods = [run.method for run in runs]
     seeded = [
@@ -315,7 +281,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def counterpart(run: Run, runs: Sequence[Run], method: str) -> Run | None:
+def counterpart(run: RecordedRun, runs: Sequence[RecordedRun], method: str) -> RecordedRun | None:
     """Finds a method's run on the same federation, with the same seed if there are several."""
     if run.split_digest is None:
         return None
@@ -323,7 +289,7 @@ def counterpart(run: Run, runs: Sequence[Run], method: str) -> Run | None:
     return next((r for r in same if r.seed == run.seed), same[0] if same else None)
 
 
-def trained_alone(run: Run, runs: Sequence[Run]) -> Run | None:
+def trained_alone(run: RecordedRun, runs: Sequence[RecordedRun]) -> RecordedRun | None:
     """Finds the run of `local` on the same federation."""
     return counterpart(run, runs, "local")
 
@@ -357,81 +323,54 @@ def _summary(path: Path) -> Mapping[str, Any]:
     return MappingProxyType(summary)
 
 
-def _federation(path: Path) -> Federation:
-    table = columns(path, Federation._fields[:-1])
-    counts = checked(path, table, "labels", lambda text: [int(count) for count in text.split()])
-    if len({len(row) for row in counts}) > 1:
+def _federation(path: Path) -> RecordTable:
+    table = read_columns(path, FEDERATION)
+    labels = parse(path, table, "labels", lambda text: [int(count) for count in text.split()])
+    if len({len(row) for row in labels}) > 1:
         raise IsthmusError(
             f"{path} has label counts of different lengths; expected one count per class, "
             "so run it again"
         )
-    order = np.argsort(checked(path, table, "client", int), kind="stable")
-    sizes = {
-        name: frozen(integers(path, table, name)[order])
-        for name in ("client", "train", "validation", "test")
-    }
-    shape = (len(counts), len(counts[0]) if counts else 0)
-    labels = np.asarray(counts, dtype=np.int64).reshape(shape)[order]
-    kind = np.asarray(table["kind"], dtype=np.str_)[order] if "kind" in table else np.empty(0, "U")
-    return Federation(**sizes, labels=frozen(labels), kind=frozen(kind))
+    shape = (len(labels), len(labels[0]) if labels else 0)
+    arrays = _arrays(path, FEDERATION, table)
+    arrays["labels"] = np.asarray(labels, dtype=np.int64).reshape(shape)
+    order = np.argsort(arrays["client"], kind="stable")
+    # A column that the file lacks is empty: [0] in place of [N].
+    there = {name: array[order] if len(array) else array for name, array in arrays.items()}
+    return RecordTable({name: freeze(array) for name, array in there.items()})
 
 
-def _rounds(path: Path) -> Rounds:
-    perhaps = ("head_variance",)
-    table = columns(path, [name for name in Rounds._fields if name not in perhaps], perhaps)
-    return Rounds(
-        round=integers(path, table, "round"),
-        lr=floats(path, table, "lr"),
-        asked=integers(path, table, "asked"),
-        answered=integers(path, table, "answered"),
-        down_bytes=integers(path, table, "down_bytes"),
-        up_bytes=integers(path, table, "up_bytes"),
-        head_variance=floats(path, table, "head_variance"),
-        train_seconds=floats(path, table, "train_seconds"),
-        evaluate_seconds=floats(path, table, "evaluate_seconds"),
-    )
+def _clients(path: Path, per_batch: bool) -> RecordTable:
+    table = read_columns(path, CLIENTS, per_batch)
+    arrays = _arrays(path, CLIENTS, table)
+    arrays["client"] = integers(path, table, "client", _client)
+    return RecordTable(arrays | {"lam": floats(path, table, "at", _lam)})
 
 
-def _clients(path: Path, per_batch: bool) -> Clients:
-    ece, mce = ("ece_per_batch", "mce_per_batch") if per_batch else ("ece", "mce")
-    first = ("round", "client", "model", "at", "split", "n", "top1", "top5", "loss")
-    table = columns(path, (*first, ece, mce), perhaps=("brier",))
-    return Clients(
-        round=integers(path, table, "round"),
-        client=integers(path, table, "client", _client),
-        model=frozen(np.asarray(table["model"], dtype=np.str_)),
-        at=frozen(np.asarray(table["at"], dtype=np.str_)),
-        lam=floats(path, table, "at", _lam),
-        split=frozen(np.asarray(table["split"], dtype=np.str_)),
-        n=integers(path, table, "n"),
-        top1=floats(path, table, "top1"),
-        top5=floats(path, table, "top5"),
-        loss=floats(path, table, "loss"),
-        brier=floats(path, table, "brier"),
-        ece=floats(path, table, ece),
-        mce=floats(path, table, mce),
-    )
+def _table(path: Path, columns: Sequence[RecordColumn]) -> RecordTable:
+    return RecordTable(_arrays(path, columns, read_columns(path, columns)))
 
 
-def _reliability(path: Path) -> Reliability:
-    names = Reliability._fields
-    table = columns(path, names) if path.is_file() else {name: [] for name in names}
-    return Reliability(
-        round=integers(path, table, "round"),
-        model=frozen(np.asarray(table["model"], dtype=np.str_)),
-        split=frozen(np.asarray(table["split"], dtype=np.str_)),
-        n=integers(path, table, "n"),
-        top1=floats(path, table, "top1"),
-        confidence=floats(path, table, "confidence"),
-    )
+def _arrays(
+    path: Path, columns: Sequence[RecordColumn], table: Mapping[str, list[str]]
+) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {}
+    for column in columns:
+        if column.type is int:
+            arrays[column.name] = integers(path, table, column.name)
+        elif column.type is float:
+            arrays[column.name] = floats(path, table, column.name)
+        else:
+            arrays[column.name] = freeze(np.asarray(table[column.name], dtype=np.str_))
+    return arrays
 
 
-def _evaluated(federation: Federation, clients: Clients) -> Integers:
+def _evaluated(federation: RecordTable, clients: RecordTable) -> Integers:
     measured = (clients.model == "personal") & (clients.split == "test") & (clients.n > 0)
     measured &= clients.client != SERVER
     pairs = np.unique(np.stack([clients.round[measured], clients.client[measured]]), axis=1)
     rounds, counts = np.unique(pairs[0], return_counts=True)
-    return frozen(rounds[counts >= np.sum(federation.test > 0)])
+    return freeze(rounds[counts >= np.sum(federation.test > 0)])
 
 
 def _client(text: str) -> int:

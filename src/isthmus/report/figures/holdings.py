@@ -3,7 +3,7 @@
 import numpy as np
 import plotly.graph_objects as go
 
-from isthmus.records.reader import Federation, labels
+from isthmus.records.reader import RecordTable, labels
 from isthmus.report.figures.theme import (
     GRID,
     SERIES,
@@ -36,7 +36,7 @@ def show(report: Report) -> Shown | None:
     return Shown(values, {"figure-holdings": plot(federation)})
 
 
-def plot(federation: Federation) -> go.Figure:
+def plot(federation: RecordTable) -> go.Figure:
     """Draws which share of each client's examples belongs to which class."""
     counts = federation.labels[:SHOWN_AT_MOST]  # [N, C]
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)

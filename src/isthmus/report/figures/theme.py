@@ -18,7 +18,7 @@ import plotly.graph_objects as go
 
 from isthmus.metrics.metric import METRICS
 from isthmus.records.columns import Floats
-from isthmus.records.reader import Federation, Run
+from isthmus.records.reader import RecordTable, Run
 from isthmus.report.groups import make_key
 
 # Light and dark tones of one hue each, the first six told apart by every common kind of colour
@@ -139,7 +139,7 @@ def find_colour(run: Run, runs: Sequence[Run]) -> str:
     return dict(zip((each.path for each in runs), choose_colours(runs), strict=True))[run.path]
 
 
-def list_classes(federation: Federation, place: int, most: int = 6) -> str:
+def list_classes(federation: RecordTable, place: int, most: int = 6) -> str:
     """Lists the classes of a client with their counts, the most frequent first."""
     counts = federation.labels[place]
     order = [c for c in np.argsort(-counts, kind="stable").tolist() if counts[c] > 0]
