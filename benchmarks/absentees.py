@@ -1,4 +1,4 @@
-"""Asks what a model per client costs: `python -m benchmarks.absentees --clients 1000 10000`.
+"""Measures what a model per client costs: `python -m benchmarks.absentees --clients 1000 10000`.
 
 FedSimSup's server has a model for every client: TwoNN (199,210 parameters), beside a supervisor of
 about a sixth of it. Ten clients take part in a round, for one epoch of batches of ten on their 44
@@ -22,31 +22,31 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.scale import federation, timed
+from benchmarks.contenders import prepare_run
+from benchmarks.scale import make_federation, measure_seconds
 from isthmus import Experiment, tree
 from isthmus.cohort import Clients, Round
 from isthmus.shelf import Shelf
 from isthmus.storage.store import Store
-from isthmus.training.build import build
 from isthmus.training.federate import advance
 
 METHOD = {"name": "fedsimsup", "supervisors": ["mlp hidden=42"]}
 LOOKED_AT = 200  # absentees
 
 
-def played(clients: int, rounds: int, folder: Path) -> dict[str, float]:
+def play(clients: int, rounds: int, folder: Path) -> dict[str, float]:
     """Plays some rounds and gives figures."""
     torch.set_num_threads(1)
     wanted = Experiment(
         method=METHOD, model="twonn", rounds=rounds, clients_per_round=10, epochs=1, data="own"
     )
-    experiment, setting = build(wanted, data=federation(clients), data_root=".")
+    experiment, setting = prepare_run(wanted, make_federation(clients))
     store = Store.create(folder / "run", setting, experiment.toml())
     seconds, commits, written = [], [], []
     for _ in range(rounds):
         began = time.perf_counter()
         step = advance(setting, store.progress, evaluate=False)
-        commit, _ = timed(lambda step=step: store.commit(step))  # type: ignore[misc]
+        commit, _ = measure_seconds(lambda step=step: store.commit(step))  # type: ignore[misc]
         seconds.append(time.perf_counter() - began)
         commits.append(commit)
         put = [tensor for tensor in step.shelf.values() if tensor is not None]
@@ -55,9 +55,9 @@ def played(clients: int, rounds: int, folder: Path) -> dict[str, float]:
     absent = (progress.server.last < 0).nonzero()[:LOOKED_AT, 0].tolist()
     cohort = Clients(absent, Round(setting, rounds, progress.own, shelf=Shelf(progress.shelf)))
     model = setting.method.absentees(setting.task).models(progress.server, cohort)
-    made, _ = timed(lambda: [model(i).sum() for i in absent])
+    made, _ = measure_seconds(lambda: [model(i).sum() for i in absent])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    closed, _ = timed(lambda: store.close("stopped"))
+    closed, _ = measure_seconds(lambda: store.close("stopped"))
     return {
         "all models, MB": clients * setting.task.w0.nbytes / 1e6,
         "first round, with the census, seconds": seconds[0],
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     wanted = parser.parse_args()
     if wanted.into:
-        print(json.dumps(played(wanted.clients[0], wanted.rounds, wanted.into)))
+        print(json.dumps(play(wanted.clients[0], wanted.rounds, wanted.into)))
         return
     columns: dict[int, dict[str, float]] = {}
     for clients in wanted.clients:

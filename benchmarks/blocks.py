@@ -3,7 +3,7 @@
 On synthetic data of the shape of the digits (100 clients, 54 training examples each, batches of
 ten) it times rounds of FedAvg with networks of one hidden layer, in `loop` on all cores with steps
 that are not compiled, and in `stacked` with blocks of several sizes, taking turns round by round.
-It prints the median seconds a round. `engine = "auto"` and `block = 0` rest on what it found.
+It prints the median seconds a round. `engine = "auto"` and `block = 0` rest on its results.
 """
 
 import argparse
@@ -15,17 +15,17 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.contenders import prepare_run
 from isthmus import Experiment
 from isthmus.context import Setting
 from isthmus.engines.base import one_thread
 from isthmus.storage.store import Memory
-from isthmus.training.build import build
 from isthmus.training.federate import advance
 
 BLOCKS = (4, 16, 32, 64)
 
 
-def setting(hidden: int, cohort: int, block: int | None) -> Setting:
+def prepare_setting(hidden: int, cohort: int, block: int | None) -> Setting:
     """Prepares one of the runs that take turns; `loop` if no block is given."""
     experiment = Experiment(
         method="fedavg",
@@ -37,10 +37,10 @@ def setting(hidden: int, cohort: int, block: int | None) -> Setting:
         step="eager",
         **({"engine": "loop"} if block is None else {"engine": "stacked", "block": block}),
     )
-    return build(experiment, data_root=".").setting
+    return prepare_run(experiment)[1]
 
 
-def seconds(settings: Sequence[Setting], rounds: int) -> list[float]:
+def time_rounds(settings: Sequence[Setting], rounds: int) -> list[float]:
     """Gives the median seconds of a round of each, after one round to warm up."""
     stores = [Memory(each) for each in settings]
     taken: list[list[float]] = [[] for _ in settings]
@@ -67,10 +67,10 @@ def main(arguments: Sequence[str]) -> None:
     table = Table("hidden", "parameters", "clients a round", *columns, box=None)
     for hidden in wanted.hidden:
         for cohort in wanted.cohort:
-            settings = [setting(hidden, cohort, block) for block in (None, *BLOCKS)]
-            found = seconds(settings, wanted.rounds)
+            settings = [prepare_setting(hidden, cohort, block) for block in (None, *BLOCKS)]
+            medians = time_rounds(settings, wanted.rounds)
             size = settings[0].task.model.size
-            row = [str(hidden), f"{size:,}", str(cohort), *(f"{each:.3f}" for each in found)]
+            row = [str(hidden), f"{size:,}", str(cohort), *(f"{each:.3f}" for each in medians)]
             table.add_row(*row)
     print(f"{platform.machine()}, torch {torch.__version__}, {wanted.rounds} rounds each")
     Console().print(table)

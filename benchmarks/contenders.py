@@ -1,6 +1,6 @@
-"""Those who take turns: our engine, the plain loop, and other frameworks in processes of their own.
+"""Contenders that take turns: our engine, and other frameworks in processes of their own.
 
-Each plays one round at a time when it is asked to, and waits in between.
+Each plays one round when it is called, and waits in between.
 """
 
 import json
@@ -9,11 +9,11 @@ import subprocess
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from benchmarks.environments import VARIABLES, PeerError, environment
+from benchmarks.environments import VARIABLES, PeerError, find_python
 from benchmarks.networks import Settings
 from isthmus import Experiment, Federation
 from isthmus.context import Setting
@@ -35,11 +35,14 @@ class Contender(Protocol):
         """Ends what it started."""
 
 
-def prepared(experiment: Experiment, data: Federation, workers: int) -> Setting:
-    """Prepares a run of ours in some worker processes."""
-    changes: dict[str, Any] = {"data": "own", "partition": "own"}
-    given = {name: getattr(experiment, name) for name in Experiment.model_fields} | changes
-    return build(Experiment(**given), data=data, data_root=".", workers=workers)[1]
+def prepare_run(
+    experiment: Experiment, data: Federation | None = None, workers: int | None = None
+) -> tuple[Experiment, Setting]:
+    """Builds a run of ours, on data of one's own if they are given."""
+    if data is not None:
+        given = {name: getattr(experiment, name) for name in Experiment.model_fields}
+        experiment = Experiment(**given | {"data": "own", "partition": "own"})
+    return build(experiment, data=data, data_root=".", workers=workers)
 
 
 class Ours:
@@ -72,32 +75,32 @@ class Peer:
         self._name = name
         self._folder = tempfile.TemporaryDirectory(prefix=f"{name}-")
         folder = Path(self._folder.name)
-        write(setting, network, rounds, folder)
-        self._said = folder / "said.txt"
+        write_work(setting, network, rounds, folder)
+        self._log = folder / "log.txt"
         self._process = subprocess.Popen(
-            [environment(name), "-m", f"benchmarks.peers.{name}", str(folder)],
+            [find_python(name), "-m", f"benchmarks.peers.{name}", str(folder)],
             cwd=ROOT,
             env=os.environ | VARIABLES,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said.open("w"),
+            stderr=self._log.open("w"),
             text=True,
         )
-        self._listen()
+        self._wait()
 
     def round(self) -> None:
         """Plays one round."""
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # listening tells why
+        with suppress(BrokenPipeError):  # waiting raises what the log says
             self._process.stdin.write("\n")
             self._process.stdin.flush()
-        self._listen()
+        self._wait()
 
-    def _listen(self) -> None:
+    def _wait(self) -> None:
         """Waits until it is ready for the next round."""
         assert self._process.stdout is not None
         if not self._process.stdout.readline():
-            lines = self._said.read_text().splitlines()
+            lines = self._log.read_text().splitlines()
             self.close()
             raise PeerError(f"{self._name} ended early: {' / '.join(lines[-5:]) or 'in silence'}")
 
@@ -114,7 +117,7 @@ class Peer:
         self._folder.cleanup()
 
 
-def write(setting: Setting, network: str, rounds: int, folder: Path) -> None:
+def write_work(setting: Setting, network: str, rounds: int, folder: Path) -> None:
     """Writes a work down for a process without isthmus."""
     task, federation = setting.task, setting.federation
     clients = [federation.part(i, "train") for i in range(len(federation))]

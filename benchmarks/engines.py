@@ -15,20 +15,20 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.contenders import prepare_run
 from isthmus import Experiment
 from isthmus.context import Setting
 from isthmus.storage.store import Memory
-from isthmus.training.build import build
 from isthmus.training.federate import advance
 
 WORKS = {"fedavg": "fedavg", "superfed-mm, mixing": {"name": "superfed-mm", "start": 0.0}}
 
 
-def setting(method: object, engine: str) -> Setting:
+def prepare_setting(method: object, engine: str) -> Setting:
     """Prepares one of the runs that take turns."""
     data = {"name": "synthetic", "samples": 60_000, "features": 784}
     experiment = Experiment(method=method, data=data, clients=100, model="twonn", engine=engine)
-    return build(experiment, data_root=".").setting
+    return prepare_run(experiment)[1]
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args(arguments).rounds
     keys = [(work, engine) for work in WORKS for engine in ("loop", "stacked")]
-    settings = {key: setting(WORKS[key[0]], key[1]) for key in keys}
+    settings = {key: prepare_setting(WORKS[key[0]], key[1]) for key in keys}
     stores = {key: Memory(settings[key]) for key in keys}
     seconds: dict[tuple[str, str], list[float]] = {key: [] for key in keys}
     for number in range(rounds + 2):

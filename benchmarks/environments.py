@@ -1,7 +1,7 @@
 """One virtual environment per framework, made when it is first needed and kept.
 
-torch comes first and pinned, to the version that we run with: asked for by another package it may
-bring gigabytes of CUDA, and another version would be another contest.
+torch comes first and pinned, to the version that we run with: as a dependency of another package it
+may bring gigabytes of CUDA, and another version would be another contest.
 """
 
 import shutil
@@ -26,8 +26,8 @@ class PeerError(RuntimeError):
     """Says which framework could not be installed or ended early, and why."""
 
 
-def environment(name: str) -> Path:
-    """Gives the interpreter of a framework's environment, which is made if it is not there."""
+def find_python(name: str) -> Path:
+    """Finds the interpreter of a framework's environment, which is made if it is not there."""
     folder = PLACE / name
     python = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     ready = folder / "ready"

@@ -1,4 +1,4 @@
-"""Asks what an evaluation costs beside training: `python -m benchmarks speed evaluation`.
+"""Measures what an evaluation costs beside training: `python -m benchmarks speed evaluation`.
 
 W1s with a tenth of every client's training examples kept for validation, as a run has it: after
 each round all 100 clients are evaluated on their validation and test parts, at 11 points of their
@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from benchmarks.contenders import CORES, prepared
+from benchmarks.contenders import CORES, prepare_run
 from benchmarks.results import Result
-from benchmarks.works import WORKS, federation
-from isthmus.cohort import Setting
+from benchmarks.works import WORKS, read_data
+from isthmus.context import Setting
 from isthmus.engines import Loop
 from isthmus.storage.store import Memory
 from isthmus.training.federate import advance
@@ -20,11 +20,11 @@ from isthmus.training.federate import advance
 WORK = "W1s"
 
 
-def measured(root: Path, rounds: int) -> Result:
+def measure(root: Path, rounds: int) -> Result:
     """Compares an evaluation with ten rounds."""
     experiment = WORKS[WORK].experiment(validation=0.1)
-    setting = prepared(experiment, federation(experiment, root), workers=CORES)
-    training, evaluating = timed(setting, rounds)
+    _, setting = prepare_run(experiment, read_data(experiment, root), workers=CORES)
+    training, evaluating = time_both(setting, rounds)
     return Result(
         f"{WORK} with validation, all clients evaluated at all points",
         {"ours": training, "evaluation of all clients": evaluating},
@@ -32,7 +32,7 @@ def measured(root: Path, rounds: int) -> Result:
     )
 
 
-def timed(setting: Setting, rounds: int) -> tuple[float, float]:
+def time_both(setting: Setting, rounds: int) -> tuple[float, float]:
     """Gives the median seconds of a round and of an evaluation, after one of both to warm up."""
     store = Memory(setting)
     everybody = replace(setting.task, clients_per_round=setting.task.clients, epochs=1)

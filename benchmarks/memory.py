@@ -1,4 +1,4 @@
-"""Asks how much memory W2s takes over all processes: `python -m benchmarks speed memory`.
+"""Measures how much memory W2s takes over all processes: `python -m benchmarks speed memory`.
 
 A fresh process plays the rounds, with its state on disk as a run has it; meanwhile the proportional
 set sizes of it and of all processes that it started are added up, several times a second, where the
@@ -11,16 +11,16 @@ import tempfile
 import threading
 from pathlib import Path
 
-from benchmarks.contenders import CORES, ROOT, Ours, prepared
+from benchmarks.contenders import CORES, ROOT, Ours, prepare_run
 from benchmarks.results import Result
-from benchmarks.works import WORKS, federation
+from benchmarks.works import WORKS, read_data
 from isthmus.storage.store import Store
 
 WORK = "W2s"
 EVERY = 0.2  # seconds
 
 
-def measured(root: Path, rounds: int) -> Result:
+def measure(root: Path, rounds: int) -> Result:
     """Measures the peak of each round."""
     if not Path("/proc/self/smaps_rollup").is_file():
         return Result("memory", {}, {}, ["memory: not measured, the system has no /proc"])
@@ -35,7 +35,7 @@ def measured(root: Path, rounds: int) -> Result:
 
     def look() -> None:
         while not ended.wait(EVERY):
-            peaks[-1] = max(peaks[-1], size(process.pid))
+            peaks[-1] = max(peaks[-1], add_up(process.pid))
 
     watch = threading.Thread(target=look)
     watch.start()
@@ -53,14 +53,14 @@ def measured(root: Path, rounds: int) -> Result:
     return Result(f"peak memory of {WORK}, {CORES} workers", {}, figures)
 
 
-def size(process: int) -> int:
+def add_up(process: int) -> int:
     """Adds up the bytes of a process and of all that it started; shared pages count once."""
     total, place = 0, Path(f"/proc/{process}")
     try:
         lines = (place / "smaps_rollup").read_text().splitlines()
         total = sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
         for task in (place / "task").iterdir():
-            total += sum(size(int(child)) for child in (task / "children").read_text().split())
+            total += sum(add_up(int(child)) for child in (task / "children").read_text().split())
     except OSError:  # it has ended meanwhile
         pass
     return total
@@ -69,7 +69,7 @@ def size(process: int) -> int:
 def play(root: Path, rounds: int) -> None:
     """Plays rounds, and says when each has ended."""
     experiment = WORKS[WORK].experiment()
-    setting = prepared(experiment, federation(experiment, root), workers=CORES)
+    _, setting = prepare_run(experiment, read_data(experiment, root), workers=CORES)
     with tempfile.TemporaryDirectory() as folder:
         store = Store.create(Path(folder, "run"), setting, experiment.toml())
         ours = Ours(setting, store)

@@ -64,7 +64,7 @@ def load(module: nn.Module, w: Tensor) -> None:
             parameter.copy_(part.view_as(parameter))
 
 
-def optimiser(parameters: Iterable[nn.Parameter], settings: Settings) -> torch.optim.SGD:
+def make_optimiser(parameters: Iterable[nn.Parameter], settings: Settings) -> torch.optim.SGD:
     """Makes SGD with momentum and weight decay, one fused kernel per step."""
     return torch.optim.SGD(
         parameters,
@@ -79,7 +79,7 @@ def train(
     module: nn.Module, x: Tensor, y: Tensor, orders: Iterable[Tensor], settings: Settings
 ) -> None:
     """Trains a module on a client's examples, once in each of the orders."""
-    sgd = optimiser(module.parameters(), settings)
+    sgd = make_optimiser(module.parameters(), settings)
     for order in orders:
         for rows in order.split(settings.batch_size):
             sgd.zero_grad()

@@ -20,13 +20,13 @@ from torch.multiprocessing import get_context
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 
-from benchmarks.networks import Settings, load, optimiser, train
+from benchmarks.networks import Settings, load, make_optimiser, train
 from isthmus import streams
 from isthmus.context import Setting
 from isthmus.methods.superfed import SuPerFed
 
 
-class Work(NamedTuple):
+class PlainWork(NamedTuple):
     """What every process knows: settings, data and the places where parameters are exchanged."""
 
     build: Callable[[], nn.Module]
@@ -45,13 +45,13 @@ class Work(NamedTuple):
         rows = slice(self.ends[i - 1] if i else 0, self.ends[i])
         return self.x[rows], self.y[rows]
 
-    def orders(self, t: int, i: int) -> list[Tensor]:
+    def draw_orders(self, t: int, i: int) -> list[Tensor]:
         """Draws the order of client i's examples in each pass of round t."""
         shuffle = streams.stream(self.seed, "train batches", t, 0, i)
         n = len(self.data(i)[1])
         return [torch.from_numpy(shuffle.permutation(n)) for _ in range(self.settings.epochs)]
 
-    def mixing(self, t: int, i: int, steps: int) -> list[float]:
+    def draw_mixing(self, t: int, i: int, steps: int) -> list[float]:
         """Draws the lambda of each of client i's steps in round t."""
         uniforms = streams.stream(self.seed, "train uniforms", t, 0, i).random(steps)
         return torch.as_tensor(uniforms, dtype=torch.float32).tolist()
@@ -65,7 +65,7 @@ class Plain:
         clients = [federation.part(i, "train") for i in range(len(federation))]
         cohort = torch.zeros(task.clients_per_round, task.model.size)
         self._setting = setting
-        self._work = Work(
+        self._work = PlainWork(
             build,
             Settings(task.epochs, task.batch_size, task.lr_at(0), task.momentum, task.weight_decay),
             task.seed,
@@ -80,7 +80,7 @@ class Plain:
         self.w, self.own = self._work.w, dict[int, Tensor]()
         self._t = 0
         self._pool = ProcessPoolExecutor(
-            processes, get_context("spawn"), initializer=sit_down, initargs=(self._work,)
+            processes, get_context("spawn"), initializer=start_process, initargs=(self._work,)
         )
 
     def round(self) -> None:
@@ -103,49 +103,49 @@ class Plain:
         self._pool.shutdown()
 
 
-class Seat(NamedTuple):
-    """What a process holds while it lives."""
+class Resident(NamedTuple):
+    """What a process keeps from round to round."""
 
-    work: Work
+    work: PlainWork
     module: nn.Module
     own: nn.Module
 
 
-seat: Seat  # of this process
+resident: Resident  # of this process
 
 
-def sit_down(work: Work) -> None:
-    """Begins a process's life."""
-    global seat
+def start_process(work: PlainWork) -> None:
+    """Builds what a process keeps."""
+    global resident
     torch.set_num_threads(1)
-    seat = Seat(work, work.build(), work.build())
+    resident = Resident(work, work.build(), work.build())
 
 
 def local(place: int, t: int, i: int) -> None:
     """Trains client i in its place in the cohort of round t."""
-    work, module, own = seat
+    work, module, own = resident
     load(module, work.w)
     if work.mixes:
         load(own, work.wl[place])
         train_both(module, own, work, work.mixes, t, i)
         work.wl[place].copy_(parameters_to_vector(own.parameters()).detach())
     else:
-        train(module, *work.data(i), work.orders(t, i), work.settings)
+        train(module, *work.data(i), work.draw_orders(t, i), work.settings)
     work.wf[place].copy_(parameters_to_vector(module.parameters()).detach())
 
 
 def train_both(
-    module: nn.Module, own: nn.Module, work: Work, method: SuPerFed, t: int, i: int
+    module: nn.Module, own: nn.Module, work: PlainWork, method: SuPerFed, t: int, i: int
 ) -> None:
     """Trains the shared and the own model of a client on mixtures of the two."""
     (x, y), size = work.data(i), work.settings.batch_size
-    batches = [rows for order in work.orders(t, i) for rows in order.split(size)]
+    batches = [rows for order in work.draw_orders(t, i) for rows in order.split(size)]
     names = [name for name, _ in module.named_parameters()]
     wf, wl = list(module.parameters()), list(own.parameters())
     wg = [parameter.detach().clone() for parameter in wf]
     ends = list(zip(wf, wl, strict=True))
-    sgd = optimiser([*wf, *wl], work.settings)
-    for rows, lam in zip(batches, work.mixing(t, i, len(batches)), strict=True):
+    sgd = make_optimiser([*wf, *wl], work.settings)
+    for rows, lam in zip(batches, work.draw_mixing(t, i, len(batches)), strict=True):
         sgd.zero_grad()
         mixed = [(1 - lam) * f + lam * o for f, o in ends]
         logits = functional_call(module, dict(zip(names, mixed, strict=True)), (x[rows],))

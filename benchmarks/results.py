@@ -1,4 +1,4 @@
-"""What a benchmark found: ratios by name, and how they are written down."""
+"""The results of benchmarks: ratios by name, as tables, JSON and a page."""
 
 import json
 import os
@@ -20,7 +20,7 @@ DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks" / "speed.md"
 
 
 class Result(NamedTuple):
-    """What one work took: median seconds by contender, and figures by name, ratios for most."""
+    """What one work took: median seconds by contender, and figures by name, mostly ratios."""
 
     title: str
     seconds: Mapping[str, float]
@@ -28,21 +28,21 @@ class Result(NamedTuple):
     notes: Sequence[str] = ()
 
 
-def ratios(seconds: Mapping[str, float]) -> dict[str, float]:
+def compute_ratios(seconds: Mapping[str, float]) -> dict[str, float]:
     """Compares everybody with us: above 1 we are faster, but for our own method and FedAvg.
 
-    >>> ratios({"ours": 2.0, "our FedAvg": 1.0, "pfl": 3.0})
+    >>> compute_ratios({"ours": 2.0, "our FedAvg": 1.0, "pfl": 3.0})
     {'pfl / ours': 1.5, 'ours / our FedAvg on the same work': 2.0}
     """
     ours = seconds[OURS]
     others = [name for name in (*PLAIN.values(), *PEERS.values(), ALONE) if name in seconds]
-    found = {f"{name} / {OURS}": seconds[name] / ours for name in others}
+    ratios = {f"{name} / {OURS}": seconds[name] / ours for name in others}
     if FEDAVG in seconds:
-        found[f"{OURS} / {FEDAVG} on the same work"] = ours / seconds[FEDAVG]
-    return found
+        ratios[f"{OURS} / {FEDAVG} on the same work"] = ours / seconds[FEDAVG]
+    return ratios
 
 
-def hardware() -> dict[str, Any]:
+def describe_hardware() -> dict[str, Any]:
     """Describes the machine, and how busy it is."""
     model = platform.processor() or platform.machine()
     if (cpus := Path("/proc/cpuinfo")).is_file():
@@ -60,20 +60,20 @@ def hardware() -> dict[str, Any]:
     }
 
 
-def as_json(results: Mapping[str, Result], machine: Mapping[str, Any], rounds: int) -> str:
+def write_json(results: Mapping[str, Result], machine: Mapping[str, Any], rounds: int) -> str:
     """Maps each work to its figures by name; then seconds, notes and the machine."""
-    found: dict[str, Any] = {work: dict(result.figures) for work, result in results.items()}
-    found["seconds"] = {work: dict(result.seconds) for work, result in results.items()}
-    found["notes"] = [note for result in results.values() for note in result.notes]
-    found["hardware"] = dict(machine)
-    found["rounds"] = rounds
-    return json.dumps(found, indent=2) + "\n"
+    content: dict[str, Any] = {work: dict(result.figures) for work, result in results.items()}
+    content["seconds"] = {work: dict(result.seconds) for work, result in results.items()}
+    content["notes"] = [note for result in results.values() for note in result.notes]
+    content["hardware"] = dict(machine)
+    content["rounds"] = rounds
+    return json.dumps(content, indent=2) + "\n"
 
 
-def rows(columns: Mapping[str, Mapping[str, float]]) -> list[tuple[str, ...]]:
+def make_rows(columns: Mapping[str, Mapping[str, float]]) -> list[tuple[str, ...]]:
     """Puts figures into rows by name, one cell per column; empty where there is none.
 
-    >>> rows({"W1": {"a": 1.234}, "W2": {"a": 2.0, "b": 123.4}})
+    >>> make_rows({"W1": {"a": 1.234}, "W2": {"a": 2.0, "b": 123.4}})
     [('a', '1.23', '2.00'), ('b', '', '123')]
     """
     names = dict.fromkeys(name for column in columns.values() for name in column)
@@ -87,15 +87,17 @@ def _cell(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Table:
+def make_table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Table:
     """Makes a table for the terminal."""
-    made = Table("", *columns, title=title, title_justify="left", box=None)
-    for row in rows(columns):
-        made.add_row(*row)
-    return made
+    table = Table("", *columns, title=title, title_justify="left", box=None)
+    for row in make_rows(columns):
+        table.add_row(*row)
+    return table
 
 
-def page(results: Mapping[str, Result], machine: Mapping[str, Any], rounds: int, day: date) -> str:
+def write_page(
+    results: Mapping[str, Result], machine: Mapping[str, Any], rounds: int, day: date
+) -> str:
     """Writes the page of the documentation."""
     works = [f"| {work} | {result.title} |" for work, result in results.items()]
     notes = [f"- {note}" for result in results.values() for note in result.notes]
@@ -119,11 +121,11 @@ def page(results: Mapping[str, Result], machine: Mapping[str, Any], rounds: int,
         "",
         "## Ratios",
         "",
-        *_markdown({work: result.figures for work, result in results.items()}),
+        *_make_markdown({work: result.figures for work, result in results.items()}),
         "",
         "## Seconds a round",
         "",
-        *_markdown({work: result.seconds for work, result in results.items()}),
+        *_make_markdown({work: result.seconds for work, result in results.items()}),
         "",
         *notes,
         *([""] if notes else []),
@@ -132,12 +134,12 @@ def page(results: Mapping[str, Result], machine: Mapping[str, Any], rounds: int,
     return "\n".join(lines) + "\n"
 
 
-def _markdown(columns: Mapping[str, Mapping[str, float]]) -> list[str]:
+def _make_markdown(columns: Mapping[str, Mapping[str, float]]) -> list[str]:
     kept = {name: column for name, column in columns.items() if column}
     return [
         f"| | {' | '.join(kept)} |",
         f"|---|{'---:|' * len(kept)}",
-        *(f"| {' | '.join(row)} |" for row in rows(kept)),
+        *(f"| {' | '.join(row)} |" for row in make_rows(kept)),
     ]
 
 

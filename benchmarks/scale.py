@@ -1,4 +1,4 @@
-"""Asks what a round costs with many clients: `python -m benchmarks.scale --clients 1000 100000`.
+"""Times rounds with many clients: `python -m benchmarks.scale --clients 1000 100000`.
 
 SuPerFed-MM mixes from the first round on, with TwoNN (199,210 parameters), five clients a round,
 ten epochs of batches of ten. A client's 60 examples are drawn, when they are looked at, from its
@@ -28,13 +28,14 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.contenders import prepare_run
 from isthmus import Experiment, Federation, streams
-from isthmus.cohort import Clients, Round
+from isthmus.cohort import Round
 from isthmus.data.federation import Parts
 from isthmus.data.sources.arrays import Arrays
+from isthmus.evaluation import evaluate
 from isthmus.storage.database import Database
 from isthmus.storage.store import STATE, Store
-from isthmus.training.build import build
 from isthmus.training.federate import advance
 
 POOL, FEATURES, CLASSES = 60_000, 784, 10
@@ -42,7 +43,7 @@ TRAIN, VALIDATION, TEST = 44, 4, 12  # of 60
 EVALUATED = 1000  # clients, at most
 
 
-class Drawn(Sequence[Parts]):
+class DrawnParts(Sequence[Parts]):
     """The parts of N clients, drawn when they are looked at."""
 
     def __init__(self, clients: int):
@@ -59,37 +60,39 @@ class Drawn(Sequence[Parts]):
         return Parts(np.sort(train), np.sort(validation), np.sort(test))
 
 
-def federation(clients: int) -> Federation:
+def make_federation(clients: int) -> Federation:
     """Makes many clients of one pool."""
     rng = np.random.default_rng(0)
     x = rng.integers(256, size=(POOL, FEATURES), dtype=np.uint8)
     y = rng.integers(CLASSES, size=POOL)
     arrays = Arrays(x, y, x[:0], y[:0], CLASSES, scale=255.0)
-    return Federation(arrays, Drawn(clients), {"test": 0.2, "validation": 0.1})
+    return Federation(arrays, DrawnParts(clients), {"test": 0.2, "validation": 0.1})
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+def measure_seconds(work: Callable[[], Any]) -> tuple[float, Any]:
     """Gives the seconds of some work, and what it gave."""
     began = time.perf_counter()
     result = work()
     return time.perf_counter() - began, result
 
 
-def tell(**figures: float) -> None:
-    """Writes figures for the process that asked."""
+def write_figures(**figures: float) -> None:
+    """Writes figures for the process that started this one."""
     print(json.dumps(figures), flush=True)
 
 
 def serve(clients: int, rounds: int, folder: Path) -> None:
-    """Plays one round whenever a line comes in; then says what it took."""
-    data = federation(clients)
+    """Plays one round whenever a line comes in, and writes what it took."""
+    data = make_federation(clients)
     method = {"name": "superfed-mm", "start": 0.0}
     wanted = Experiment(method=method, model="twonn", rounds=rounds, eval_every=0, data="own")
-    digest, _ = timed(data.digest)
-    prepared, (experiment, setting) = timed(lambda: build(wanted, data=data, data_root="."))
-    created, store = timed(lambda: Store.create(folder / "run", setting, experiment.toml()))
-    cohort, _ = timed(lambda: streams.cohort(0, 0, clients, 5))
-    tell(digest=digest, prepare=prepared, create=created, cohort=cohort)
+    digest, _ = measure_seconds(data.digest)
+    prepared, (experiment, setting) = measure_seconds(lambda: prepare_run(wanted, data))
+    created, store = measure_seconds(
+        lambda: Store.create(folder / "run", setting, experiment.toml())
+    )
+    cohort, _ = measure_seconds(lambda: streams.cohort(0, 0, clients, 5))
+    write_figures(digest=digest, prepare=prepared, create=created, cohort=cohort)
     torch.set_num_threads(1)
     progress = store.progress
     for _ in sys.stdin:
@@ -101,30 +104,31 @@ def serve(clients: int, rounds: int, folder: Path) -> None:
         store.commit(step)
         committed = time.perf_counter()
         progress = store.progress
-        tell(round=time.perf_counter() - began, commit=committed - trained)
+        write_figures(round=time.perf_counter() - began, commit=committed - trained)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    closed, _ = timed(lambda: store.close("stopped"))
+    closed, _ = measure_seconds(lambda: store.close("stopped"))
     disk = sum(path.stat().st_size for path in (folder / "run").iterdir())
-    opened, database = timed(lambda: Database(folder / "run" / STATE))
+    opened, database = measure_seconds(lambda: Database(folder / "run" / STATE))
     database.close()
     evaluated = 0.0
     if clients <= EVALUATED:
         store = Store(folder / "run", setting, Database(folder / "run" / STATE))
-        everyone = Clients(range(clients), Round(setting, rounds, store.progress.own))
-        evaluated, _ = timed(lambda: setting.method.evaluate(store.progress.server, everyone))
-    tell(peak=peak, close=closed, disk=disk, open=opened, evaluate=evaluated)
+        progress = store.progress
+        everyone = Round(setting, rounds, progress.own)
+        evaluated, _ = measure_seconds(lambda: evaluate(everyone, progress.server))
+    write_figures(peak=peak, close=closed, disk=disk, open=opened, evaluate=evaluated)
 
 
-def ask(process: subprocess.Popen[str]) -> dict[str, float]:
-    """Asks a process for its next round, or for its last figures."""
+def play_round(process: subprocess.Popen[str]) -> dict[str, float]:
+    """Has a process play its next round, or give its last figures."""
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
-    return answer(process)
+    return read_figures(process)
 
 
-def answer(process: subprocess.Popen[str]) -> dict[str, float]:
-    """Reads what a process says next."""
+def read_figures(process: subprocess.Popen[str]) -> dict[str, float]:
+    """Reads the next figures of a process."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
@@ -155,14 +159,14 @@ def main() -> None:
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            starts[clients] = answer(processes[clients])
+            starts[clients] = read_figures(processes[clients])
         rounds: dict[int, list[dict[str, float]]] = {clients: [] for clients in processes}
         for number in range(wanted.rounds + 1):
             for clients, process in processes.items():
-                figures = ask(process)
+                figures = play_round(process)
                 if number:  # the first round warms up
                     rounds[clients].append(figures)
-        ends = {clients: ask(process) for clients, process in processes.items()}
+        ends = {clients: play_round(process) for clients, process in processes.items()}
         for process in processes.values():
             process.communicate()
     show(starts, rounds, ends)

@@ -33,7 +33,7 @@ STARTUP = 3.0  # seconds: imports, data, tables
 PLACES = ("start-up", "rounds", "commits")
 
 
-def started(*arguments: str) -> subprocess.Popen[str]:
+def start(*arguments: str) -> subprocess.Popen[str]:
     """Starts the program in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-c", "from isthmus.cli.app import main; main()", *arguments],
@@ -43,7 +43,7 @@ def started(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def written(state: Path) -> int:
+def last_written(state: Path) -> int:
     """Tells when the state was last written; 0 while there is none."""
     try:
         return state.stat().st_mtime_ns
@@ -60,8 +60,8 @@ def wait(process: subprocess.Popen[str], state: Path, place: str, rng: random.Ra
             time.sleep(0.001)
         return
     for _ in range(rng.randrange(2, 30)):  # commits to let pass
-        before = written(state)
-        while written(state) == before and process.poll() is None and time.monotonic() < ends:
+        before = last_written(state)
+        while last_written(state) == before and process.poll() is None and time.monotonic() < ends:
             time.sleep(0.0001)
     if place == "rounds":
         time.sleep(rng.uniform(0, 0.05))
@@ -76,14 +76,12 @@ def tables(run: Path) -> dict[str, str]:
     return texts | {"digest": json.loads((run / "summary.json").read_text())["digest"]}
 
 
-def soaked(settings: list[str], run: Path, kills: int, rng: random.Random) -> Counter[str]:
+def play(settings: list[str], run: Path, kills: int, rng: random.Random) -> Counter[str]:
     """Plays one run with at most so many kills; counts them by place."""
     state, done, begun = run / "state.lmdb", Counter[str](), False
     while True:
         begun = begun and state.is_file()
-        process = (
-            started("resume", str(run)) if begun else started("run", *settings, "--out", str(run))
-        )
+        process = start("resume", str(run)) if begun else start("run", *settings, "--out", str(run))
         if done.total() < kills:
             place = rng.choice(PLACES)
             wait(process, state, place, rng)
@@ -93,11 +91,11 @@ def soaked(settings: list[str], run: Path, kills: int, rng: random.Random) -> Co
                 done[place] += 1
                 begun = True
                 continue
-        _, said = process.communicate()
+        _, errors = process.communicate()
         if process.returncode == 0:
             return done
-        if "before it began" not in said:
-            raise SystemExit(f"soak: {run} ended with code {process.returncode}: {said.strip()}")
+        if "before it began" not in errors:
+            raise SystemExit(f"soak: {run} ended with code {process.returncode}: {errors.strip()}")
         begun = False
 
 
@@ -114,20 +112,20 @@ def main() -> None:
         references = {}
         for name, settings in METHODS.items():
             path = Path(folder, f"{name} in one piece")
-            soaked([*settings, *SETTINGS], path, 0, rng)
+            play([*settings, *SETTINGS], path, 0, rng)
             references[name] = tables(path)
         for name in cycle(METHODS):
             path = Path(folder, str(runs))
             left = min(wanted.each, wanted.kills - total.total())
-            kills = soaked([*METHODS[name], *SETTINGS], path, left, rng)
-            found = tables(path)
-            differing = [key for key, text in references[name].items() if found[key] != text]
+            kills = play([*METHODS[name], *SETTINGS], path, left, rng)
+            content = tables(path)
+            differing = [key for key, text in references[name].items() if content[key] != text]
             total += kills
             runs += 1
             equal += not differing
             where = ", ".join(f"{kills[place]} in {place}" for place in PLACES)
             verdict = f"differs in {', '.join(differing)}" if differing else "equal"
-            print(f"run {runs}, {name}: {where}; digest {found['digest']}: {verdict}", flush=True)
+            print(f"run {runs}, {name}: {where}; digest {content['digest']}: {verdict}", flush=True)
             if total.total() >= wanted.kills:
                 break
     where = ", ".join(f"{total[place]} in {place}" for place in PLACES)

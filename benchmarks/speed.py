@@ -7,7 +7,7 @@ warms up and is not counted. Medians and their ratios are printed. The works are
 `benchmarks.works`; besides, `cohort` compares 5 with 100 clients a round of W1, `memory` adds up
 what W2s takes, `evaluation` compares evaluating all clients with training some of them, `startup`
 waits for the first thing to see. The frameworks get virtual environments of their own in
-benchmarks/.envs when they are first asked for.
+benchmarks/.envs when they are first needed.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from statistics import median
 from rich.console import Console
 
 from benchmarks import evaluation, memory, startup
-from benchmarks.contenders import CORES, Contender, Ours, Peer, prepared
+from benchmarks.contenders import CORES, Contender, Ours, Peer, prepare_run
 from benchmarks.environments import PeerError
 from benchmarks.networks import NETWORKS
 from benchmarks.plain import Plain
@@ -32,52 +32,52 @@ from benchmarks.results import (
     PEERS,
     PLAIN,
     Result,
-    as_json,
-    hardware,
-    page,
-    ratios,
-    table,
+    compute_ratios,
+    describe_hardware,
+    make_table,
+    write_json,
+    write_page,
 )
-from benchmarks.works import WORKS, Work, federation, is_real
+from benchmarks.works import WORKS, Work, is_real, read_data
 
 progress = Console(stderr=True)
 
-OTHERS = {"memory": memory.measured, "evaluation": evaluation.measured, "startup": startup.measured}
+OTHERS = {"memory": memory.measure, "evaluation": evaluation.measure, "startup": startup.measure}
 
 
-def contenders(
+def start_contenders(
     work: Work, root: Path, rounds: int, peers: bool
 ) -> tuple[dict[str, Contender], list[str]]:
-    """Starts everybody who takes part in a work, and says who could not."""
+    """Starts all contenders of a work, and notes which could not be started."""
     experiment, notes = work.experiment(), []
-    data = federation(experiment, root)
+    data = read_data(experiment, root)
     if not is_real(experiment, root):
         notes.append(f"{work.title}: on noise of the same shape, as the files are not in {root}")
-    setting = prepared(experiment, data, workers=CORES)
-    found: dict[str, Contender] = {OURS: Ours(setting)}
-    found[ALONE] = Ours(prepared(experiment, data, workers=1))
+    _, setting = prepare_run(experiment, data, workers=CORES)
+    contenders: dict[str, Contender] = {OURS: Ours(setting)}
+    contenders[ALONE] = Ours(prepare_run(experiment, data, workers=1)[1])
     if not work.is_fedavg:
         plainer = work.experiment(method="fedavg")
-        found[FEDAVG] = Ours(prepared(plainer, data, workers=CORES))
+        contenders[FEDAVG] = Ours(prepare_run(plainer, data, workers=CORES)[1])
     if work.network:
         for processes, name in PLAIN.items():
-            found[name] = Plain(setting, NETWORKS[work.network], processes)
+            contenders[name] = Plain(setting, NETWORKS[work.network], processes)
     for name, title in PEERS.items() if peers and work.peers else ():
         try:
-            found[title] = Peer(name, setting, work.network, rounds)
+            contenders[title] = Peer(name, setting, work.network, rounds)
         except PeerError as error:
             notes.append(str(error))
-    return found, notes
+    return contenders, notes
 
 
-def timed(
-    found: Mapping[str, Contender], rounds: int, title: str
+def time_rounds(
+    contenders: Mapping[str, Contender], rounds: int, title: str
 ) -> tuple[dict[str, float], list[str]]:
     """Lets contenders take turns; gives the median of each, without the first round.
 
-    A framework that fails is left out, and what it said is given too.
+    A framework that fails is left out, with a note that has its error.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in found}
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
     notes = []
     try:
         with progress.status(title) as status:
@@ -87,43 +87,43 @@ def timed(
                     status.update(f"{title}: {turn}, {name}")
                     began = time.perf_counter()
                     try:
-                        found[name].round()
+                        contenders[name].round()
                     except PeerError as error:
                         notes.append(str(error))
                         del seconds[name]
                     else:
                         seconds[name] += [time.perf_counter() - began] if number else []
     finally:
-        for contender in found.values():
+        for contender in contenders.values():
             contender.close()
     return {name: median(each) for name, each in seconds.items()}, notes
 
 
-def compared(name: str, root: Path, rounds: int, peers: bool) -> Result:
+def compare(name: str, root: Path, rounds: int, peers: bool) -> Result:
     """Times one of the works."""
     work = WORKS[name]
     with progress.status(f"{name}: starting"):
-        found, notes = contenders(work, root, rounds + 1, peers)
-    seconds, failed = timed(found, rounds, name)
-    return Result(work.title, seconds, ratios(seconds), notes + failed)
+        contenders, notes = start_contenders(work, root, rounds + 1, peers)
+    seconds, failed = time_rounds(contenders, rounds, name)
+    return Result(work.title, seconds, compute_ratios(seconds), notes + failed)
 
 
-def cohorts(root: Path, rounds: int, sizes: tuple[int, int] = (5, 100)) -> Result:
+def compare_cohorts(root: Path, rounds: int, sizes: tuple[int, int] = (5, 100)) -> Result:
     """Times rounds of few and of many clients."""
     experiments = {size: WORKS["W1"].experiment(clients_per_round=size) for size in sizes}
-    data = federation(experiments[sizes[0]], root)
-    found = {
-        f"{size} clients a round": Ours(prepared(experiment, data, workers=CORES))
+    data = read_data(experiments[sizes[0]], root)
+    contenders = {
+        f"{size} clients a round": Ours(prepare_run(experiment, data, workers=CORES)[1])
         for size, experiment in experiments.items()
     }
-    seconds, _ = timed(found, rounds, "cohort")
+    seconds, _ = time_rounds(contenders, rounds, "cohort")
     few, many = (each / size for each, size in zip(seconds.values(), sizes, strict=True))
     row = f"a client's time, {sizes[1]} a round / {sizes[0]} a round"
     return Result("W1 with cohorts of 5 and of 100 clients", seconds, {row: many / few})
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures what is asked for, prints it, and writes it down where that is asked for."""
+    """Measures the works that are named, prints the results, writes them to files."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks speed",
         description=__doc__,
@@ -142,20 +142,20 @@ def main(arguments: Sequence[str]) -> None:
             parser.error(f"no work is called {name!r}; expected some of {', '.join(known)}")
     if wanted.rounds < 1:
         parser.error(f"--rounds {wanted.rounds}; expected at least one; raise it")
-    machine, results = hardware(), dict[str, Result]()
+    machine, results = describe_hardware(), dict[str, Result]()
     for name in wanted.works or known:
         if name == "cohort":
-            results[name] = cohorts(wanted.data_root, wanted.rounds)
+            results[name] = compare_cohorts(wanted.data_root, wanted.rounds)
         elif name in OTHERS:
             with progress.status(name):
                 results[name] = OTHERS[name](wanted.data_root, wanted.rounds)
         else:
-            results[name] = compared(name, wanted.data_root, wanted.rounds, wanted.peers)
+            results[name] = compare(name, wanted.data_root, wanted.rounds, wanted.peers)
         if wanted.json:  # what is done is kept, whatever happens to the rest
-            wanted.json.write_text(as_json(results, machine, wanted.rounds))
+            wanted.json.write_text(write_json(results, machine, wanted.rounds))
     show(results, machine, wanted.rounds)
     if wanted.docs:
-        DOCUMENT.write_text(page(results, machine, wanted.rounds, date.today()))
+        DOCUMENT.write_text(write_page(results, machine, wanted.rounds, date.today()))
         progress.print(f"wrote {DOCUMENT}")
 
 
@@ -166,9 +166,9 @@ def show(results: Mapping[str, Result], machine: Mapping[str, object], rounds: i
     console.print(f"medians of {rounds} rounds")
     figures = {name: result.figures for name, result in results.items()}
     seconds = {name: result.seconds for name, result in results.items() if result.seconds}
-    console.print(table("ratios", figures))
+    console.print(make_table("ratios", figures))
     if seconds:
-        console.print(table("seconds a round", seconds))
+        console.print(make_table("seconds a round", seconds))
     for result in results.values():
         for note in result.notes:
             console.print(note, markup=False)

@@ -1,4 +1,4 @@
-"""Asks how long one waits for something to see: `python -m benchmarks speed startup`.
+"""Measures how long one waits for something to see: `python -m benchmarks speed startup`.
 
 `isthmus --help`, and W1 by the command line: from the command to the record of its first round. The
 run is 60 rounds long, so that its steps are worth compiling; it is stopped after the first.
@@ -20,23 +20,23 @@ ISTHMUS = (sys.executable, "-m", "isthmus")
 NOISE = ("--data", "synthetic", "--set", "samples=60000", "--set", "features=784")
 
 
-def measured(root: Path, rounds: int) -> Result:
-    """Waits as often as rounds are asked for, once more to warm up."""
-    helped, played = [], []
+def measure(root: Path, rounds: int) -> Result:
+    """Times `--help` and a first round as often as `rounds` says, and once more to warm up."""
+    help_seconds, round_seconds = [], []
     for _ in range(rounds + 1):
         began = time.perf_counter()
         subprocess.run([*ISTHMUS, "--help"], check=True, stdout=subprocess.DEVNULL)
-        helped.append(time.perf_counter() - began)
+        help_seconds.append(time.perf_counter() - began)
         with tempfile.TemporaryDirectory() as folder:
-            played.append(first_round(root, Path(folder, "run")))
+            round_seconds.append(time_first_round(root, Path(folder, "run")))
     figures = {
-        "seconds until isthmus --help has ended": median(helped[1:]),
-        "seconds until the first round is over": median(played[1:]),
+        "seconds until isthmus --help has ended": median(help_seconds[1:]),
+        "seconds until the first round is over": median(round_seconds[1:]),
     }
     return Result(f"{WORK} by the command line", {}, figures)
 
 
-def first_round(root: Path, run: Path) -> float:
+def time_first_round(root: Path, run: Path) -> float:
     """Times a run until its first round is written down."""
     real = is_real(WORKS[WORK].experiment(), root)
     data = ("--data", "mnist", "--data-root", str(root.resolve())) if real else NOISE
@@ -48,7 +48,7 @@ def first_round(root: Path, run: Path) -> float:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    while not _rounds(run):
+    while not _count_rounds(run):
         if process.poll() is not None:
             raise RuntimeError(f"the run ended early: {process.communicate()[1].decode()}")
         time.sleep(0.01)
@@ -58,7 +58,7 @@ def first_round(root: Path, run: Path) -> float:
     return took
 
 
-def _rounds(run: Path) -> int:
+def _count_rounds(run: Path) -> int:
     records = run / "rounds.csv"
     if not records.is_file():
         return 0

@@ -88,7 +88,7 @@ def is_real(experiment: Experiment, root: Path) -> bool:
     return any(any(root.glob(pattern)) for pattern in FILES[experiment.data["name"]])
 
 
-def federation(experiment: Experiment, root: Path) -> Federation:
+def read_data(experiment: Experiment, root: Path) -> Federation:
     """Reads and divides an experiment's data, or noise of the same shape."""
     if is_real(experiment, root):
         return read_federation(experiment, root)

@@ -1,4 +1,4 @@
-"""The benchmarks do the work that they say, and write down what they found."""
+"""The benchmarks do the work that they say, and write down their results."""
 
 import doctest
 import json
@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 import torch
 from benchmarks import evaluation, memory, results, speed, startup
-from benchmarks.contenders import CORES, write
+from benchmarks.contenders import CORES, write_work
 from benchmarks.environments import PeerError
 from benchmarks.networks import NETWORKS, load
 from benchmarks.peers.work import read
 from benchmarks.plain import Plain
-from benchmarks.results import Result, as_json, page, ratios
-from benchmarks.works import MIXING, WORKS
-from benchmarks.works import federation as data_of
+from benchmarks.results import Result, compute_ratios, write_json, write_page
+from benchmarks.works import MIXING, WORKS, read_data
 
 from isthmus.engines.base import one_thread
 from isthmus.models.plain import twocnn, twonn
@@ -76,7 +75,7 @@ def test_a_client_trains_on_four_fifths_of_its_share(
     name: str, examples: int, tmp_path: Path
 ) -> None:
     """60,000 and 50,000 images over 100 clients are 600 and 500 each; 80 % are 480 and 400."""
-    data = data_of(WORKS[name].experiment(), tmp_path)
+    data = read_data(WORKS[name].experiment(), tmp_path)
     assert len(data) == 100
     assert {data.sizes(i)[:2] for i in range(100)} == {(examples, 0)}
     assert max((data.label_counts(i) > 0).sum() for i in range(100)) == 2
@@ -91,7 +90,7 @@ def test_a_work_is_an_experiment_with_a_constant_learning_rate(name: str) -> Non
 
 def test_a_peer_finds_in_its_folder_what_we_train_on(tmp_path: Path) -> None:
     given = setting("fedavg", lr_decay=1.0)
-    write(given, "twonn", 7, tmp_path)
+    write_work(given, "twonn", 7, tmp_path)
     work = read(str(tmp_path))
     assert (work.rounds, work.cohort, work.processes) == (7, 4, CORES)
     assert work.sgd == (2, 8, 0.1, 0.9, 1e-4)
@@ -112,7 +111,7 @@ def test_ratios_have_the_names_of_the_table() -> None:
         "Flower simulation": 5.0,
         "pfl": 4.0,
     }
-    assert ratios(seconds) == {
+    assert compute_ratios(seconds) == {
         "plain loop, 1 process / ours": 1.5,
         "plain loop, 2 processes / ours": 1.1,
         "Flower simulation / ours": 2.5,
@@ -123,22 +122,26 @@ def test_ratios_have_the_names_of_the_table() -> None:
     assert doctest.testmod(results).failed == 0
 
 
-FOUND = {
+RESULTS = {
     "W1": Result("first", {"ours": 0.5, "pfl": 1.0}, {"pfl / ours": 2.0}, ["a note"]),
     "memory": Result("second", {}, {"peak memory over all processes, GB": 1.25}),
 }
 
 
 def test_the_file_maps_works_to_their_ratios() -> None:
-    found = json.loads(as_json(FOUND, {"cores": 2}, rounds=3))
-    assert found["W1"] == {"pfl / ours": 2.0}
-    assert found["memory"] == {"peak memory over all processes, GB": 1.25}
-    assert found["seconds"]["W1"] == {"ours": 0.5, "pfl": 1.0}
-    assert (found["hardware"], found["rounds"], found["notes"]) == ({"cores": 2}, 3, ["a note"])
+    content = json.loads(write_json(RESULTS, {"cores": 2}, rounds=3))
+    assert content["W1"] == {"pfl / ours": 2.0}
+    assert content["memory"] == {"peak memory over all processes, GB": 1.25}
+    assert content["seconds"]["W1"] == {"ours": 0.5, "pfl": 1.0}
+    assert (content["hardware"], content["rounds"], content["notes"]) == (
+        {"cores": 2},
+        3,
+        ["a note"],
+    )
 
 
 def test_the_page_has_the_day_the_machine_and_both_tables() -> None:
-    text = page(FOUND, {"cores": 2}, rounds=3, day=date(2026, 11, 5))
+    text = write_page(RESULTS, {"cores": 2}, rounds=3, day=date(2026, 11, 5))
     assert "2026-11-05. Medians of 3 rounds" in text
     assert "| cores | 2 |" in text
     assert "| | W1 | memory |\n|---|---:|---:|\n| pfl / ours | 2.00 |  |" in text
@@ -162,7 +165,7 @@ class Counting:
 def test_who_fails_is_left_out_and_everybody_is_closed() -> None:
     """Two rounds count and one warms up: three for who stays, one for who fails in the second."""
     stays, fails = Counting(), Counting(fails_at=1)
-    seconds, notes = speed.timed({"stays": stays, "fails": fails}, 2, "work")
+    seconds, notes = speed.time_rounds({"stays": stays, "fails": fails}, 2, "work")
     assert (list(seconds), notes) == (["stays"], ["it fell over"])
     assert (stays.rounds, fails.rounds, stays.closed, fails.closed) == (3, 1, True, True)
 
@@ -185,7 +188,7 @@ def test_memory_counts_what_a_process_holds() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        held = memory.size(process.pid)
+        held = memory.add_up(process.pid)
     assert 50e6 < held < 150e6
 
 
@@ -201,13 +204,13 @@ def test_all_clients_have_mixed_before_evaluations_are_timed(
         return step
 
     monkeypatch.setattr(evaluation, "advance", watched)
-    training, evaluating = evaluation.timed(given, rounds=1)
+    training, evaluating = evaluation.time_both(given, rounds=1)
     assert training > 0
     assert evaluating > 0
     assert seen == [(6, False), (4, True), (4, True)]
 
 
 def test_start_up_is_timed_until_a_round_is_written_down(tmp_path: Path) -> None:
-    took = startup.first_round(tmp_path, tmp_path / "run")
+    took = startup.time_first_round(tmp_path, tmp_path / "run")
     assert took > 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "stopped"

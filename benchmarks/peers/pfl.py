@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.networks import optimiser
-from benchmarks.peers.work import Turns, Work, read
+from benchmarks.networks import make_optimiser
+from benchmarks.peers.work import PeerWork, Turns, read
 
 NEVER = 10**9
 
@@ -52,7 +52,7 @@ def launch(folder: str) -> None:
             other.wait()
 
 
-def simulate(work: Work, turns: Turns | None) -> None:
+def simulate(work: PeerWork, turns: Turns | None) -> None:
     """Runs the simulation; the one with `turns` waits for them."""
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.algorithm.base import NNAlgorithmParams
@@ -68,20 +68,20 @@ def simulate(work: Work, turns: Turns | None) -> None:
     torch.set_num_threads(1)
     np.random.seed(0)  # the processes draw the same cohorts
 
-    def together() -> None:
+    def wait_for_all() -> None:
         if turns is not None:
             turns.wait()
         torch.distributed.barrier()
 
     class InTurns(TrainingProcessCallback):
         def on_train_begin(self, *, model: Any) -> Metrics:
-            together()
+            wait_for_all()
             return Metrics()
 
         def after_central_iteration(
             self, aggregate_metrics: Metrics, model: Any, *, central_iteration: int
         ) -> tuple[bool, Metrics]:
-            together()
+            wait_for_all()
             return False, Metrics()
 
     class Network(torch.nn.Module):
@@ -102,7 +102,7 @@ def simulate(work: Work, turns: Turns | None) -> None:
     network = Network()
     model = PyTorchModel(
         network,
-        lambda parameters, lr: optimiser(parameters, work.sgd._replace(lr=lr)),
+        lambda parameters, lr: make_optimiser(parameters, work.sgd._replace(lr=lr)),
         central_optimizer=torch.optim.SGD(network.parameters(), lr=1.0),
     )
     FederatedAveraging().run(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from benchmarks.networks import NETWORKS, Settings, load
 
 
-class Work(NamedTuple):
+class PeerWork(NamedTuple):
     """The clients' training examples, the network, and how it is trained."""
 
     network: str
@@ -40,7 +40,7 @@ class Work(NamedTuple):
 
 
 @cache
-def read(folder: str) -> Work:
+def read(folder: str) -> PeerWork:
     """Reads a work, once per process; processes share the pages of its arrays."""
     arrays = {
         name: torch.from_numpy(np.load(Path(folder, f"{name}.npy"), mmap_mode="c"))
@@ -48,7 +48,7 @@ def read(folder: str) -> Work:
     }
     given = json.loads(Path(folder, "work.json").read_text())
     changed = {"sgd": Settings(*given["sgd"]), "ends": arrays["ends"].tolist()}
-    return Work(**given | arrays | changed)
+    return PeerWork(**given | arrays | changed)
 
 
 class Turns:
@@ -67,5 +67,5 @@ class Turns:
         self._answers.write("ready\n")
         self._answers.flush()
         if self._left and not sys.stdin.readline():
-            raise EOFError("nobody asks for another round")
+            raise EOFError("the input ended before the last round")
         self._left -= 1
