@@ -13,7 +13,9 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, federate, resume
-from isthmus.tracking import callback
+from isthmus.tracking import TRACKERS, callback
+from isthmus.tracking.mlflow import write_run
+from isthmus.tracking.tensorboard import write_events
 from isthmus.training.federate import Done
 
 TINY = [
@@ -150,7 +152,7 @@ def test_tensorboard_shows_the_settings_beside_the_figures(isthmus: Isthmus) -> 
 def test_tensorboard_goes_on_with_a_run_that_was_stopped(tmp_path: Path) -> None:
     longer, events = experiment(rounds=4, eval_every=1), tmp_path / "events"
     for begun in (False, True):
-        with callback.tensorboard(events, longer) as write:
+        with write_events(events, longer) as write:
 
             def watch(done: Done, write: callback.Write = write) -> bool:
                 write(done)
@@ -211,7 +213,7 @@ class TestMLflow:
         from mlflow.tracking import MlflowClient
 
         def broken() -> None:
-            with callback.mlflow(experiment(), keep=tmp_path / "mlflow.txt"):
+            with write_run(experiment(), keep=tmp_path / "mlflow.txt"):
                 raise RuntimeError("broken")
 
         with pytest.raises(RuntimeError, match="broken"):
@@ -275,3 +277,9 @@ def test_an_unknown_tracker_is_one_line(isthmus: Isthmus) -> None:
     line = isthmus("run", *TINY, "--out", "run", "--track", "tensorbord").mistake
     assert "did you mean 'tensorboard'?" in line
     assert not Path("run").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "resume"])
+def test_the_help_names_every_tracker(isthmus: Isthmus, command: str) -> None:
+    words = isthmus(command, "--help").out
+    assert all(name in words for name in TRACKERS)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from isthmus import tracking
 from isthmus.cli import messages
 from isthmus.cli.progress import Board
 from isthmus.config.experiment import Experiment
 from isthmus.engines import choice
 from isthmus.errors import IsthmusError
 from isthmus.storage.store import Store
-from isthmus.tracking import callback
 from isthmus.training import early_stopping
 from isthmus.training.build import Built, build
 from isthmus.training.estimate import estimate, refuse_what_cannot_fit
@@ -32,7 +32,7 @@ def begin(
     """Begins a run, on a board if there is one that has a row of its method's name."""
     if sync not in ("round", "system"):
         raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
-    callback.check(track)
+    tracking.check(track)
     step = experiment.step
     built = build(experiment, data_root=data_root, workers=workers)
     experiment, setting = built
@@ -64,7 +64,7 @@ def go_on(
     workers: int | None = None,
 ) -> Run:
     """Goes on with a run, to more rounds if that is wanted."""
-    callback.check(track)
+    tracking.check(track)
     built, store = reopen(run, rounds=rounds, data_root=data_root, workers=workers)
     experiment, setting = built
     done, best = store.progress.t, store.progress.best
@@ -92,7 +92,7 @@ def _finish(
     try:
         with (
             messages.catch_interrupts() as stop,
-            callback.writing(track, out, experiment) as write,
+            tracking.track(track, out, experiment) as write,
             display as show,
         ):
 

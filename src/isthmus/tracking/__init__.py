@@ -1,1 +1,45 @@
-"""Figures of a run, written to other programs while it goes on."""
+"""Figures of a run, written to other programs while it goes on.
+
+A new tracker is its file here and one entry of TRACKERS.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from isthmus.errors import IsthmusError, nearest
+from isthmus.tracking.callback import Tracker, Write, check_installed
+from isthmus.tracking.mlflow import MLFLOW
+from isthmus.tracking.tensorboard import TENSORBOARD
+
+if TYPE_CHECKING:
+    from isthmus.config.experiment import Experiment
+    from isthmus.training.federate import Done
+
+TRACKERS: dict[str, Tracker] = {"tensorboard": TENSORBOARD, "mlflow": MLFLOW}
+
+
+def check(names: Sequence[str]) -> None:
+    """Refuses trackers that are not known, or not installed."""
+    for name in names:
+        if name not in TRACKERS:
+            raise IsthmusError(f"no tracker is called {name!r}; {nearest(name, list(TRACKERS))}")
+        check_installed(name, TRACKERS[name])
+
+
+@contextmanager
+def track(names: Sequence[str], run: Path, experiment: "Experiment") -> Iterator[Write]:
+    """Writes to the named trackers, with what must stay with the run in its directory."""
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(tracker.open(run, experiment))
+            for name, tracker in TRACKERS.items()
+            if name in names
+        ]
+
+        def write(done: "Done") -> None:
+            for each in writers:
+                each(done)
+
+        yield write

@@ -1,0 +1,47 @@
+"""TensorBoard: event files, which show curves and a table of settings beside figures.
+
+with write_events("events/first", experiment) as write:
+    federate(experiment, out="first", watch=write)
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from isthmus.tracking.callback import Tracker, Write, check_installed, scalars, settings
+
+if TYPE_CHECKING:
+    from isthmus.config.experiment import Experiment
+    from isthmus.training.federate import Done
+
+
+@contextmanager
+def write_events(directory: Path | str, experiment: "Experiment") -> Iterator[Write]:
+    """Writes event files for TensorBoard; a run that goes on adds one to those that are there."""
+    check_installed("tensorboard", TENSORBOARD)
+    from torch.utils.tensorboard import SummaryWriter
+    from torch.utils.tensorboard.summary import hparams
+
+    with SummaryWriter(str(directory)) as writer:
+        described = False
+
+        def write(done: "Done") -> None:
+            nonlocal described
+            numbers = scalars(experiment, done)
+            tested = {name: number for name, number in numbers.items() if "/test/" in name}
+            if tested and not described:  # its table shows the settings beside these figures
+                described = True
+                for summary in hparams(settings(experiment), tested):
+                    writer.file_writer.add_summary(summary)
+            for name, number in numbers.items():
+                writer.add_scalar(name, number, done.cost.round)
+            writer.flush()
+
+        yield write
+
+
+TENSORBOARD = Tracker(
+    open=lambda run, experiment: write_events(run / "tensorboard", experiment),
+    needs=("tensorboard",),
+)
