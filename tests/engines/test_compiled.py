@@ -10,11 +10,13 @@ from torch import nn
 
 from isthmus import Experiment, IsthmusError, federate, tree
 from isthmus.client import Batch
-from isthmus.engines import Loop
+from isthmus.engines import Loop, Plan
+from isthmus.engines.choice import make_engine
 from isthmus.engines.compiled import Compiled, find_functions, find_tensors, has_compiler
 from isthmus.engines.compiled import advance as advance_in_place
 from isthmus.engines.loop import fold
 from isthmus.methods import METHODS
+from isthmus.models.flat import Flat
 from isthmus.training.build import build
 from small import FEATURES, advance, begin, network, setting
 
@@ -96,14 +98,27 @@ def normalised() -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    ("build", "model", "fills"),
-    [(network, "mlp", True), (normalised, "mlp", False), (network, "own", False)],
+    ("make", "own", "fills"),
+    [(network, False, True), (normalised, False, False), (network, True, False)],
 )
 def test_a_network_that_may_mix_examples_is_shown_none_that_do_not_count(
-    build: Callable[[], nn.Module], model: str, fills: bool
+    make: Callable[[], nn.Module], own: bool, fills: bool
 ) -> None:
     """Batch normalisation is known to do so, and what somebody's own network does is not."""
-    made = setting("fedavg", build=build, model=model, step="compiled").engine
+    plan = Plan(
+        engine="loop",
+        step="compiled",
+        block=1,
+        device="cpu",
+        rounds=4,
+        clients_per_round=4,
+        epochs=2,
+        batch_size=8,
+        sizes=[20, 30],
+        networks=(Flat(make),),
+        own=own,
+    )
+    made = make_engine(plan)
     assert isinstance(made, Loop)
     assert made.compiled is not None
     assert made.compiled.fills is fills
