@@ -19,7 +19,7 @@ from isthmus.cohort import Clients, Round
 from isthmus.context import Setting
 from isthmus.errors import IsthmusError
 from isthmus.method import Delivery, State
-from isthmus.metrics.score import Figures, Pooled, Tally, figures, pooled, tally
+from isthmus.metrics.score import Figures, Pooled, Tally, figures, pool, tally
 
 
 class Score(NamedTuple):
@@ -178,4 +178,4 @@ def collect(
         for s, split in enumerate(splits):
             columns = zip(*(block[m][1][s] for block in blocks), strict=True)
             numbers = Figures(*(np.concatenate(column) for column in columns))
-            yield Score(model, split, at, numbers, None if at.ndim > 2 else pooled(total[m][s]))
+            yield Score(model, split, at, numbers, None if at.ndim > 2 else pool(total[m][s]))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from isthmus.metrics.cost import Spent, improvement, rounds_to, spent_by
+from isthmus.metrics.cost import Spent, add_up, improvement, rounds_to
 
 EVALUATED = np.arange(10, 101, 10)
 SLOW = 1 - np.exp(-EVALUATED / 50)  # 0.181, 0.330, ..., 0.865
@@ -50,5 +50,5 @@ def test_a_mean_that_is_the_target_but_for_rounding_reaches_it() -> None:
 
 def test_what_was_spent_includes_the_round_that_reached_it() -> None:
     """Rounds 1 to 3: 1 + 2 + 3 seconds, 100 + 10 + 10 bytes; the fourth is not needed."""
-    found = spent_by(3, [1, 2, 3, 4], [1.0, 2.0, 3.0, 4.0], [100, 10, 10, 10])
+    found = add_up(3, [1, 2, 3, 4], [1.0, 2.0, 3.0, 4.0], [100, 10, 10, 10])
     assert found == Spent(rounds=3, seconds=6.0, nbytes=120)

@@ -34,7 +34,7 @@ experiment = Experiment(
 )
 done = federate(experiment, out="run")
 run = read("run")
-print(run.values("entropy").mean(), run.pooled("entropy"))
+print(run.values("entropy").mean(), run.pool("entropy"))
 print(scalars(experiment, done.rounds[-1])["personal/test/entropy mean over clients"])
 """
 

@@ -9,7 +9,7 @@ from isthmus import cohort
 from isthmus.cohort import Clients, Round
 from isthmus.engines import Loop, Stacked
 from isthmus.formulas.vector import total_variance
-from isthmus.metrics.score import figures, pooled, tally
+from isthmus.metrics.score import figures, pool, tally
 from small import SIZES, advance, begin, federation, played, setting
 
 ENGINES = {"loop": Loop(), "stacked": Stacked(4)}
@@ -36,7 +36,7 @@ def test_pooled_is_one_model_on_all_clients_examples(
     made = setting("fedavg", engine)
     end, step = advance(made, played(made, 2), evaluate=True)
     x, y = examples(split)
-    expected = pooled(tally(made.task.model.logits(end.server.w, x), y))
+    expected = pool(tally(made.task.model.logits(end.server.w, x), y))
     found = step.evaluation("personal", split).pooled
     for one, other in zip(found.figures, expected.figures, strict=True):
         assert one == pytest.approx(other, abs=ENGINES_AGREE)

@@ -12,7 +12,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from isthmus import tree
 from isthmus.metrics import calibration
-from isthmus.metrics.score import Tally, figures, pooled, tally
+from isthmus.metrics.score import Tally, figures, pool, tally
 
 # Sums of float64 in another grouping differ by their last digits; hundreds of terms, not more.
 REGROUPED = 1e-13
@@ -248,8 +248,8 @@ def test_whole_batches_add_to_those_of_the_whole() -> None:
 def test_what_is_pooled_is_calibrated_over_all_examples() -> None:
     """Per batch or not: every example is counted once, in its bin."""
     logits, y = some(90)
-    found = pooled(tally(logits, y, batch=8))
-    assert found == pooled(tally(logits, y))._replace(bins=found.bins)
+    found = pool(tally(logits, y, batch=8))
+    assert found == pool(tally(logits, y))._replace(bins=found.bins)
     assert found.bins.n.sum() == 90
     assert found.bins.top1.sum() == found.figures.top1 * 90
     assert found.figures.ece == calibration.ece(*found.bins)

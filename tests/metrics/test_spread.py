@@ -28,7 +28,7 @@ def test_the_worst_are_rounded_up_to_whole_clients(clients: int, share: float, l
 
 def test_a_client_that_stays_equal_is_not_harmed() -> None:
     """Of (0.5, 0.6, 0.7) against (0.5, 0.7, 0.6) only the second is lower."""
-    assert spread.harmed([0.5, 0.6, 0.7], [0.5, 0.7, 0.6]) == 1
+    assert spread.count_harmed([0.5, 0.6, 0.7], [0.5, 0.7, 0.6]) == 1
 
 
 def test_gini_is_the_mean_difference_over_twice_the_mean() -> None:

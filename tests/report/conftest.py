@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 import runs as fixture
-from isthmus.records.reader import Run, read
+from isthmus.records.reader import RecordedRun, read
 
 
 @pytest.fixture(scope="session")
-def five(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+def five(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedRun]:
     directory = tmp_path_factory.mktemp("runs")
     return [read(fixture.write(directory / method, method)) for method in fixture.METHODS]
 

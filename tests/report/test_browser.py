@@ -7,7 +7,7 @@ import pytest
 
 import runs as fixture
 from browser import chromium, requested
-from isthmus.records.reader import Run, read
+from isthmus.records.reader import RecordedRun, read
 from isthmus.report import page
 from isthmus.report.figures import curves
 from isthmus.report.figures.gain import compute_by_seed
@@ -60,7 +60,7 @@ class Page:
 
 
 @pytest.fixture(scope="session")
-def seeded(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedRun]:
     """Three methods with two seeds each; a seed has a division of its own."""
     directory = tmp_path_factory.mktemp("seeded")
     made = []
@@ -81,7 +81,9 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def opened(driver: Any, seeded: list[Run], tmp_path_factory: pytest.TempPathFactory) -> Page:
+def opened(
+    driver: Any, seeded: list[RecordedRun], tmp_path_factory: pytest.TempPathFactory
+) -> Page:
     place = page.write(seeded, tmp_path_factory.mktemp("page"))
     browser = Page(driver)
     browser.resize(WIDE)
@@ -115,7 +117,7 @@ def test_the_page_asks_the_network_for_nothing(opened: Page) -> None:
 @pytest.mark.parametrize("metric", ["top1", "loss", "ece", "head_variance"])
 @pytest.mark.parametrize("axis", ["rounds", "seconds", "bytes"])
 def test_the_switches_draw_the_recorded_values(
-    wide: Page, seeded: list[Run], metric: str, axis: str
+    wide: Page, seeded: list[RecordedRun], metric: str, axis: str
 ) -> None:
     """Means over both seeds at the rounds that both evaluated; five digits are kept."""
     wide.choose("curves-views", metric)
@@ -137,7 +139,7 @@ def test_the_switches_draw_the_recorded_values(
     assert titles == [where.title]
 
 
-def test_the_shared_models_are_drawn_when_asked_for(wide: Page, seeded: list[Run]) -> None:
+def test_the_shared_models_are_drawn_when_asked_for(wide: Page, seeded: list[RecordedRun]) -> None:
     wide.choose("curves-models", "shared")
     found = curves.collect_series(group_by_seed(seeded)[1], "top1", "shared")
     assert found is not None
@@ -154,7 +156,7 @@ def test_a_method_is_left_out_and_comes_back(wide: Page) -> None:
     assert "fedavg" in wide.lines("figure-rounds")
 
 
-def test_another_seed_shows_its_clients(wide: Page, seeded: list[Run]) -> None:
+def test_another_seed_shows_its_clients(wide: Page, seeded: list[RecordedRun]) -> None:
     fedavg = group_by_seed(seeded)[1]
     for seed, gains in compute_by_seed(fedavg, seeded).items():
         wide.choose("gain-seed", str(seed))

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from isthmus.errors import IsthmusError
-from isthmus.records.reader import Run, read
+from isthmus.records.reader import RecordedRun, read
 from isthmus.report import page
 from isthmus.report.contrasts import MethodRow, compare, have_several_seeds
 from isthmus.report.statistics import WinTieLoss
@@ -20,7 +20,7 @@ from isthmus.report.tables import comparison
 from isthmus.report.tables.wording import describe, list_notes
 
 Write = Callable[..., Path]
-Seeds = Callable[..., list[Run]]
+Seeds = Callable[..., list[RecordedRun]]
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def over(tiny: Write) -> Seeds:
     def of_seed(seed: int) -> dict[str, object]:
         return {"seed": seed, "federation": f"f{seed}"}
 
-    def over(method: str, *top1: list[float], **changes: object) -> list[Run]:
+    def over(method: str, *top1: list[float], **changes: object) -> list[RecordedRun]:
         return [
             read(tiny(method, values, f"run-{next(numbers)}", **of_seed(s) | changes))
             for s, values in enumerate(top1, start=1)
@@ -42,7 +42,7 @@ def over(tiny: Write) -> Seeds:
 
 
 @pytest.fixture
-def three(over: Seeds) -> list[Run]:
+def three(over: Seeds) -> list[RecordedRun]:
     return [
         *over("local", [0.6, 0.6, 0.6, 0.6], [0.6, 0.6, 0.6, 0.6]),
         *over("fedavg", [0.5, 0.5, 0.7, 0.7], [0.6, 0.6, 0.6, 0.6]),
@@ -50,18 +50,18 @@ def three(over: Seeds) -> list[Run]:
     ]
 
 
-def rows(runs: list[Run], reference: str | None = None) -> dict[str, MethodRow]:
+def rows(runs: list[RecordedRun], reference: str | None = None) -> dict[str, MethodRow]:
     (block,) = compare(runs, reference).blocks
     return {row.label: row for row in block.rows}
 
 
-def printed(runs: list[Run]) -> str:
+def printed(runs: list[RecordedRun]) -> str:
     screen = StringIO()
     Console(width=80, file=screen).print(comparison.terminal(compare(runs)))
     return screen.getvalue()
 
 
-def forms(runs: list[Run]) -> list[str]:
+def forms(runs: list[RecordedRun]) -> list[str]:
     found = compare(runs)
     return [
         " ".join(printed(runs).split()),
@@ -70,7 +70,7 @@ def forms(runs: list[Run]) -> list[str]:
     ]
 
 
-def test_a_row_is_a_method_over_its_seeds(three: list[Run]) -> None:
+def test_a_row_is_a_method_over_its_seeds(three: list[RecordedRun]) -> None:
     """Ditto: means 0.65 and 0.675; worst of four is one client: 0.5 and 0.6. Harmed: one of the
     first seed's four is below 0.6, none of the second's. A run sends 2 * (1000 + 500) bytes."""
     ditto = rows(three)["ditto"]
@@ -84,7 +84,7 @@ def test_a_row_is_a_method_over_its_seeds(three: list[Run]) -> None:
     assert line.endswith("| 4/3/1 | 0.500 | 1/8 | 3 kB |")
 
 
-def test_differences_are_taken_client_by_client(three: list[Run]) -> None:
+def test_differences_are_taken_client_by_client(three: list[RecordedRun]) -> None:
     """Ditto minus FedAvg: (0.1, 0, -0.1, 0.2) and (0.2, 0.1, 0, 0): means 0.05 and 0.075. Of the
     five that are not zero, |0.1| three times has rank 2, |0.2| twice 4.5. The negative one's rank
     is 2; none negative, or one of three, are the 4 of 2^5 signs with at most that: p = 2 * 4 / 32.
@@ -128,7 +128,9 @@ def test_only_seeds_that_both_have_are_paired_and_the_others_named(over: Seeds) 
     assert "Seeds 1, 2 (fedavg); seeds 1, 2, 3 (ditto); seed 1 (apfl); 4 splits." in said
 
 
-def test_the_reference_is_fedavg_the_first_or_the_one_that_is_named(three: list[Run]) -> None:
+def test_the_reference_is_fedavg_the_first_or_the_one_that_is_named(
+    three: list[RecordedRun],
+) -> None:
     assert compare(three).reference == "fedavg"
     assert compare(three[:2] + three[4:]).reference == "local"
     assert rows(three, "ditto")["ditto"].difference is None
@@ -150,7 +152,9 @@ def test_a_method_that_may_be_as_good_as_the_best_is_marked(over: Seeds) -> None
     assert r"\textbf{82.50} {\scriptsize[" in comparison.latex(compare(runs))
 
 
-def test_an_oracle_carries_daggers_and_is_never_the_best(over: Seeds, three: list[Run]) -> None:
+def test_an_oracle_carries_daggers_and_is_never_the_best(
+    over: Seeds, three: list[RecordedRun]
+) -> None:
     oracle = over("superfed-mm", [0.9] * 4, [0.9] * 4, at="0.3", selection="oracle")
     runs = [*three, *oracle]
     assert rows(runs)["ditto"].best
@@ -165,7 +169,7 @@ def test_an_oracle_carries_daggers_and_is_never_the_best(over: Seeds, three: lis
     assert "| 0/0/8† |" in against  # a difference to an oracle is one's too
 
 
-def test_every_form_says_which_number_it_is(three: list[Run]) -> None:
+def test_every_form_says_which_number_it_is(three: list[RecordedRun]) -> None:
     for text in forms(three):
         assert "the model each client deploys, on its own test part" in text
         assert "mean over seeds of the mean over clients" in text
@@ -202,7 +206,7 @@ def test_settings_of_one_method_are_rows_and_the_first_is_the_reference(over: Se
 def test_data_sets_are_blocks_and_methods_are_ranked_over_them(over: Seeds) -> None:
     """Ranks: ditto 1 and 1, APFL 2 and 3, FedAvg 3 and 2; Nemenyi's q for three is 2.343, so that
     the critical difference over two data sets is 2.343 * sqrt(3 * 4 / 12)."""
-    runs: list[Run] = []
+    runs: list[RecordedRun] = []
     for clients_test, apfl, fedavg in ((0.2, 0.7, 0.5), (0.5, 0.5, 0.7)):
         for method, value in (("ditto", 0.9), ("apfl", apfl), ("fedavg", fedavg)):
             runs += over(method, [value] * 4, test=clients_test)
@@ -221,7 +225,9 @@ def test_data_sets_are_blocks_and_methods_are_ranked_over_them(over: Seeds) -> N
     assert '"figure-ranks":' in text
 
 
-def test_a_data_set_without_the_reference_has_no_differences(over: Seeds, three: list[Run]) -> None:
+def test_a_data_set_without_the_reference_has_no_differences(
+    over: Seeds, three: list[RecordedRun]
+) -> None:
     runs = [*three, *over("ditto", [0.5] * 4, test=0.5)]
     found = compare(runs)
     assert found.blocks[1].reference is None
@@ -262,7 +268,7 @@ def test_a_single_client_has_no_interval(write: Write) -> None:
     assert f"| {100 * row.top1.mean:.2f}≈ |" in comparison.markdown(compare(runs))
 
 
-def test_the_terminal_table_fits_into_eighty_columns(three: list[Run]) -> None:
+def test_the_terminal_table_fits_into_eighty_columns(three: list[RecordedRun]) -> None:
     text = printed(three)
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
@@ -270,7 +276,9 @@ def test_the_terminal_table_fits_into_eighty_columns(three: list[Run]) -> None:
         assert cell in text
 
 
-def test_the_directory_gets_three_files_and_no_drafts(three: list[Run], tmp_path: Path) -> None:
+def test_the_directory_gets_three_files_and_no_drafts(
+    three: list[RecordedRun], tmp_path: Path
+) -> None:
     place = tmp_path / "deep" / "out"
     found = comparison.write(three, place, "local")
     assert found.reference == "local"
@@ -280,7 +288,7 @@ def test_the_directory_gets_three_files_and_no_drafts(three: list[Run], tmp_path
     assert (place / "table.csv").read_bytes() == before  # the draws are fixed
 
 
-def test_the_table_for_programs_has_every_number_and_setting(three: list[Run]) -> None:
+def test_the_table_for_programs_has_every_number_and_setting(three: list[RecordedRun]) -> None:
     found = compare(three)
     lines = list(csv.DictReader(StringIO(comparison.csv(found))))
     assert [line["method"] for line in lines] == ["local", "fedavg", "ditto"]
@@ -297,7 +305,7 @@ def test_the_table_for_programs_has_every_number_and_setting(three: list[Run]) -
 
 
 def test_latex_compiles_as_its_first_lines_say(
-    over: Seeds, three: list[Run], tmp_path: Path
+    over: Seeds, three: list[RecordedRun], tmp_path: Path
 ) -> None:
     if shutil.which("pdflatex") is None:
         pytest.skip("pdflatex is not installed")
@@ -316,14 +324,16 @@ def test_latex_compiles_as_its_first_lines_say(
     assert (tmp_path / "article.pdf").is_file()
 
 
-def test_the_page_shows_the_comparison_where_there_are_two_methods(three: list[Run]) -> None:
+def test_the_page_shows_the_comparison_where_there_are_two_methods(
+    three: list[RecordedRun],
+) -> None:
     text = page.render(three, baseline="local")
     assert "How sure is the difference" in text
     assert "Difference: to local" in text
     assert "How sure is the difference" not in page.render(three[:2])
 
 
-def test_one_experiment_given_twice_is_refused(three: list[Run]) -> None:
+def test_one_experiment_given_twice_is_refused(three: list[RecordedRun]) -> None:
     assert not have_several_seeds([three[0], three[0]])
     with pytest.raises(IsthmusError, match="same experiment, seed included"):
         page.render([three[0], three[0]])
@@ -335,5 +345,7 @@ def test_names_from_files_are_inert(over: Seeds) -> None:
     assert "<b>x|y" not in page.render(runs)
 
 
-def test_the_notes_of_a_comparison_without_an_oracle_have_no_dagger(three: list[Run]) -> None:
+def test_the_notes_of_a_comparison_without_an_oracle_have_no_dagger(
+    three: list[RecordedRun],
+) -> None:
     assert not any("†" in text for text in list_notes(compare(three)))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from plotly.offline import get_plotlyjs
 
-from isthmus.records.reader import Run, read
+from isthmus.records.reader import RecordedRun, read
 from isthmus.report import page
 from isthmus.report.contrasts import compare
 from isthmus.report.tables import comparison, summary
@@ -36,7 +36,7 @@ class Reader(HTMLParser):
 
 
 @pytest.fixture
-def runs(tiny: Write) -> list[Run]:
+def runs(tiny: Write) -> list[RecordedRun]:
     """Two runs of one hostile method, which are told apart by seed and directory, and of local."""
     about = {"at": "0.5", "selection": EVIL, "note": SETTING}
     return [
@@ -46,7 +46,7 @@ def runs(tiny: Write) -> list[Run]:
     ]
 
 
-def test_a_page_shows_names_and_runs_nothing(runs: list[Run]) -> None:
+def test_a_page_shows_names_and_runs_nothing(runs: list[RecordedRun]) -> None:
     text = page.render(runs, title=EVIL).replace(get_plotlyjs(), "")
     reader = Reader()
     reader.feed(text)
@@ -59,7 +59,7 @@ def test_a_page_shows_names_and_runs_nothing(runs: list[Run]) -> None:
         assert name not in text
 
 
-def test_markdown_shows_names_and_keeps_its_columns(runs: list[Run]) -> None:
+def test_markdown_shows_names_and_keeps_its_columns(runs: list[RecordedRun]) -> None:
     spelled = escape_markdown(EVIL)
     assert "<img" not in spelled
     for text in (
@@ -73,7 +73,7 @@ def test_markdown_shows_names_and_keeps_its_columns(runs: list[Run]) -> None:
         assert len(ends) == 1
 
 
-def test_latex_prints_names_and_obeys_none(runs: list[Run]) -> None:
+def test_latex_prints_names_and_obeys_none(runs: list[RecordedRun]) -> None:
     text = comparison.latex(compare(runs), {EVIL: f"why\n\\input{{z}} {EVIL}"})
     assert escape_latex(EVIL) in text
     commands = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
@@ -81,7 +81,9 @@ def test_latex_prints_names_and_obeys_none(runs: list[Run]) -> None:
     assert r"\textbackslash{}input\{y\}" in commands
 
 
-def test_what_is_missing_stands_in_the_tables_for_people(runs: list[Run], tmp_path: Path) -> None:
+def test_what_is_missing_stands_in_the_tables_for_people(
+    runs: list[RecordedRun], tmp_path: Path
+) -> None:
     comparison.write(runs, tmp_path, "local", {"fedavg-2": "diverged\nin round 3"})
     said = "Missing: fedavg-2: diverged in round 3\n"
     assert (tmp_path / "table.md").read_text(encoding="utf-8").endswith(f"\n\n{said}")

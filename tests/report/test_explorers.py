@@ -9,7 +9,7 @@ import pytest
 import isthmus
 from browser import chromium, complaints, requested
 from isthmus import Experiment, federate
-from isthmus.records.reader import Run
+from isthmus.records.reader import RecordedRun
 from isthmus.report import page, read
 from isthmus.report.figures import measured, simplex
 from isthmus.runs import landscape as measuring
@@ -26,7 +26,7 @@ NEAR = {"rel": 5e-4, "abs": 1e-9}
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedRun]:
     folder = tmp_path_factory.mktemp("explored")
     settings = {"clients": 8, "clients_per_round": 6, "rounds": 3, "epochs": 2, "lr": 0.1}
     data = {"name": "synthetic", "samples": 400}
@@ -39,7 +39,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 
 
 @pytest.fixture(scope="module")
-def driver(runs: list[Run], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def driver(runs: list[RecordedRun], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("browser")
     place = page.write(runs, folder / "report.html")
     with chromium(folder / "profile") as driver:
@@ -74,7 +74,7 @@ def choose(driver: Any, control: str, text: str) -> None:
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_the_slider_moves_the_dots_to_the_recorded_values(
-    runs: list[Run], driver: Any, place: int
+    runs: list[RecordedRun], driver: Any, place: int
 ) -> None:
     """Home is lambda 0; three steps of eleven places from there are lambda 0.3."""
     run = runs[place]
@@ -101,7 +101,7 @@ def test_the_slider_moves_the_dots_to_the_recorded_values(
     assert driver.find_element("id", f"{slider}-said").text.startswith(said)
 
 
-def test_the_simplex_shows_the_recorded_points(runs: list[Run], driver: Any) -> None:
+def test_the_simplex_shows_the_recorded_points(runs: list[RecordedRun], driver: Any) -> None:
     """On the triangle with a corner at the top, y = alpha_1 - (alpha_2 + alpha_3) / 2."""
     clients = simplex.find_places(runs[2])
     discs = driver.execute_script(
@@ -111,7 +111,7 @@ def test_the_simplex_shows_the_recorded_points(runs: list[Run], driver: Any) -> 
     assert discs == pytest.approx((clients.at @ [1, -0.5, -0.5]).tolist(), abs=1e-4)
 
 
-def test_another_client_changes_the_surface(runs: list[Run], driver: Any) -> None:
+def test_another_client_changes_the_surface(runs: list[RecordedRun], driver: Any) -> None:
     surface = measured.collect_surface(runs[2])
     assert surface is not None
     assert surface.measured
@@ -130,7 +130,7 @@ def test_another_client_changes_the_surface(runs: list[Run], driver: Any) -> Non
     assert said.startswith(f"the server's test set: {surface.n[0]} examples, 91 models")
 
 
-def test_the_landscape_is_of_the_data_chosen(runs: list[Run], driver: Any) -> None:
+def test_the_landscape_is_of_the_data_chosen(runs: list[RecordedRun], driver: Any) -> None:
     found = measured.read_landscape(runs[0])
     assert found is not None
     choose(driver, "landscape-run", "superfed-mm")

@@ -9,13 +9,13 @@ import torch
 
 from isthmus import Experiment, federate
 from isthmus.formulas.vector import cosines
-from isthmus.records.reader import Run
+from isthmus.records.reader import RecordedRun
 from isthmus.report import page, read
 from isthmus.report.figures import path, similarity, simplex
 
 
 @pytest.fixture(scope="module")
-def similar(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def similar(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
     place = tmp_path_factory.mktemp("runs") / "fedsimsup"
     settings = {"clients": 8, "clients_per_round": 5, "rounds": 2, "epochs": 1}
     data = {"name": "synthetic", "samples": 400}
@@ -23,7 +23,7 @@ def similar(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return read(place)
 
 
-def test_a_path_holds_what_was_recorded_of_owners(five: list[Run]) -> None:
+def test_a_path_holds_what_was_recorded_of_owners(five: list[RecordedRun]) -> None:
     paths = path.collect_path(five[3])
     assert paths is not None
     assert paths.client.tolist() == list(range(2, 20))  # the first two have no own end
@@ -39,18 +39,18 @@ def test_a_path_holds_what_was_recorded_of_owners(five: list[Run]) -> None:
         assert paths.personal[metric][place] == paths.values[metric][place, at]
 
 
-def test_methods_without_a_path_have_none(five: list[Run]) -> None:
+def test_methods_without_a_path_have_none(five: list[RecordedRun]) -> None:
     assert path.collect_path(five[1]) is None
 
 
-def test_similarity_is_the_cosine_of_label_counts(similar: Run) -> None:
+def test_similarity_is_the_cosine_of_label_counts(similar: RecordedRun) -> None:
     found = similarity.compute_similarity(similar)
     labels = torch.tensor(np.array(similar.federation.labels))[found.client.tolist()]
     assert found.matrix == pytest.approx(cosines(labels, labels).numpy(), abs=1e-12)
     assert sorted(found.client.tolist()) == list(range(8))
 
 
-def test_what_a_network_adds_is_the_sum_less_the_other(similar: Run) -> None:
+def test_what_a_network_adds_is_the_sum_less_the_other(similar: RecordedRun) -> None:
     """Clients that have not taken part yet have no own network: nothing is known of them."""
     found = similarity.compute_similarity(similar)
     rows = (similar.clients.model == "path") & (similar.clients.split == "test")
@@ -112,7 +112,7 @@ def test_clients_in_one_place_are_drawn_on_a_polygon() -> None:
 
 
 def test_the_page_shows_who_is_like_whom_but_not_without_labels(
-    similar: Run, tmp_path: Path
+    similar: RecordedRun, tmp_path: Path
 ) -> None:
     assert "figure-similarity-0" in page.render([similar])
     method = {"name": "fedsimsup", "similarity": "none"}

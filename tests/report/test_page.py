@@ -13,7 +13,7 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from isthmus.errors import IsthmusError
-from isthmus.records.reader import Run, read
+from isthmus.records.reader import RecordedRun, read
 from isthmus.report import page
 from isthmus.report.figures import path, theme
 
@@ -31,7 +31,7 @@ def drawn(text: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def text(five: list[Run]) -> str:
+def text(five: list[RecordedRun]) -> str:
     return without_plotly(page.render(five))
 
 
@@ -68,7 +68,7 @@ def test_reports_need_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_page_is_one_file_of_moderate_size(five: list[Run], tmp_path: Path) -> None:
+def test_the_page_is_one_file_of_moderate_size(five: list[RecordedRun], tmp_path: Path) -> None:
     place = page.write(five, tmp_path)
     assert place == tmp_path / "report.html"
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
@@ -76,7 +76,7 @@ def test_the_page_is_one_file_of_moderate_size(five: list[Run], tmp_path: Path) 
     assert get_plotlyjs() in place.read_text(encoding="utf-8")
 
 
-def test_a_named_file_is_written_where_asked(five: list[Run], tmp_path: Path) -> None:
+def test_a_named_file_is_written_where_asked(five: list[RecordedRun], tmp_path: Path) -> None:
     place = page.write(five[:1], tmp_path / "deep" / "page.html", title="Mine")
     assert place == tmp_path / "deep" / "page.html"
     assert "<title>Mine</title>" in place.read_text(encoding="utf-8")
@@ -109,7 +109,7 @@ def test_every_figure_has_its_place(text: str) -> None:
     assert {"figure-rounds", "figure-gain-1", "figure-path-3", "figure-time"} <= set(drawn(text))
 
 
-def test_the_page_holds_the_recorded_values(five: list[Run], text: str) -> None:
+def test_the_page_holds_the_recorded_values(five: list[RecordedRun], text: str) -> None:
     curve = five[3].curve("top1")
     traces = drawn(text)["figure-rounds"]["data"]
     meta = {"view": "top1", "axis": "rounds", "model": "personal", "run": 3}
@@ -120,7 +120,7 @@ def test_the_page_holds_the_recorded_values(five: list[Run], text: str) -> None:
     assert f"{100 * curve.mean[-1]:.2f}" in text
 
 
-def test_the_bins_of_all_clients_are_drawn(five: list[Run], text: str) -> None:
+def test_the_bins_of_all_clients_are_drawn(five: list[RecordedRun], text: str) -> None:
     """Twelve bins hold examples: (b - 1/2) / 15 sure and nine tenths of that right."""
     diagonal, *traces = drawn(text)["figure-reliability"]["data"]
     assert diagonal["x"] == diagonal["y"]
@@ -170,7 +170,7 @@ def test_a_run_on_another_federation_is_left_out_of_the_gains(tiny: Write) -> No
     assert "Left out: ditto" in text
 
 
-def test_without_local_the_page_says_what_is_missing(five: list[Run]) -> None:
+def test_without_local_the_page_says_what_is_missing(five: list[RecordedRun]) -> None:
     text = without_plotly(page.render(five[1:2]))
     assert "There is no run of <code>local</code> among these" in text
     assert "figure-path" not in text
@@ -235,7 +235,9 @@ def test_seeds_of_one_method_share_a_colour(write: Write) -> None:
     assert theme.choose_styles(runs)[0] == theme.choose_styles(runs)[1]
 
 
-def test_sixty_groups_are_drawn_in_sixty_ways_and_twelve_differ_in_grey(five: list[Run]) -> None:
+def test_sixty_groups_are_drawn_in_sixty_ways_and_twelve_differ_in_grey(
+    five: list[RecordedRun],
+) -> None:
     """Twelve colours and symbols, five patterns: 12 and 5 have no common divisor."""
     runs = [
         five[1]._replace(settings=five[1].settings | {"method.name": f"m{i}"}) for i in range(60)

@@ -13,7 +13,7 @@ import isthmus as package
 from commands import Isthmus
 from isthmus import Experiment, federate
 from isthmus.errors import IsthmusError
-from isthmus.records.reader import Run, read
+from isthmus.records.reader import RecordedRun, read
 from isthmus.report import figures
 from isthmus.report.contents import PLATES
 from isthmus.report.figures import curves, gain, paper, path, reliability, theme
@@ -27,7 +27,7 @@ Write = Callable[..., Path]
 
 
 @pytest.fixture
-def simplex(tiny: Write) -> Run:
+def simplex(tiny: Write) -> RecordedRun:
     """Four clients, each at a vertex or between two, and the models at the three vertices."""
     directory = tiny("floco", [0.5, 0.6, 0.7, 0.8])
     table = directory / "clients.csv"
@@ -44,7 +44,7 @@ def simplex(tiny: Write) -> Run:
 
 
 @pytest.fixture(scope="module")
-def mapped(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def mapped(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
     """A real run with two networks per client, and a plane of their models."""
     place = tmp_path_factory.mktemp("mapped") / "run"
     settings: dict[str, Any] = {"data": {"name": "synthetic", "samples": 240}, "clients": 5}
@@ -54,7 +54,7 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return read(place)
 
 
-def test_curves_have_the_numbers_of_the_page(five: list[Run]) -> None:
+def test_curves_have_the_numbers_of_the_page(five: list[RecordedRun]) -> None:
     figure = Figure()
     subject = saving.choose_subject(five, "loss")
     PLATES["seconds"].draw(figure, subject)
@@ -67,7 +67,7 @@ def test_curves_have_the_numbers_of_the_page(five: list[Run]) -> None:
         assert np.array_equal(given, np.stack([line.x, line.mean], axis=1))
 
 
-def test_lines_differ_in_grey(five: list[Run]) -> None:
+def test_lines_differ_in_grey(five: list[RecordedRun]) -> None:
     figure = Figure()
     reliability.draw(figure, saving.choose_subject(five))
     _, *lines = figure.axes[0].lines
@@ -93,7 +93,7 @@ def test_gains_are_sorted_and_counted_over_all_seeds(tiny: Write) -> None:
     assert figure.axes[0].lines[1].get_ydata().tolist() == [0, 0, 20, 20]
 
 
-def test_paths_are_means_over_clients_with_an_own_end(five: list[Run]) -> None:
+def test_paths_are_means_over_clients_with_an_own_end(five: list[RecordedRun]) -> None:
     figure = Figure()
     path.draw(figure, saving.choose_subject(five))
     above, below = figure.axes
@@ -109,7 +109,7 @@ def test_paths_are_means_over_clients_with_an_own_end(five: list[Run]) -> None:
 
 @pytest.mark.parametrize("name", sorted(PLATES))
 def test_every_figure_is_saved_as_it_was_before(
-    name: str, five: list[Run], simplex: Run, mapped: Run, tmp_path: Path
+    name: str, five: list[RecordedRun], simplex: RecordedRun, mapped: RecordedRun, tmp_path: Path
 ) -> None:
     """The same figure is the same file, 3.3 inches or 237.6 points wide."""
     runs = {"simplex": [simplex], "landscape": [mapped], "similarity": [mapped]}.get(name, five)
@@ -123,7 +123,7 @@ def test_every_figure_is_saved_as_it_was_before(
 
 
 def test_pages_of_a_journal_get_the_sizes_and_kinds_they_ask_for(
-    five: list[Run], tmp_path: Path
+    five: list[RecordedRun], tmp_path: Path
 ) -> None:
     """6.9 by 2 inches at 300 points to the inch."""
     image = saving.save(five, "rounds", tmp_path / "a.png", width=6.9, height=2).path.read_bytes()
@@ -160,7 +160,7 @@ def test_numbers_chosen_on_test_data_are_marked(write: Write, tmp_path: Path) ->
     ],
 )
 def test_a_wrong_wish_is_one_clear_line(
-    changes: dict[str, Any], said: str, five: list[Run]
+    changes: dict[str, Any], said: str, five: list[RecordedRun]
 ) -> None:
     wish = {"name": "rounds", "out": "a.svg"} | changes
     with pytest.raises(IsthmusError, match=re.escape(said)):
@@ -168,7 +168,7 @@ def test_a_wrong_wish_is_one_clear_line(
 
 
 def test_the_command_saves_and_says_what_to_write_under_it(
-    isthmus: Isthmus, five: list[Run]
+    isthmus: Isthmus, five: list[RecordedRun]
 ) -> None:
     paths = [str(run.path) for run in five]
     said = isthmus("figure", *paths, "bytes", "--columns", "2", "--out", "deep/bytes.pdf")
@@ -185,7 +185,7 @@ def test_the_help_names_every_figure(isthmus: Isthmus) -> None:
 
 
 def test_without_matplotlib_the_command_says_what_to_install(
-    isthmus: Isthmus, five: list[Run], monkeypatch: pytest.MonkeyPatch
+    isthmus: Isthmus, five: list[RecordedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "isthmus.report.figures.save")

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from isthmus.errors import IsthmusError
-from isthmus.records.reader import Run, read
+from isthmus.records.reader import RecordedRun, read
 from isthmus.report import page, show
 from isthmus.report.contrasts import choose_reference
 from isthmus.report.tables import reach
@@ -17,7 +17,7 @@ Write = Callable[..., Path]
 
 
 @pytest.fixture
-def three(tiny: Write) -> list[Run]:
+def three(tiny: Write) -> list[RecordedRun]:
     """FedAvg ends with a mean of 0.6, which ditto has after round 1 and local never."""
     return [
         read(tiny("local", [0.5] * 4, earlier=[0.4] * 4)),
@@ -26,7 +26,7 @@ def three(tiny: Write) -> list[Run]:
     ]
 
 
-def test_the_target_is_where_the_baseline_ended(three: list[Run]) -> None:
+def test_the_target_is_where_the_baseline_ended(three: list[RecordedRun]) -> None:
     """A round takes 1.5 seconds of training and 1000 + 500 bytes; evaluation is not counted."""
     local, fedavg, ditto = reach.compute(three, "fedavg", "personal")
     assert [row.target for row in (local, fedavg, ditto)] == pytest.approx([0.6] * 3)
@@ -38,14 +38,14 @@ def test_the_target_is_where_the_baseline_ended(three: list[Run]) -> None:
     assert ditto.cells() == ["ditto", "60.00", "1", "2.00", "1.5", "1.5 kB"]
 
 
-def test_the_shared_model_has_a_target_of_its_own(three: list[Run]) -> None:
+def test_the_shared_model_has_a_target_of_its_own(three: list[RecordedRun]) -> None:
     """All shared models have 0.5, after round 2; local has none."""
     found = reach.compute(three, "fedavg", "shared")
     assert [row.label for row in found] == ["fedavg", "ditto"]
     assert [(row.target, row.rounds) for row in found] == [(0.5, 2)] * 2
 
 
-def test_the_baseline_is_fedavg_or_the_one_that_is_named(three: list[Run]) -> None:
+def test_the_baseline_is_fedavg_or_the_one_that_is_named(three: list[RecordedRun]) -> None:
     assert choose_reference(three, None) == "fedavg"
     assert choose_reference(three, "ditto") == "ditto"
     assert choose_reference([three[0], three[2]], None) is None
@@ -55,12 +55,12 @@ def test_the_baseline_is_fedavg_or_the_one_that_is_named(three: list[Run]) -> No
     assert (local.target, fedavg.rounds) == (pytest.approx(0.9), None)
 
 
-def test_runs_on_other_clients_have_no_target(three: list[Run], tiny: Write) -> None:
+def test_runs_on_other_clients_have_no_target(three: list[RecordedRun], tiny: Write) -> None:
     other = read(tiny("apfl", [0.9] * 4, federation="cafe"))
     assert "apfl" not in [row.label for row in reach.compute([*three, other], "fedavg", "personal")]
 
 
-def test_seeds_go_to_targets_of_their_own(three: list[Run], tiny: Write) -> None:
+def test_seeds_go_to_targets_of_their_own(three: list[RecordedRun], tiny: Write) -> None:
     """With seed 2 FedAvg ends at 0.8, which ditto never reaches: its one arrival is that of seed 0,
     the targets' mean is (0.6 + 0.8) / 2, and FedAvg's two arrivals are both after round 2."""
     more = [
@@ -72,7 +72,7 @@ def test_seeds_go_to_targets_of_their_own(three: list[Run], tiny: Write) -> None
     assert ditto.cells() == ["ditto", "70.00", "1 (1 of 2 seeds)", "2.00", "1.5", "1.5 kB"]
 
 
-def test_the_page_and_the_terminal_say_which_target(three: list[Run]) -> None:
+def test_the_page_and_the_terminal_say_which_target(three: list[RecordedRun]) -> None:
     screen = StringIO()
     Console(width=80, file=screen).print(reach.terminal(three, "fedavg"))
     text = page.render(three)
@@ -86,14 +86,14 @@ def test_the_page_and_the_terminal_say_which_target(three: list[Run]) -> None:
 
 
 def test_a_point_chosen_on_test_data_is_marked_on_its_way_too(
-    three: list[Run], tiny: Write
+    three: list[RecordedRun], tiny: Write
 ) -> None:
     oracle = read(tiny("superfed-mm", [0.9] * 4, at="0.3", selection="oracle"))
     row = reach.compute([*three, oracle], "fedavg", "personal")[-1]
     assert row.cells()[2:4] == ["2†", "1.00†"]
 
 
-def test_show_says_what_a_target_cost(three: list[Run]) -> None:
+def test_show_says_what_a_target_cost(three: list[RecordedRun]) -> None:
     fedavg = three[1].path
     said = show.describe(show.collect(fedavg, 0.6))
     assert (
@@ -114,7 +114,7 @@ def test_show_says_what_a_target_cost(three: list[Run]) -> None:
             show.collect(fedavg, target)
 
 
-def test_show_names_what_is_pooled(three: list[Run]) -> None:
+def test_show_names_what_is_pooled(three: list[RecordedRun]) -> None:
     """(0.5 + 0.5 + 0.7 + 0.7) / 4 of equal clients; the older tables have no bins."""
     said = show.describe(show.collect(three[1].path))
     assert "pooled over all clients' test examples: top-1 60.00 %, loss 0.400, Brier –" in said

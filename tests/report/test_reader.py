@@ -8,12 +8,12 @@ import pytest
 
 from isthmus.errors import IsthmusError
 from isthmus.records import reader
-from isthmus.records.reader import Run
+from isthmus.records.reader import RecordedRun
 
 Write = Callable[..., Path]
 
 
-def test_columns_come_back_as_they_were_written(five: list[Run]) -> None:
+def test_columns_come_back_as_they_were_written(five: list[RecordedRun]) -> None:
     run = five[0]
     assert run.method == "local"
     assert run.settings["partition.alpha"] == 0.3
@@ -24,7 +24,7 @@ def test_columns_come_back_as_they_were_written(five: list[Run]) -> None:
     assert run.evaluated.tolist() == [10, 20, 30, 40, 50]
 
 
-def test_the_columns_cannot_be_written_to(five: list[Run]) -> None:
+def test_the_columns_cannot_be_written_to(five: list[RecordedRun]) -> None:
     with pytest.raises(ValueError, match="read-only"):
         five[0].clients.top1[0] = 1.0
 
@@ -42,8 +42,8 @@ def test_older_tables_lack_what_came_later(tiny: Write) -> None:
     assert np.isnan(run.clients.brier).all()
     assert np.isnan(run.rounds.head_variance).all()
     assert run.bins() is None
-    assert (run.pooled("brier"), run.pooled("ece"), run.pooled("mce")) == (None, None, None)
-    assert run.pooled("top1") == pytest.approx(0.55)
+    assert (run.pool("brier"), run.pool("ece"), run.pool("mce")) == (None, None, None)
+    assert run.pool("top1") == pytest.approx(0.55)
 
 
 def test_pooled_counts_every_example_once(tiny: Write) -> None:
@@ -58,13 +58,13 @@ def test_pooled_counts_every_example_once(tiny: Write) -> None:
     table = directory / "reliability.csv"
     table.write_text("\n".join(["# seed = 1", header, *rows]) + "\n")
     run = reader.read(directory)
-    assert run.pooled("top1") == pytest.approx(0.85)
+    assert run.pool("top1") == pytest.approx(0.85)
     assert run.over_clients("top1").mean() == pytest.approx(0.625)
-    assert run.pooled("ece") == pytest.approx(0.11)
-    assert run.pooled("mce") == pytest.approx(0.125)
-    assert run.pooled("ece", "shared") is None
+    assert run.pool("ece") == pytest.approx(0.11)
+    assert run.pool("mce") == pytest.approx(0.125)
+    assert run.pool("ece", "shared") is None
     table.write_text(table.read_text()[:-3])  # killed while writing
-    assert reader.read(directory).pooled("ece") is None
+    assert reader.read(directory).pool("ece") is None
 
 
 def test_a_curve_is_the_mean_over_clients(tiny: Write) -> None:
@@ -74,7 +74,7 @@ def test_a_curve_is_the_mean_over_clients(tiny: Write) -> None:
     assert curve.mean.tolist() == pytest.approx([0.55])
 
 
-def test_a_path_is_drawn_over_the_clients_with_an_own_end(five: list[Run]) -> None:
+def test_a_path_is_drawn_over_the_clients_with_an_own_end(five: list[RecordedRun]) -> None:
     along = five[3].along("top1")
     assert along is not None
     assert along.client.tolist() == list(range(2, 20))
@@ -83,7 +83,7 @@ def test_a_path_is_drawn_over_the_clients_with_an_own_end(five: list[Run]) -> No
     assert not np.isnan(along.values).any()
 
 
-def test_a_method_without_a_path_has_none_and_no_rule_of_choice(five: list[Run]) -> None:
+def test_a_method_without_a_path_has_none_and_no_rule_of_choice(five: list[RecordedRun]) -> None:
     assert five[1].along("top1") is None
     assert five[1].selection is None
     assert five[3].selection == "validation"
@@ -176,8 +176,8 @@ def test_training_alone_counts_only_on_the_same_federation(tiny: Write) -> None:
     local = reader.read(tiny("local", [0.5] * 4))
     same = reader.read(tiny("fedavg", [0.5] * 4))
     other = reader.read(tiny("fedavg", [0.5] * 4, name="other", federation="cafe"))
-    assert reader.trained_alone(same, [local, same, other]) is local
-    assert reader.trained_alone(other, [local, same, other]) is None
+    assert reader.find_counterpart(same, [local, same, other], "local") is local
+    assert reader.find_counterpart(other, [local, same, other], "local") is None
 
 
 def _replace(file: Path, old: str, new: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import runs as fixture
-from isthmus.records.reader import Run, read
+from isthmus.records.reader import RecordedRun, read
 from isthmus.report import page
 from isthmus.report.contents import SECTIONS
 from isthmus.report.figures import curves, reliability, theme
@@ -21,7 +21,7 @@ Write = Callable[..., Path]
 
 
 @pytest.fixture
-def seeded(tiny: Write) -> list[Run]:
+def seeded(tiny: Write) -> list[RecordedRun]:
     """Two seeds of each method, every seed with a division of its own."""
     made = []
     for seed, digest in ((1, "1111"), (2, "2222")):
@@ -34,7 +34,7 @@ def seeded(tiny: Write) -> list[Run]:
     return made
 
 
-def show(name: str, runs: list[Run]) -> tuple[str, Shown]:
+def show(name: str, runs: list[RecordedRun]) -> tuple[str, Shown]:
     section = next(each for each in SECTIONS if each.name == name)
     report = collect(runs)
     shown = section.show(report)
@@ -46,7 +46,7 @@ def of(groups: list[Group], label: str) -> Group:
     return next(group for group in groups if group.label == label)
 
 
-def test_a_band_goes_from_the_lowest_to_the_highest_seed(seeded: list[Run]) -> None:
+def test_a_band_goes_from_the_lowest_to_the_highest_seed(seeded: list[RecordedRun]) -> None:
     """Ditto has 0.6 and 0.7 after round 1, 0.7 and 0.8 after round 2; a round takes 1.5 seconds
     and 1500 bytes."""
     found = curves.collect_series(of(group_by_seed(seeded), "ditto"), "top1")
@@ -72,7 +72,7 @@ def test_only_rounds_that_all_seeds_evaluated_are_told(tiny: Write) -> None:
     assert found.seconds.tolist() == [3.0]
 
 
-def test_who_sends_nothing_is_a_level(five: list[Run]) -> None:
+def test_who_sends_nothing_is_a_level(five: list[RecordedRun]) -> None:
     """The fixture's FedAvg sends 2 * 3.18 MB in each of 50 rounds, local none."""
     found = [curves.collect_series(group, "top1") for group in group_by_seed(five[:2])]
     traffic = curves.choose_axes(found)[2]
@@ -87,7 +87,7 @@ def test_who_sends_nothing_is_a_level(five: list[Run]) -> None:
     assert [axis.name for axis in curves.choose_axes(found[:1])] == ["rounds", "seconds"]
 
 
-def test_the_variance_of_last_layers_is_a_curve_of_all_rounds(five: list[Run]) -> None:
+def test_the_variance_of_last_layers_is_a_curve_of_all_rounds(five: list[RecordedRun]) -> None:
     """The fixture records 1 / t, and none for local."""
     alone, fedavg = (
         curves.collect_series(group, curves.VARIANCE.metric) for group in group_by_seed(five[:2])
@@ -108,7 +108,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends(write: Write) -> None:
     assert (found.round[0], found.round[-1]) == (1, 1000)
 
 
-def test_a_row_of_a_group_is_the_mean_of_its_rows(seeded: list[Run]) -> None:
+def test_a_row_of_a_group_is_the_mean_of_its_rows(seeded: list[RecordedRun]) -> None:
     """Ditto ends with 0.7 and 0.8; a run takes 1.5 + 1.5 seconds and 0.5 to evaluate."""
     alone, ditto = collect(seeded).averages
     assert (alone.label, ditto.label) == ("local", "ditto")
@@ -121,7 +121,7 @@ def test_a_row_of_a_group_is_the_mean_of_its_rows(seeded: list[Run]) -> None:
     assert "Mean over 2 seeds per method." in text
 
 
-def test_bins_of_seeds_are_counted_together(five: list[Run]) -> None:
+def test_bins_of_seeds_are_counted_together(five: list[RecordedRun]) -> None:
     """Two runs with the same bins: twice the examples, the same shares."""
     twin = five[1]._replace(settings=five[1].settings | {"seed": 2}, path=five[0].path)
     (group,) = group_by_seed([five[1], twin])
@@ -131,10 +131,10 @@ def test_bins_of_seeds_are_counted_together(five: list[Run]) -> None:
     known = one[0] > 0
     assert both[0].tolist() == (2 * one[0]).tolist()
     assert both[1][known].tolist() == pytest.approx(one[1][known].tolist())
-    assert group.pooled("ece") == pytest.approx(five[1].pooled("ece"))
+    assert group.pool("ece") == pytest.approx(five[1].pool("ece"))
 
 
-def test_gains_are_shown_seed_by_seed(seeded: list[Run]) -> None:
+def test_gains_are_shown_seed_by_seed(seeded: list[RecordedRun]) -> None:
     """Every client gains 10 points with seed 1, 20 with seed 2."""
     text, shown = show("gain", seeded)
     (figure,) = shown.figures.values()
@@ -147,7 +147,7 @@ def test_gains_are_shown_seed_by_seed(seeded: list[Run]) -> None:
     assert text.count("<option") == 2
 
 
-def test_the_worst_clients_are_those_of_a_seed(seeded: list[Run]) -> None:
+def test_the_worst_clients_are_those_of_a_seed(seeded: list[RecordedRun]) -> None:
     text, _ = show("worst", seeded)
     first, second = text.split('<div data-seed="2" hidden>')
     assert "<strong>ditto</strong>, seed 1" in first

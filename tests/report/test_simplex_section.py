@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from isthmus import Experiment, federate
-from isthmus.records.reader import Run
+from isthmus.records.reader import RecordedRun
 from isthmus.report import page, read
 from isthmus.report.figures import simplex
 
 
-def record(place: Path, vertices: int, tau: int) -> Run:
+def record(place: Path, vertices: int, tau: int) -> RecordedRun:
     method = {"name": "floco", "vertices": vertices, "tau": tau, "rho": 0.2}
     data = {"name": "synthetic", "samples": 400}
     settings = {"rounds": 2, "epochs": 1, "eval_every": 1, "selection": "oracle"}
@@ -20,18 +20,18 @@ def record(place: Path, vertices: int, tau: int) -> Run:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
     return record(tmp_path_factory.mktemp("runs") / "placed", vertices=3, tau=1)
 
 
-def test_nothing_of_it_is_said_to_be_chosen(run: Run) -> None:
+def test_nothing_of_it_is_said_to_be_chosen(run: RecordedRun) -> None:
     """Not even where the experiment names an oracle: each client has its place."""
     assert run.selection is None
     assert not run.chosen_on_test
     assert run.along("top1") is None
 
 
-def test_clients_are_drawn_at_their_points(run: Run) -> None:
+def test_clients_are_drawn_at_their_points(run: RecordedRun) -> None:
     """On the triangle with a corner at the top, (x, y) = alpha_1 (0, 1) + ..., to 5 digits."""
     clients = simplex.find_places(run)
     assert clients.at.shape == (8, 3)
@@ -42,7 +42,7 @@ def test_clients_are_drawn_at_their_points(run: Run) -> None:
     assert list(discs.text) == [str(c) for c in main]
 
 
-def test_models_are_coloured_by_the_mean_over_clients(run: Run) -> None:
+def test_models_are_coloured_by_the_mean_over_clients(run: RecordedRun) -> None:
     models = [t for t in simplex.plot(run).data if t.meta and "view" in t.meta]
     assert [trace.meta["view"] for trace in models] == ["top1", "loss"]
     rows = (run.clients.model == "simplex") & (run.clients.split == "test")

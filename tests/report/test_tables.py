@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from isthmus.metrics.metric import METRICS
-from isthmus.records.reader import Run, read
+from isthmus.records.reader import RecordedRun, read
 from isthmus.report import show
 from isthmus.report.figures import curves
 from isthmus.report.groups import group_by_seed
@@ -26,13 +26,13 @@ def printed(rows: list[SummaryRow]) -> str:
 
 
 @pytest.fixture
-def pair(tiny: Write) -> list[Run]:
+def pair(tiny: Write) -> list[RecordedRun]:
     alone = tiny("local", [0.4, 0.6, 0.8, 1.0])
     together = tiny("superfed-mm", [0.5, 0.6, 0.7, 1.0], at="0.3")
     return [read(alone), read(together)]
 
 
-def test_a_row_is_the_mean_over_clients_of_the_last_round(pair: list[Run]) -> None:
+def test_a_row_is_the_mean_over_clients_of_the_last_round(pair: list[RecordedRun]) -> None:
     """Of (0.5, 0.6, 0.7, 1.0): mean 2.8 / 4 = 0.7; squares 0.04 + 0.01 + 0 + 0.09 = 0.14, over 4,
     root 0.1870829; worst ceil(0.05 * 4) = 1 client: 0.5; loss 1 - top1, so 0.3; against local
     (0.4, 0.6, 0.8, 1.0) only the third is lower; 2 rounds of 1000 down, 500 up; 1.5 + 1.5 + 0.5 s.
@@ -54,7 +54,7 @@ def test_a_row_is_the_mean_over_clients_of_the_last_round(pair: list[Run]) -> No
     assert row.round == 2
 
 
-def test_what_a_method_lacks_is_missing_and_not_zero(pair: list[Run]) -> None:
+def test_what_a_method_lacks_is_missing_and_not_zero(pair: list[RecordedRun]) -> None:
     row = summary.summarize(pair)[0]
     assert (row.shared, row.server, row.harmed) == (None, None, None)
     line = next(line for line in summary.markdown([row]).splitlines() if line.startswith("| local"))
@@ -67,7 +67,7 @@ def test_harm_is_not_counted_across_federations(tiny: Write) -> None:
     assert summary.summarize([alone, other])[1].harmed is None
 
 
-def test_the_terminal_table_fits_into_eighty_columns(five: list[Run]) -> None:
+def test_the_terminal_table_fits_into_eighty_columns(five: list[RecordedRun]) -> None:
     text = printed(summary.summarize(five))
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
@@ -75,7 +75,7 @@ def test_the_terminal_table_fits_into_eighty_columns(five: list[Run]) -> None:
         assert run.method in text
 
 
-def test_percentages_have_two_decimals(pair: list[Run]) -> None:
+def test_percentages_have_two_decimals(pair: list[RecordedRun]) -> None:
     rows = summary.summarize(pair)
     assert "70.00 ± 18.71" in printed(rows)
     assert (
@@ -84,7 +84,7 @@ def test_percentages_have_two_decimals(pair: list[Run]) -> None:
     )
 
 
-def test_every_table_says_which_number_it_is(pair: list[Run]) -> None:
+def test_every_table_says_which_number_it_is(pair: list[RecordedRun]) -> None:
     rows = summary.summarize(pair)
     for text in (" ".join(printed(rows).split()), summary.markdown(rows)):
         assert "the model each client deploys, on its own test part" in text
@@ -92,7 +92,7 @@ def test_every_table_says_which_number_it_is(pair: list[Run]) -> None:
         assert "superfed-mm: each client's point chosen on its own validation part" in text
 
 
-def test_runs_that_ended_at_different_rounds_say_so(five: list[Run], write: Write) -> None:
+def test_runs_that_ended_at_different_rounds_say_so(five: list[RecordedRun], write: Write) -> None:
     short = read(write("fedavg", "short", evaluations=(10, 20)))
     said = summary.describe(summary.summarize([five[0], short]))
     assert "at each run's last evaluated round (local: 50, fedavg: 20)" in said
@@ -134,7 +134,7 @@ def test_calibration_per_batch_is_marked_wherever_it_appears(write: Write) -> No
     assert "‡" not in summary.markdown(rows[1:])
 
 
-def test_honest_numbers_carry_none(pair: list[Run]) -> None:
+def test_honest_numbers_carry_none(pair: list[RecordedRun]) -> None:
     assert "†" not in summary.markdown(summary.summarize(pair))
 
 
@@ -144,7 +144,9 @@ def test_markup_in_a_name_is_inert(tiny: Write) -> None:
     assert "| [red]a\\|&lt;b> |" in summary.markdown(rows)
 
 
-def test_every_metric_for_tables_is_in_the_table_and_in_what_show_says(five: list[Run]) -> None:
+def test_every_metric_for_tables_is_in_the_table_and_in_what_show_says(
+    five: list[RecordedRun],
+) -> None:
     titles = [column.title for column in summary.COLUMNS]
     facts = show.collect(five[1].path)
     for metric in METRICS.values():

@@ -10,7 +10,7 @@ from isthmus.comparison.processes import JobMessage, JobPool
 from isthmus.comparison.trials import Failure, choose_trials, read_scores, write_table
 from isthmus.errors import IsthmusError
 from isthmus.records import reader
-from isthmus.records.reader import Run
+from isthmus.records.reader import RecordedRun
 from isthmus.report import page
 from isthmus.report.contrasts import Comparison
 from isthmus.report.tables import comparison
@@ -217,10 +217,10 @@ def write_results(grid: Grid, outcome: Outcome, out: Path) -> Comparison | None:
     return compared
 
 
-def refuse_unlike(runs: Sequence[Run]) -> None:
+def refuse_unlike(runs: Sequence[RecordedRun]) -> None:
     """Refuses runs of one seed that did not see the same clients, cohorts and budget."""
     same = ("clients", "clients_per_round", "rounds", "epochs", "batch_size")
-    first: dict[int | None, Run] = {}
+    first: dict[int | None, RecordedRun] = {}
     for run in runs:
         before = first.setdefault(run.seed, run)
         here, there = ([r.split_digest, *map(r.settings.get, same)] for r in (run, before))

@@ -38,10 +38,10 @@ def improvement(baseline: int | None, method: int | None) -> float | None:
     return None if baseline is None or method is None else baseline / method
 
 
-def spent_by(last: int, rounds: ArrayLike, seconds: ArrayLike, nbytes: ArrayLike) -> Spent:
+def add_up(last: int, rounds: ArrayLike, seconds: ArrayLike, nbytes: ArrayLike) -> Spent:
     """Adds up what each round took, up to and with the last one of interest.
 
-    >>> spent_by(2, rounds=[1, 2, 3], seconds=[1.5, 1.5, 1.5], nbytes=[100, 50, 50])
+    >>> add_up(2, rounds=[1, 2, 3], seconds=[1.5, 1.5, 1.5], nbytes=[100, 50, 50])
     Spent(rounds=2, seconds=3.0, nbytes=150)
     """
     counted = np.asarray(rounds) <= last

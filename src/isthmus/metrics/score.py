@@ -143,7 +143,7 @@ def figures(sums: Tally) -> Figures:
     return Figures(n=np.asarray(n).astype(np.int64), **means, **errors)
 
 
-def pooled(sums: Tally) -> Pooled:
+def pool(sums: Tally) -> Pooled:
     """Gives the figures of sums over all clients; their calibration is that of all examples."""
     bins = Bins(
         sums.bin_n.numpy().astype(np.int64), sums.bin_top1.numpy(), sums.bin_confidence.numpy()

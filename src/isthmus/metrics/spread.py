@@ -38,10 +38,10 @@ def worst(values: ArrayLike, share: float = 0.05) -> float:
     return float(ordered[: max(lowest, 1)].mean())
 
 
-def harmed(values: ArrayLike, reference: ArrayLike) -> int:
+def count_harmed(values: ArrayLike, reference: ArrayLike) -> int:
     """Counts the clients whose value is strictly below their value in the reference.
 
-    >>> harmed([0.5, 0.6, 0.7], reference=[0.5, 0.7, 0.6])
+    >>> count_harmed([0.5, 0.6, 0.7], reference=[0.5, 0.7, 0.6])
     1
     """
     return int(np.sum(np.asarray(values) < np.asarray(reference)))

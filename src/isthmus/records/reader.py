@@ -159,7 +159,7 @@ class RecordedRun(NamedTuple):
             return None
         return table.n[rows].astype(np.float64), table.top1[rows], table.confidence[rows]
 
-    def pooled(self, metric: str, model: str = "personal") -> float | None:
+    def pool(self, metric: str, model: str = "personal") -> float | None:
         """Returns a metric over all clients' test examples together, each counted once."""
         of_bins = METRICS[metric].of_bins
         if of_bins is not None:
@@ -180,7 +180,7 @@ class RecordedRun(NamedTuple):
         if last is None:
             return None
         sent = rounds.down_bytes + rounds.up_bytes
-        return cost.spent_by(last, rounds.round, rounds.train_seconds, sent)
+        return cost.add_up(last, rounds.round, rounds.train_seconds, sent)
 
     def curve(self, metric: str, model: str = "personal", split: str = "test") -> Curve:
         """Returns the mean over clients, on a part of their own data, at each evaluated round."""
@@ -207,7 +207,7 @@ class RecordedRun(NamedTuple):
         chosen = self.values("lam")[owner]
         return Along(self.federation.client[owner], lam, values[owner], chosen)
 
-    def spent(self, column: str) -> float:
+    def total(self, column: str) -> float:
         """Returns the sum of a column of `rounds` up to the last evaluated round."""
         return float(getattr(self.rounds, column)[self.rounds.round <= self.last].sum())
 
@@ -218,9 +218,6 @@ class RecordedRun(NamedTuple):
 
     def _places(self, rows: NDArray[np.bool_]) -> Integers:
         return np.searchsorted(self.federation.client, self.clients.client[rows])
-
-
-Run = RecordedRun
 
 
 def read(path: str | Path) -> RecordedRun:
@@ -246,7 +243,7 @@ def read(path: str | Path) -> RecordedRun:
             f"{directory / 'clients.csv'} names client {unknown[0]}, which federation.csv lacks; "
             "keep the files of one run together, or run it again"
         )
-    evaluated = _evaluated(federation, clients)
+    evaluated = _find_evaluated(federation, clients)
     if evaluated.size == 0:
         raise IsthmusError(
             f"{directory} has no evaluated round yet; "
@@ -281,17 +278,14 @@ def labels(runs: Sequence[RecordedRun]) -> list[str]:
     ]
 
 
-def counterpart(run: RecordedRun, runs: Sequence[RecordedRun], method: str) -> RecordedRun | None:
+def find_counterpart(
+    run: RecordedRun, runs: Sequence[RecordedRun], method: str
+) -> RecordedRun | None:
     """Finds a method's run on the same federation, with the same seed if there are several."""
     if run.split_digest is None:
         return None
     same = [r for r in runs if r.method == method and r.split_digest == run.split_digest]
     return next((r for r in same if r.seed == run.seed), same[0] if same else None)
-
-
-def trained_alone(run: RecordedRun, runs: Sequence[RecordedRun]) -> RecordedRun | None:
-    """Finds the run of `local` on the same federation."""
-    return counterpart(run, runs, "local")
 
 
 def mean_or_none(values: Floats) -> float | None:
@@ -365,7 +359,7 @@ def _arrays(
     return arrays
 
 
-def _evaluated(federation: RecordTable, clients: RecordTable) -> Integers:
+def _find_evaluated(federation: RecordTable, clients: RecordTable) -> Integers:
     measured = (clients.model == "personal") & (clients.split == "test") & (clients.n > 0)
     measured &= clients.client != SERVER
     pairs = np.unique(np.stack([clients.round[measured], clients.client[measured]]), axis=1)

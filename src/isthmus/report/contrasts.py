@@ -7,7 +7,7 @@ import numpy as np
 
 from isthmus.errors import IsthmusError
 from isthmus.records.columns import Floats
-from isthmus.records.reader import Run
+from isthmus.records.reader import RecordedRun
 from isthmus.report import statistics
 from isthmus.report.groups import SEEDED, Group, group_by_seed, name_apart
 from isthmus.report.statistics import Interval, WinTieLoss
@@ -91,7 +91,7 @@ class Comparison(NamedTuple):
     ranks: Ranks | None  # with two data sets or more
 
 
-def compare(runs: Sequence[Run], reference: str | None = None) -> Comparison:
+def compare(runs: Sequence[RecordedRun], reference: str | None = None) -> Comparison:
     """Holds every method against a reference: the one named, FedAvg, or the first.
 
     Runs on different data come in blocks; within a block, runs that differ in the seed are one row.
@@ -99,7 +99,7 @@ def compare(runs: Sequence[Run], reference: str | None = None) -> Comparison:
     if not runs:
         raise IsthmusError("no runs were given; expected one or more; give runs' directories")
     against = choose_reference(runs, reference) or runs[0].method
-    by_data: dict[frozenset[tuple[str, str]], list[Run]] = {}
+    by_data: dict[frozenset[tuple[str, str]], list[RecordedRun]] = {}
     for run in runs:
         by_data.setdefault(_data_settings(run), []).append(run)
     names = name_apart([together[0] for together in by_data.values()], "data", FEDERATION)
@@ -110,7 +110,7 @@ def compare(runs: Sequence[Run], reference: str | None = None) -> Comparison:
     return Comparison(against, blocks, _rank(blocks))
 
 
-def choose_reference(runs: Sequence[Run], named: str | None = None) -> str | None:
+def choose_reference(runs: Sequence[RecordedRun], named: str | None = None) -> str | None:
     """Names the method to hold others against: the one asked for, or FedAvg if it is there."""
     methods = list(dict.fromkeys(run.method for run in runs))
     if named is not None and named not in methods:
@@ -121,7 +121,7 @@ def choose_reference(runs: Sequence[Run], named: str | None = None) -> str | Non
     return named or (REFERENCE if REFERENCE in methods else None)
 
 
-def have_several_seeds(runs: Sequence[Run]) -> bool:
+def have_several_seeds(runs: Sequence[RecordedRun]) -> bool:
     """Tells whether some method has runs that differ in the seed alone."""
     try:
         return any(len(group.runs) > 1 for group in group_by_seed(runs))
@@ -129,7 +129,7 @@ def have_several_seeds(runs: Sequence[Run]) -> bool:
         return False
 
 
-def _data_settings(run: Run) -> frozenset[tuple[str, str]]:
+def _data_settings(run: RecordedRun) -> frozenset[tuple[str, str]]:
     return frozenset(
         (key, repr(value))
         for key, value in run.settings.items()
@@ -137,7 +137,7 @@ def _data_settings(run: Run) -> frozenset[tuple[str, str]]:
     )
 
 
-def _block(name: str, runs: Sequence[Run], against: str) -> MethodBlock:
+def _block(name: str, runs: Sequence[RecordedRun], against: str) -> MethodBlock:
     groups = group_by_seed(runs)
     shown = {id(run): row for run, row in zip(runs, summarize(runs), strict=True)}
     of_seeds = [
@@ -179,13 +179,13 @@ def _block(name: str, runs: Sequence[Run], against: str) -> MethodBlock:
     return MethodBlock(name, reference and reference.label, tuple(rows))
 
 
-def _name_runs(group: Group) -> Iterator[tuple[Run, str]]:
+def _name_runs(group: Group) -> Iterator[tuple[RecordedRun, str]]:
     for run in group.runs:
         several = len(group.runs) > 1
         yield run, f"{group.label} · seed {run.seed}" if several else group.label
 
 
-def have_same_split(runs: Sequence[Run]) -> bool:
+def have_same_split(runs: Sequence[RecordedRun]) -> bool:
     """Tells whether several runs are on one split of the data."""
     return len(runs) > 1 and len({run.split_digest for run in runs} - {None}) == 1
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isthmus.errors import IsthmusError
-from isthmus.records.reader import Run
+from isthmus.records.reader import RecordedRun
 
 SEEDED = frozenset({"seed", "data.digest"})  # settings that may differ within a group
 
@@ -15,7 +15,7 @@ class Group(NamedTuple):
     """One method with one choice of settings, over its seeds."""
 
     label: str
-    runs: tuple[Run, ...]  # by ascending seed
+    runs: tuple[RecordedRun, ...]  # by ascending seed
 
     @property
     def method(self) -> str:
@@ -27,22 +27,22 @@ class Group(NamedTuple):
         """Lists the seeds."""
         return tuple(run.seed or 0 for run in self.runs)
 
-    def spent(self, column: str) -> float:
+    def total(self, column: str) -> float:
         """Returns the mean over seeds of what was spent up to the last evaluated round."""
-        return float(np.mean([run.spent(column) for run in self.runs]))
+        return float(np.mean([run.total(column) for run in self.runs]))
 
-    def pooled(self, metric: str) -> float | None:
+    def pool(self, metric: str) -> float | None:
         """Returns the mean over seeds of a number that each run pools over its test examples."""
-        known = [value for run in self.runs if (value := run.pooled(metric)) is not None]
+        known = [value for run in self.runs if (value := run.pool(metric)) is not None]
         return float(np.mean(known)) if known else None
 
 
-def group_by_seed(runs: Sequence[Run]) -> list[Group]:
+def group_by_seed(runs: Sequence[RecordedRun]) -> list[Group]:
     """Puts runs together whose settings differ at most in the seed, in order of appearance.
 
     Groups of one method are named by the settings in which they differ.
     """
-    by_settings: dict[frozenset[tuple[str, str]], list[Run]] = {}
+    by_settings: dict[frozenset[tuple[str, str]], list[RecordedRun]] = {}
     for run in runs:
         by_settings.setdefault(make_key(run.settings), []).append(run)
     for together in by_settings.values():
@@ -61,7 +61,9 @@ def group_by_seed(runs: Sequence[Run]) -> list[Group]:
     ]
 
 
-def name_apart(runs: Sequence[Run], part: str, only: Collection[str] | None = None) -> list[str]:
+def name_apart(
+    runs: Sequence[RecordedRun], part: str, only: Collection[str] | None = None
+) -> list[str]:
     """Names runs by a part of their settings, and by what else differs where the name is the same.
 
     `only` lists the settings that names may have, by what precedes their dot; all if left out.
@@ -80,7 +82,7 @@ def name_apart(runs: Sequence[Run], part: str, only: Collection[str] | None = No
     return names
 
 
-def _name(run: Run, part: str) -> str:
+def _name(run: RecordedRun, part: str) -> str:
     return str(run.settings.get(f"{part}.name", part))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from isthmus.records.reader import Run
+from isthmus.records.reader import RecordedRun
 from isthmus.report.figures import theme
 from isthmus.report.figures.theme import Style, View
 from isthmus.report.groups import Group, group_by_seed
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Report(NamedTuple):
     """The runs of a page, one by one and as groups over their seeds."""
 
-    runs: Sequence[Run]
+    runs: Sequence[RecordedRun]
     rows: Sequence[SummaryRow]  # one per run
     groups: Sequence[Group]
     averages: Sequence[SummaryRow]  # one per group
@@ -42,7 +42,7 @@ class Report(NamedTuple):
         return len(self.groups) < len(self.runs)
 
 
-def collect(runs: Sequence[Run], reference: str | None = None) -> Report:
+def collect(runs: Sequence[RecordedRun], reference: str | None = None) -> Report:
     """Collects what the sections of a page have in common."""
     rows, groups = summary.summarize(runs), group_by_seed(runs)
     averages = summary.average_over_seeds(groups, runs, rows)
@@ -59,7 +59,7 @@ class Shown(NamedTuple):
 class Subject(NamedTuple):
     """What a figure for print is about."""
 
-    runs: Sequence[Run]
+    runs: Sequence[RecordedRun]
     groups: Sequence[Group]
     styles: Sequence[Style]  # of the groups
     view: View

@@ -42,7 +42,7 @@ def collect(path: Path, target: float | None = None) -> dict[str, Any]:
             "personal_top1_test_worst_5_percent": spread.worst(top1),
             "shared_top1_test": reader.mean_or_none(run.over_clients("top1", "shared")),
             "personal_pooled_over_test_examples": {
-                metric.name: run.pooled(metric.name) for metric in IN_TABLES
+                metric.name: run.pool(metric.name) for metric in IN_TABLES
             },
         },
         **({} if target is None else {"to_target": _measure_target(run, target)}),
@@ -57,7 +57,7 @@ def collect(path: Path, target: float | None = None) -> dict[str, Any]:
     }
 
 
-def _measure_target(run: reader.Run, target: float) -> dict[str, Any]:
+def _measure_target(run: reader.RecordedRun, target: float) -> dict[str, Any]:
     spent = run.to_reach(target)
     return {"personal_top1_test": target} | (
         {"reached": False} if spent is None else {"reached": True, **spent._asdict()}

@@ -70,7 +70,7 @@ class Database:
 
     def read(self, key: bytes) -> bytes | None:
         """Gives the value of a key, if there is one."""
-        with self._reading() as transaction:
+        with self._begin_reading() as transaction:
             value, seal = transaction.get(key), transaction.get(SEAL + key)
             if value is None and seal is None:
                 return None
@@ -92,7 +92,7 @@ class Database:
     def keys(self, prefix: bytes) -> Iterator[bytes]:
         """Finds the keys that begin with a prefix, in order."""
         found = []
-        with self._reading() as transaction, transaction.cursor() as cursor:
+        with self._begin_reading() as transaction, transaction.cursor() as cursor:
             if cursor.set_range(prefix):
                 for view in cursor.iternext(keys=True, values=False):
                     key = bytes(view)
@@ -102,7 +102,7 @@ class Database:
         return iter(found)  # all at once: the map cannot grow while somebody is reading
 
     def __contains__(self, key: bytes) -> bool:
-        with self._reading() as transaction:
+        with self._begin_reading() as transaction:
             return transaction.get(key) is not None
 
     def nbytes(self) -> int:
@@ -121,7 +121,7 @@ class Database:
         return self._environment.begin(**how)
 
     @contextmanager
-    def _reading(self) -> Iterator[lmdb.Transaction]:
+    def _begin_reading(self) -> Iterator[lmdb.Transaction]:
         try:
             with self._begin(buffers=True) as transaction:
                 yield transaction
@@ -136,7 +136,7 @@ class Database:
 
     def _audit(self) -> None:
         """Compares the sum; reads small values on the way, which lie among the tree's own bytes."""
-        with self._reading() as transaction, transaction.cursor() as cursor:
+        with self._begin_reading() as transaction, transaction.cursor() as cursor:
             status = self._environment.stat()
             if not status["entries"]:
                 raise _unbegun(self._path)

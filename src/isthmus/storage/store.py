@@ -336,14 +336,14 @@ def _differences(about: bytes | None, federation: str, start: str) -> Iterator[s
             )
 
 
-def _unused(path: Path) -> bool:
+def _is_unused(path: Path) -> bool:
     """Tells whether a directory holds nothing, or a run that was killed before it began."""
     names = {file.name for file in path.iterdir()}
     return names <= {STATE, LOCK} and (STATE not in names or is_blank(path / STATE))
 
 
 def _refuse_existing(path: Path, experiment: str) -> None:
-    if not path.exists() or (path.is_dir() and _unused(path)):
+    if not path.exists() or (path.is_dir() and _is_unused(path)):
         return
     if not (path / STATE).is_file():
         raise IsthmusError(

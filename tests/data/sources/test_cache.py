@@ -112,7 +112,7 @@ def test_files_that_changed_are_read_again(tmp_path: Path, change: str) -> None:
     first = {"other images": 100, "a later time": 0, "another form": 7}[change]
     assert arrays.x[0, 0, 0, 0] == first
     after = set(folder.iterdir())
-    assert len(after) == len(before) == len(cache.Examples._fields), "the old arrays went"
+    assert len(after) == len(before) == len(cache.FileExamples._fields), "the old arrays went"
     assert not before & after
 
 
@@ -182,7 +182,7 @@ def test_sizes_and_kinds_of_labels_are_kept_apart(tmp_path: Path) -> None:
             arrays = source.load(tmp_path, seed=0)
             assert (arrays.x.shape[2:], arrays.classes) == ((size, size), classes)
             assert len(arrays.labels) == classes
-    fields = len(cache.Examples._fields)
+    fields = len(cache.FileExamples._fields)
     assert len(list((tmp_path / "cifar-100-python.decoded").iterdir())) == 3 * fields
 
 

@@ -20,7 +20,7 @@ from isthmus.data.sources.arrays import Arrays
 from isthmus.system.files import overwrite
 
 
-class Examples(NamedTuple):
+class FileExamples(NamedTuple):
     """What the files of a data set hold, ready to be used."""
 
     x: NDArray[np.uint8]
@@ -39,8 +39,8 @@ class Examples(NamedTuple):
 
 
 def read_cached(
-    folder: Path, variant: str, files: Sequence[Path], read: Callable[[], Examples]
-) -> Examples:
+    folder: Path, variant: str, files: Sequence[Path], read: Callable[[], FileExamples]
+) -> FileExamples:
     """Reads the examples of some files, or those in the cache; images are mapped."""
     try:
         states = [(path, path.stat()) for path in files]
@@ -48,14 +48,14 @@ def read_cached(
         return read()  # which says what is missing
     top = folder.parent
     name = name_state((os.path.relpath(path, top), s.st_size, s.st_mtime_ns) for path, s in states)
-    stems = [f"{field}-{variant}" for field in Examples._fields]
+    stems = [f"{field}-{variant}" for field in FileExamples._fields]
     paths = [folder / f"{stem}-{name}.npy" for stem in stems]
     cached = _join([map_array(path) for path in paths])
     if cached is not None:
         return cached
     examples = read()
     try:
-        for field, stem, path in zip(Examples._fields, stems, paths, strict=True):
+        for field, stem, path in zip(FileExamples._fields, stems, paths, strict=True):
             array: NDArray[Any] = getattr(examples, field)
             write_array(path, array.dtype, array.shape, [array])
             delete_others(path, stem)
@@ -64,12 +64,12 @@ def read_cached(
     return _join([map_array(path) for path in paths]) or examples
 
 
-def _join(arrays: Sequence[NDArray[Any] | None]) -> Examples | None:
+def _join(arrays: Sequence[NDArray[Any] | None]) -> FileExamples | None:
     """Puts arrays together if all are there and belong together; only images stay on disk."""
     there = [array for array in arrays if array is not None]
     if len(there) < len(arrays):
         return None
-    examples = Examples(*(array if array.ndim > 1 else np.array(array) for array in there))
+    examples = FileExamples(*(array if array.ndim > 1 else np.array(array) for array in there))
     belong = (
         examples.x.shape[:1] == examples.y.shape
         and examples.test_x.shape[:1] == examples.test_y.shape

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.data.sources.cache import Examples, read_cached
+from isthmus.data.sources.cache import FileExamples, read_cached
 from isthmus.data.sources.file_errors import broken, missing
 from isthmus.data.sources.progress import show_progress
 from isthmus.data.sources.unpickle import read_table
@@ -47,7 +47,9 @@ class CifarFiles(NamedTuple):
         folder = root / self.folder
         return [folder / f for f in self.files] if folder.is_dir() else [root / self.archive]
 
-    def read_cached(self, root: Path, variant: str, read: Callable[[], Examples]) -> Examples:
+    def read_cached(
+        self, root: Path, variant: str, read: Callable[[], FileExamples]
+    ) -> FileExamples:
         """Reads all files, or maps the arrays in the cache."""
         return read_cached(root / f"{self.folder}.decoded", variant, self.paths(root), read)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from isthmus.data.sources import cifar
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.cache import Examples
+from isthmus.data.sources.cache import FileExamples
 
 TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
 FILES = cifar.CifarFiles(
@@ -45,10 +45,10 @@ class Cifar10:
         examples = FILES.read_cached(root, f"{self.size}", partial(self._read, root))
         return examples.arrays(10, *((MEAN, STD) if self.normalise else ()))
 
-    def _read(self, root: Path) -> Examples:
+    def _read(self, root: Path) -> FileExamples:
         tables = FILES.tables(root)
         train, test = [tables[file] for file in TRAIN], [tables["test_batch"]]
-        return Examples(
+        return FileExamples(
             cifar.join_images(train, "CIFAR-10", self.size),
             cifar.join_labels(train, "labels", "CIFAR-10", 10),
             cifar.join_images(test, "CIFAR-10", self.size),

@@ -17,7 +17,7 @@ import numpy as np
 
 from isthmus.data.sources import cifar
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.cache import Examples
+from isthmus.data.sources.cache import FileExamples
 
 FILES = cifar.CifarFiles(
     "cifar100", "cifar-100-python", "cifar-100-python.tar.gz", ("train", "test", "meta")
@@ -44,11 +44,11 @@ class Cifar100:
         examples = FILES.read_cached(root, variant, partial(self._read, root))
         return examples.arrays(CLASSES[self.labels], *((MEAN, STD) if self.normalise else ()))
 
-    def _read(self, root: Path) -> Examples:
+    def _read(self, root: Path) -> FileExamples:
         tables, classes, key = FILES.tables(root), CLASSES[self.labels], f"{self.labels}_labels"
         train, test = [tables["train"]], [tables["test"]]
         names = cifar.read_names(tables["meta"], f"{self.labels}_label_names", "CIFAR-100", classes)
-        return Examples(
+        return FileExamples(
             cifar.join_images(train, "CIFAR-100", self.size),
             cifar.join_labels(train, key, "CIFAR-100", classes),
             cifar.join_images(test, "CIFAR-100", self.size),

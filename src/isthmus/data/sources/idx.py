@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.cache import Examples, read_cached
+from isthmus.data.sources.cache import FileExamples, read_cached
 from isthmus.data.sources.file_errors import broken, missing
 from isthmus.data.sources.progress import show_progress
 from isthmus.errors import IsthmusError
@@ -61,7 +61,9 @@ class IdxFiles(NamedTuple):
             self.classes
         )
 
-    def _read(self, train: tuple[ByteFile, ByteFile], test: tuple[ByteFile, ByteFile]) -> Examples:
+    def _read(
+        self, train: tuple[ByteFile, ByteFile], test: tuple[ByteFile, ByteFile]
+    ) -> FileExamples:
         x, y = self._arrays(*train, self.train)
         test_x, test_y = self._arrays(*test, self.test)
         if x.shape[1:] != test_x.shape[1:]:
@@ -69,7 +71,7 @@ class IdxFiles(NamedTuple):
                 f"{self.title}'s training images are {x.shape[2:]} and its test images "
                 f"{test_x.shape[2:]} in size; expected one size; get the files again"
             )
-        return Examples(x, y, test_x, test_y)
+        return FileExamples(x, y, test_x, test_y)
 
     def _arrays(
         self, images: ByteFile, labels: ByteFile, part: str

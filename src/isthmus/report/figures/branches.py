@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from isthmus.records.reader import Along, Run
+from isthmus.records.reader import Along, RecordedRun
 from isthmus.report.figures import lines, similarity
 from isthmus.report.figures.theme import ACCURACY, LOSS, build_layout, find_colour
 from isthmus.report.section import Report, Shown
@@ -14,7 +14,7 @@ from isthmus.report.section import Report, Shown
 VIEWS = (ACCURACY, LOSS)
 
 
-def collect_branches(run: Run, metric: str) -> Along | None:
+def collect_branches(run: RecordedRun, metric: str) -> Along | None:
     """Returns a metric of the shared network, of its sum with the own one, and of the own one.
 
     They lie at 0, 1/2 and 1. Clients whose own network is not trained yet are left out.
@@ -60,7 +60,7 @@ def show(report: Report) -> Shown | None:
     return Shown(values, {**figures, **alike.figures})
 
 
-def plot(run: Run, runs: Sequence[Run]) -> go.Figure:
+def plot(run: RecordedRun, runs: Sequence[RecordedRun]) -> go.Figure:
     """Draws the accuracy and loss of two networks whose logits are added, and of their sum."""
     result = go.Figure(layout=build_layout(VIEWS))
     colour = find_colour(run, runs)

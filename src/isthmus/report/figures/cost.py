@@ -37,8 +37,8 @@ def show(report: Report) -> Shown:
                 format_bytes(row.down_bytes),
                 format_bytes(row.up_bytes),
                 format_bytes((row.down_bytes + row.up_bytes) / max(row.round, 1)),
-                f"{group.spent('train_seconds'):,.1f}",
-                f"{group.spent('evaluate_seconds'):,.1f}",
+                f"{group.total('train_seconds'):,.1f}",
+                f"{group.total('evaluate_seconds'):,.1f}",
             ]
             for group, row in zip(groups, report.averages, strict=True)
         ],
@@ -61,7 +61,7 @@ def show(report: Report) -> Shown:
 def plot_traffic(groups: Sequence[Group]) -> go.Figure:
     """Draws the bytes that went down to clients and up to the server, means over seeds."""
     parts = (("down_bytes", "down to clients", ""), ("up_bytes", "up to the server", "/"))
-    most = max(group.spent("down_bytes") + group.spent("up_bytes") for group in groups)
+    most = max(group.total("down_bytes") + group.total("up_bytes") for group in groups)
     unit, size = ("GB", 1e9) if most >= 1e9 else ("MB", 1e6)
     figure = _plot_costs(groups, parts, size, format_bytes)
     figure.update_xaxes(title_text=f"traffic, {unit}")
@@ -86,7 +86,7 @@ def _plot_costs(
     names = [make_inert(group.label) for group in groups]
     tones = choose_colours([group.runs[0] for group in groups])
     for column, name, pattern in parts:
-        spent = [group.spent(column) for group in groups]
+        spent = [group.total(column) for group in groups]
         figure.add_bar(
             y=names,
             x=round_numbers([amount / size for amount in spent]),

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
 from isthmus.records.columns import Floats, Integers
-from isthmus.records.reader import Curve, Run
+from isthmus.records.reader import Curve, RecordedRun
 from isthmus.report.figures import paper
 from isthmus.report.figures.theme import (
     ACCURACY,
@@ -111,12 +111,12 @@ def draw_lines(series: Sequence[Series | None], axis: Axis) -> list[Line | None]
     ]
 
 
-def _read_variance(run: Run) -> Curve:
+def _read_variance(run: RecordedRun) -> Curve:
     known = np.isfinite(run.rounds.head_variance)
     return Curve(run.rounds.round[known], run.rounds.head_variance[known])
 
 
-def _sum_until(run: Run, column: Floats | Integers, rounds: Integers) -> Floats:
+def _sum_until(run: RecordedRun, column: Floats | Integers, rounds: Integers) -> Floats:
     total = np.concatenate([[0.0], np.cumsum(column, dtype=np.float64)])
     until: Floats = total[np.searchsorted(run.rounds.round, rounds, side="right")]
     return until

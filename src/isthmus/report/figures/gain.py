@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
 from isthmus.records.columns import Floats
-from isthmus.records.reader import Run, trained_alone
+from isthmus.records.reader import RecordedRun, find_counterpart
 from isthmus.report.figures import paper
 from isthmus.report.figures.theme import (
     SHOWN_AT_MOST,
@@ -55,7 +55,7 @@ class Gains(NamedTuple):
         return int(np.sum(self.points < 0))
 
 
-def compute_gains(run: Run, alone: Run) -> Gains:
+def compute_gains(run: RecordedRun, alone: RecordedRun) -> Gains:
     """Subtracts each client's top-1 when training alone from its top-1 in a run."""
     points = 100 * (run.values("top1") - alone.values("top1"))
     known = np.flatnonzero(~np.isnan(points))
@@ -63,16 +63,16 @@ def compute_gains(run: Run, alone: Run) -> Gains:
     return Gains(run.federation.client[order], points[order].round(9))
 
 
-def compute_by_seed(group: Group, runs: Sequence[Run]) -> dict[int, Gains]:
+def compute_by_seed(group: Group, runs: Sequence[RecordedRun]) -> dict[int, Gains]:
     """Returns the gains of a group's runs that have a run of `local` on their federation."""
     return {
         run.seed or 0: compute_gains(run, alone)
         for run in group.runs
-        if (alone := trained_alone(run, runs)) is not None
+        if (alone := find_counterpart(run, runs, "local")) is not None
     }
 
 
-def plot(group: Group, runs: Sequence[Run], detailed: bool = True) -> go.Figure:
+def plot(group: Group, runs: Sequence[RecordedRun], detailed: bool = True) -> go.Figure:
     """Draws what each client gains over training alone, from the one that loses most upwards.
 
     The bars of all seeds that can be compared are there, those of the first visible.
@@ -98,7 +98,7 @@ def plot(group: Group, runs: Sequence[Run], detailed: bool = True) -> go.Figure:
     return figure
 
 
-def _draw_bars(run: Run, gains: Gains, colour: str, detailed: bool) -> dict[str, Any]:
+def _draw_bars(run: RecordedRun, gains: Gains, colour: str, detailed: bool) -> dict[str, Any]:
     place = np.searchsorted(run.federation.client, gains.client)
     held = [
         _break_lines(list_classes(run.federation, i)) if detailed else "" for i in place.tolist()

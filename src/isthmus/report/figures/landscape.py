@@ -12,7 +12,7 @@ from isthmus.report.figures.measured import (
     SERVER,
     SERVER_TEST,
     Landscape,
-    MarkedModel,
+    LandscapeModel,
     read_landscape,
 )
 from isthmus.report.figures.theme import (
@@ -285,7 +285,7 @@ def _choose_colours(view: View) -> dict[str, Any]:
     return {"colorscale": scale, "colorbar": bar}
 
 
-def _list_paths(plane: Landscape) -> list[tuple[MarkedModel, MarkedModel]]:
+def _list_paths(plane: Landscape) -> list[tuple[LandscapeModel, LandscapeModel]]:
     shared = next(
         (model for model in plane.models if model.kind == "shared" and not model.of), None
     )
@@ -297,13 +297,13 @@ def _list_labels(plane: Landscape) -> list[str]:
     return [make_inert(model.name) if m < 3 else "" for m, model in enumerate(plane.models)]
 
 
-def _choose_side(model: MarkedModel, plane: Landscape) -> str:
+def _choose_side(model: LandscapeModel, plane: Landscape) -> str:
     """Finds the side of a model that is away from the others."""
     x, y = (np.mean([getattr(each, axis) for each in plane.models]) for axis in "xy")
     return f"{'top' if model.y > y else 'bottom'} {'right' if model.x > x else 'left'}"
 
 
-def _choose_tone(model: MarkedModel) -> str:
+def _choose_tone(model: LandscapeModel) -> str:
     return {"shared": INK[0], "own": SERIES[1][0], "personal": SERIES[3][0]}[model.kind]
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from isthmus.errors import IsthmusError
 from isthmus.records.columns import Floats, Integers, columns, floats, integers
-from isthmus.records.reader import Run
+from isthmus.records.reader import RecordedRun
 
 MEASURED = ("top1", "loss")  # over a simplex, and in a plane
 SERVER = "server"
@@ -32,7 +32,7 @@ class Surface(NamedTuple):
     round: int
 
 
-def collect_surface(run: Run) -> Surface | None:
+def collect_surface(run: RecordedRun) -> Surface | None:
     """Collects how good a run's simplex is: as it was measured, else from its last evaluation."""
     file = run.path / "simplex.csv"
     if file.is_file():
@@ -77,7 +77,7 @@ def collect_surface(run: Run) -> Surface | None:
     )
 
 
-class MarkedModel(NamedTuple):
+class LandscapeModel(NamedTuple):
     """A model in a plane."""
 
     kind: str  # "shared", "own" or "personal"
@@ -102,11 +102,11 @@ class Landscape(NamedTuple):
     split: str  # of clients' data
     n: Integers  # [D]
     values: Mapping[str, Floats]  # of each metric, [D, Y, X]
-    models: tuple[MarkedModel, ...]  # the first three span the plane
+    models: tuple[LandscapeModel, ...]  # the first three span the plane
     round: int
 
 
-def read_landscape(run: Run) -> Landscape | None:
+def read_landscape(run: RecordedRun) -> Landscape | None:
     """Reads the plane that `isthmus landscape` measured of a run, if it did."""
     file = run.path / "landscape.csv"
     if not file.is_file():
@@ -149,12 +149,12 @@ def _list_models(
     y: Floats,
     measured: Mapping[str, Floats],
     count: int,
-) -> Sequence[MarkedModel]:
+) -> Sequence[LandscapeModel]:
     places: dict[tuple[str, str], list[int]] = {}
     for place in np.flatnonzero(kind != "").tolist():
         places.setdefault((str(kind[place]), table["of"][place]), []).append(place)
     return [
-        MarkedModel(
+        LandscapeModel(
             *key,
             float(x[rows[0]]),
             float(y[rows[0]]),

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
 from isthmus.records.columns import Floats, Integers
-from isthmus.records.reader import Along, Run
+from isthmus.records.reader import Along, RecordedRun
 from isthmus.report.figures import lines, paper
 from isthmus.report.figures.theme import (
     ACCURACY,
@@ -49,7 +49,7 @@ class ClientPaths(NamedTuple):
         return mean
 
 
-def collect_path(run: Run) -> ClientPaths | None:
+def collect_path(run: RecordedRun) -> ClientPaths | None:
     """Collects what a run recorded along its paths at the last evaluated round, if it has paths."""
     along = {metric: run.along(metric) for metric in METRICS}
     first = along["top1"]
@@ -65,7 +65,7 @@ def collect_path(run: Run) -> ClientPaths | None:
     )
 
 
-def find_path(run: Run) -> ClientPaths:
+def find_path(run: RecordedRun) -> ClientPaths:
     """Collects a run's path, or says why there is none to draw."""
     path = collect_path(run)
     if path is None or path.client.size == 0:
@@ -87,7 +87,7 @@ class Reference(NamedTuple):
     name: str
     colour: str
     dash: str
-    run: Run
+    run: RecordedRun
     model: str
     places: np.ndarray[Any, np.dtype[np.int64]]
 
@@ -98,7 +98,7 @@ class Reference(NamedTuple):
         return float(known.mean()) if known.size else np.nan
 
 
-def find_references(run: Run, runs: Sequence[Run]) -> list[Reference]:
+def find_references(run: RecordedRun, runs: Sequence[RecordedRun]) -> list[Reference]:
     """Finds FedAvg's shared model and training alone, on the clients that the path is drawn for."""
     along = run.along("top1")
     if along is None or run.split_digest is None:
@@ -178,7 +178,7 @@ def _list_means(paths: Sequence[ClientPaths]) -> list[list[str]]:
     ]
 
 
-def plot_path(run: Run, runs: Sequence[Run]) -> go.Figure:
+def plot_path(run: RecordedRun, runs: Sequence[RecordedRun]) -> go.Figure:
     """Draws a metric from the shared model to the clients' own; a slider moves ring and dots."""
     path = find_path(run)
     start = find_middle(path)
@@ -271,7 +271,7 @@ def plot_path(run: Run, runs: Sequence[Run]) -> go.Figure:
     return figure
 
 
-def plot_clients(run: Run, runs: Sequence[Run]) -> go.Figure:
+def plot_clients(run: RecordedRun, runs: Sequence[RecordedRun]) -> go.Figure:
     """Draws every client's model at the slider's place beside its personal one, client by client.
 
     Its data come from the tables of `plot_path`, which the slider names first.

@@ -51,7 +51,7 @@ def show(report: Report) -> Shown | None:
             [
                 row.label,
                 *(
-                    row.mark(format_metric(metric.name, group.pooled(metric.name)))
+                    row.mark(format_metric(metric.name, group.pool(metric.name)))
                     for metric in IN_TABLES
                 ),
             ]

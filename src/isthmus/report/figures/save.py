@@ -9,7 +9,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from isthmus.errors import IsthmusError, nearest
-from isthmus.records.reader import Run
+from isthmus.records.reader import RecordedRun
 from isthmus.report.contents import PLATES
 from isthmus.report.figures import paper, theme
 from isthmus.report.figures.curves import MODELS, VARIANCE
@@ -33,7 +33,7 @@ class SavedFigure(NamedTuple):
 
 
 def save(
-    runs: Sequence[Run],
+    runs: Sequence[RecordedRun],
     name: str,
     out: str | Path,
     *,
@@ -71,7 +71,10 @@ def save(
 
 
 def choose_subject(
-    runs: Sequence[Run], metric: str = "top1", model: str = "personal", seed: int | None = None
+    runs: Sequence[RecordedRun],
+    metric: str = "top1",
+    model: str = "personal",
+    seed: int | None = None,
 ) -> Subject:
     """Collects what a figure of these runs, or of those of one seed, is about."""
     kept = [run for run in runs if seed is None or run.seed == seed]

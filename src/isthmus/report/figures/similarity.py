@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
 from isthmus.records.columns import Floats, Integers
-from isthmus.records.reader import Run
+from isthmus.records.reader import RecordedRun
 from isthmus.report.figures import paper
 from isthmus.report.figures.theme import (
     GRID,
@@ -40,7 +40,7 @@ class Similarity(NamedTuple):
     shared_adds: Floats  # [N]: top-1 of the sum, less that of the own network alone
 
 
-def compute_similarity(run: Run, most: int = SHOWN_AT_MOST) -> Similarity:
+def compute_similarity(run: RecordedRun, most: int = SHOWN_AT_MOST) -> Similarity:
     """Finds how alike the labels of the first clients are, and what their networks add."""
     counts = run.federation.labels[:most].astype(np.float64)
     unit = counts / np.maximum(np.linalg.norm(counts, axis=1, keepdims=True), 1e-300)
@@ -83,7 +83,7 @@ def order_by_likeness(matrix: Floats) -> list[int]:
     return groups[0] if groups else []
 
 
-def mixes_by_labels(run: Run) -> bool:
+def mixes_by_labels(run: RecordedRun) -> bool:
     """Tells whether a run's server mixes models by the similarity of labels."""
     return run.settings.get("method.similarity") == "labels"
 
@@ -112,7 +112,7 @@ def show(report: Report) -> Shown:
     return Shown({"cards": cards}, figures)
 
 
-def plot(run: Run, alike: Similarity) -> go.Figure:
+def plot(run: RecordedRun, alike: Similarity) -> go.Figure:
     """Draws the similarities as a heat map and, below, what each network adds to the other."""
     result = go.Figure(layout=build_layout())
     names = [str(client) for client in alike.client.tolist()]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from isthmus.errors import IsthmusError
 from isthmus.records.columns import Floats, Integers
-from isthmus.records.reader import Run
+from isthmus.records.reader import RecordedRun
 from isthmus.report.figures import paper
 from isthmus.report.figures.measured import (
     EVERYONE,
@@ -72,7 +72,7 @@ class SimplexProjection(NamedTuple):
         return at @ self.corners
 
 
-def find_places(run: Run) -> ClientPlaces:
+def find_places(run: RecordedRun) -> ClientPlaces:
     """Finds the clients' personal models in a simplex, and their top-1 on own test parts."""
     rows = (run.clients.model == "personal") & (run.clients.split == "test") & (run.clients.n > 0)
     rows &= (run.clients.round == run.last) & (run.clients.client >= 0)
@@ -154,7 +154,7 @@ def show(report: Report) -> Shown | None:
     return Shown({"panels": panels, "names": list(figures)}, figures) if panels else None
 
 
-def plot(run: Run) -> go.Figure:
+def plot(run: RecordedRun) -> go.Figure:
     """Draws a simplex: its models, its clients, what they train; a list chooses the data."""
     surface = collect_surface(run)
     assert surface is not None  # there is something to draw
@@ -274,7 +274,9 @@ def _draw_models(surface: Surface, view: View, drawing: SimplexProjection) -> di
     }
 
 
-def _draw_clients(run: Run, clients: ClientPlaces, drawing: SimplexProjection) -> dict[str, Any]:
+def _draw_clients(
+    run: RecordedRun, clients: ClientPlaces, drawing: SimplexProjection
+) -> dict[str, Any]:
     drawn = drawing(clients.at)
     place = np.searchsorted(run.federation.client, clients.client)
     main = run.federation.labels[place].argmax(1).tolist()
@@ -331,7 +333,7 @@ def draw(figure: "Figure", subject: Subject) -> str:
     )
 
 
-def _draw_panel(axes: "Axes", run: Run, surface: Surface, view: View) -> Any:
+def _draw_panel(axes: "Axes", run: RecordedRun, surface: Surface, view: View) -> Any:
     clients = find_places(run)
     drawing = choose_projection(clients.at)
     for edge in combinations(drawing.corners, 2):

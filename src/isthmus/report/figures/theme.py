@@ -18,7 +18,7 @@ import plotly.graph_objects as go
 
 from isthmus.metrics.metric import METRICS
 from isthmus.records.columns import Floats
-from isthmus.records.reader import RecordTable, Run
+from isthmus.records.reader import RecordedRun, RecordTable
 from isthmus.report.groups import make_key
 
 # Light and dark tones of one hue each, the first six told apart by every common kind of colour
@@ -111,7 +111,7 @@ class Style(NamedTuple):
         return {"color": self.colour, "dash": dash or "solid"}
 
 
-def choose_styles(runs: Sequence[Run]) -> list[Style]:
+def choose_styles(runs: Sequence[RecordedRun]) -> list[Style]:
     """Gives each run its style, the same in all figures; runs that differ in seed share one."""
     given: dict[frozenset[tuple[str, str]], Style] = {}
     alone = Style(ALONE[0], ALONE_DASH, ALONE_SYMBOL)
@@ -129,12 +129,12 @@ def choose_styles(runs: Sequence[Run]) -> list[Style]:
     return [given[make_key(run.settings)] for run in runs]
 
 
-def choose_colours(runs: Sequence[Run]) -> list[str]:
+def choose_colours(runs: Sequence[RecordedRun]) -> list[str]:
     """Gives each run its colour."""
     return [style.colour for style in choose_styles(runs)]
 
 
-def find_colour(run: Run, runs: Sequence[Run]) -> str:
+def find_colour(run: RecordedRun, runs: Sequence[RecordedRun]) -> str:
     """Finds the colour of one of the runs."""
     return dict(zip((each.path for each in runs), choose_colours(runs), strict=True))[run.path]
 

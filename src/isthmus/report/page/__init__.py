@@ -10,7 +10,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from isthmus.errors import IsthmusError
-from isthmus.records.reader import Run
+from isthmus.records.reader import RecordedRun
 from isthmus.report.contents import SECTIONS
 from isthmus.report.figures.theme import map_to_dark
 from isthmus.report.section import Report, Section, Shown, collect
@@ -46,7 +46,10 @@ MARKS = {
 
 
 def write(
-    runs: Sequence[Run], out: str | Path, title: str | None = None, baseline: str | None = None
+    runs: Sequence[RecordedRun],
+    out: str | Path,
+    title: str | None = None,
+    baseline: str | None = None,
 ) -> Path:
     """Writes the page to a file, or as report.html into a directory, and returns where it is."""
     place = Path(out)
@@ -58,7 +61,9 @@ def write(
     return place
 
 
-def render(runs: Sequence[Run], title: str | None = None, baseline: str | None = None) -> str:
+def render(
+    runs: Sequence[RecordedRun], title: str | None = None, baseline: str | None = None
+) -> str:
     """Returns the page as text; the others are held against `baseline`, or FedAvg."""
     if not runs:
         raise IsthmusError("no runs were given; give at least one run's directory")
@@ -104,7 +109,7 @@ def render_section(section: Section, content: Shown, report: Report) -> Markup:
     return Markup(text)
 
 
-def _make_title(runs: Sequence[Run]) -> str:
+def _make_title(runs: Sequence[RecordedRun]) -> str:
     methods = list(dict.fromkeys(run.method for run in runs))
     who = formats.join_names(methods) if len(methods) <= 3 else f"{len(methods)} methods"
     where = list(dict.fromkeys(formats.format_setting(run, "data.name") for run in runs))

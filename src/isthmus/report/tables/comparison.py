@@ -13,7 +13,7 @@ from rich.console import Group as Stack
 from rich.table import Table
 from rich.text import Text
 
-from isthmus.records.reader import Run
+from isthmus.records.reader import RecordedRun
 from isthmus.report.contrasts import Comparison, MethodBlock, MethodRow, compare
 from isthmus.report.groups import SEEDED
 from isthmus.report.statistics import LEVEL, RESAMPLES
@@ -25,7 +25,7 @@ NARROW = ("personal", "worst", "difference", "w/t/l", "p", "harmed")  # in 80 co
 
 
 def write(
-    runs: Sequence[Run],
+    runs: Sequence[RecordedRun],
     out: Path,
     reference: str | None = None,
     missing: Mapping[str, str] = MappingProxyType({}),

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from isthmus.metrics.metric import METRICS
-from isthmus.records.reader import Run
+from isthmus.records.reader import RecordedRun
 
 MISSING = "–"
 DAGGER = "†"
@@ -86,7 +86,7 @@ def format_seconds(value: float) -> str:
     return f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def format_setting(run: Run, key: str) -> str:
+def format_setting(run: RecordedRun, key: str) -> str:
     """Prints a setting of a run."""
     value = run.settings.get(key, MISSING)
     return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from isthmus.metrics.cost import Spent, improvement
-from isthmus.records.reader import Run, counterpart
+from isthmus.records.reader import RecordedRun, find_counterpart
 from isthmus.report.groups import group_by_seed
 from isthmus.report.tables.formats import (
     DAGGER,
@@ -50,7 +50,7 @@ class ReachRow(NamedTuple):
         return [self.label, target, *spent]
 
 
-def compute(runs: Sequence[Run], baseline: str, model: str) -> list[ReachRow]:
+def compute(runs: Sequence[RecordedRun], baseline: str, model: str) -> list[ReachRow]:
     """Returns a row per group that has such a model and a baseline on its own federations."""
     rows = []
     for group in group_by_seed(runs):
@@ -87,10 +87,10 @@ def compute(runs: Sequence[Run], baseline: str, model: str) -> list[ReachRow]:
 
 
 def _measure_way(
-    run: Run, runs: Sequence[Run], baseline: str, model: str
+    run: RecordedRun, runs: Sequence[RecordedRun], baseline: str, model: str
 ) -> tuple[float, Spent | None, Spent | None] | None:
     """Returns the target of a run, and what the baseline and the run spent to reach it."""
-    against = counterpart(run, runs, baseline)
+    against = find_counterpart(run, runs, baseline)
     if against is None or not len(run.curve("top1", model).round):
         return None
     ends = against.curve("top1", model).mean
@@ -115,7 +115,7 @@ def describe(baseline: str, model: str) -> str:
     )
 
 
-def terminal(runs: Sequence[Run], baseline: str) -> Table:
+def terminal(runs: Sequence[RecordedRun], baseline: str) -> Table:
     """Returns the table of the personal models for a terminal; the page has the shared ones too."""
     rows, about = compute(runs, baseline, "personal"), describe(baseline, "personal")
     note = f"\n{FOOTNOTE}" if any(row.chosen_on_test for row in rows) else ""

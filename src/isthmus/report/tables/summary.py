@@ -10,7 +10,7 @@ from rich.text import Text
 
 from isthmus.metrics import spread
 from isthmus.metrics.metric import METRICS, Metric
-from isthmus.records.reader import Run, labels, mean_or_none, trained_alone
+from isthmus.records.reader import RecordedRun, find_counterpart, labels, mean_or_none
 from isthmus.report.groups import Group
 from isthmus.report.tables.formats import (
     BATCHED,
@@ -73,13 +73,13 @@ class SummaryRow(NamedTuple):
         return self.mark(text + PER_BATCH if per_batch else text)
 
 
-def summarize(runs: Sequence[Run]) -> list[SummaryRow]:
+def summarize(runs: Sequence[RecordedRun]) -> list[SummaryRow]:
     """Returns one row per run: its last evaluated round, on the clients' own test parts."""
     return [_row(run, label, runs) for run, label in zip(runs, labels(runs), strict=True)]
 
 
 def average_over_seeds(
-    groups: Sequence[Group], runs: Sequence[Run], rows: Sequence[SummaryRow]
+    groups: Sequence[Group], runs: Sequence[RecordedRun], rows: Sequence[SummaryRow]
 ) -> list[SummaryRow]:
     """Returns one row per group from the rows of its runs: means over seeds."""
     of_run = {run.path: row for run, row in zip(runs, rows, strict=True)}
@@ -285,7 +285,7 @@ COLUMNS = (
 )
 
 
-def _row(run: Run, label: str, runs: Sequence[Run]) -> SummaryRow:
+def _row(run: RecordedRun, label: str, runs: Sequence[RecordedRun]) -> SummaryRow:
     top1 = run.over_clients("top1")
     return SummaryRow(
         label=label,
@@ -304,13 +304,13 @@ def _row(run: Run, label: str, runs: Sequence[Run]) -> SummaryRow:
         shared=mean_or_none(run.over_clients("top1", "shared")),
         server=run.on_server("top1"),
         harmed=_count_harmed(run, runs),
-        down_bytes=run.spent("down_bytes"),
-        up_bytes=run.spent("up_bytes"),
-        seconds=run.spent("train_seconds") + run.spent("evaluate_seconds"),
+        down_bytes=run.total("down_bytes"),
+        up_bytes=run.total("up_bytes"),
+        seconds=run.total("train_seconds") + run.total("evaluate_seconds"),
     )
 
 
-def _by_kind(run: Run) -> Iterator[tuple[str, int, float]]:
+def _by_kind(run: RecordedRun) -> Iterator[tuple[str, int, float]]:
     values, kinds = run.values("top1"), run.federation.kind
     for kind in np.unique(kinds):
         own = values[(kinds == kind) & ~np.isnan(values)]
@@ -318,13 +318,13 @@ def _by_kind(run: Run) -> Iterator[tuple[str, int, float]]:
             yield str(kind), own.size, float(own.mean())
 
 
-def _count_harmed(run: Run, runs: Sequence[Run]) -> int | None:
-    alone = trained_alone(run, runs)
+def _count_harmed(run: RecordedRun, runs: Sequence[RecordedRun]) -> int | None:
+    alone = find_counterpart(run, runs, "local")
     if alone is None or run.method == "local":
         return None
     values, reference = run.values("top1"), alone.values("top1")
     known = ~np.isnan(values) & ~np.isnan(reference)
-    return spread.harmed(values[known], reference[known])
+    return spread.count_harmed(values[known], reference[known])
 
 
 def _average(group: Group, rows: Sequence[SummaryRow]) -> SummaryRow:

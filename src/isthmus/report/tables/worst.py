@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.records.reader import Run, counterpart
+from isthmus.records.reader import RecordedRun, find_counterpart
 from isthmus.report.figures.theme import list_classes
 from isthmus.report.section import Report, Shown
 from isthmus.report.tables.formats import format_percent, join_names
@@ -23,13 +23,13 @@ def show(report: Report) -> Shown | None:
     return Shown({"seeds": group.seeds, "best": report.averages[best], "tables": tables})
 
 
-def _list_lowest(report: Report, run: Run, best: int) -> dict[str, Any]:
+def _list_lowest(report: Report, run: RecordedRun, best: int) -> dict[str, Any]:
     """Lists the lowest clients of a run, and how they fare in the other groups."""
     rows = report.averages
     compared = {best: run} | {
         i: other
         for i, group in enumerate(report.groups)
-        if i != best and (other := counterpart(run, group.runs, group.method)) is not None
+        if i != best and (other := find_counterpart(run, group.runs, group.method)) is not None
     }
     values = {i: compared[i].values("top1") for i in sorted(compared)}
     order = [k for k in np.argsort(values[best], kind="stable") if not np.isnan(values[best][k])]
