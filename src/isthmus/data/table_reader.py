@@ -6,7 +6,9 @@ it several times faster than large ones, and as fast as need be without another 
 
 import csv
 import reprlib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,7 +43,8 @@ class Cells:
         self.most = most  # different words to remember; None: all of them
         self.may_be_numbers = may_be_numbers
         self.rows = 0
-        self.words: dict[str, int] = {}  # numbered in the order of their first rows
+        # numbered in the order of their first rows: a new word gets the next number
+        self.words: dict[str, int] = defaultdict(count().__next__)
         self._codes: list[NDArray[np.int32]] = []
         self._values: list[NDArray[np.float64]] = []  # as long as all cells are finite numbers
         self._finite = 0
@@ -92,16 +95,13 @@ class Cells:
         return int(np.argmax(self.codes == self.words[word])) + 1
 
     def _add_words(self, cells: Texts) -> None:
-        here = dict.fromkeys(cells)
-        if any(not word.strip() for word in here):
+        if not all(map(str.strip, cells)):
             row = self.rows + 1 + next(i for i, cell in enumerate(cells) if not cell.strip())
             raise IsthmusError(
                 f"{self.path} has nothing in column {self.name!r}, row {row}; expected a value; "
                 f"fill it, delete the row, or leave the column out with --set drop={self.name}"
             )
         if self.has_all_words:
-            for word in here:
-                self.words.setdefault(word, len(self.words))
             codes = map(self.words.__getitem__, cells)
             self._codes.append(np.fromiter(codes, np.int32, len(cells)))
 
@@ -111,11 +111,11 @@ class Cells:
             self._values.append(values)
             return
         self._all_parsed &= values is not None
-        known = {word: isfinite(parse_number(word)) for word in dict.fromkeys(cells)}
-        finite = [known[cell] for cell in cells]
-        self._finite += sum(finite)
+        finite = {word for word in set(cells) if isfinite(parse_number(word))}
+        if finite:
+            self._finite += sum(cell in finite for cell in cells)
         if self._first_wrong is None:
-            wrong = finite.index(False)
+            wrong = next(i for i, cell in enumerate(cells) if cell not in finite)
             self._first_wrong = (self.rows + 1 + wrong, cells[wrong])
 
 
