@@ -178,7 +178,9 @@ NEWCOMERS = (
     RecordColumn(
         "shots", str, "how many examples the newcomers trained on", values="integer or `all`"
     ),
-    *CLIENTS[1:],
+    CLIENT,
+    RecordColumn("model", str, "which model", values="`newcomer` or `shared`"),
+    *CLIENTS[3:],
 )
 _OF_MODELS = "`train`, `validation` or `test`"
 LANDSCAPE = (

@@ -253,18 +253,20 @@ def _open(path: Path, sync: Sync, **how: Any) -> lmdb.Environment:
 _held: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
 
 
-def _let_go() -> None:
+def _close_inherited() -> None:
     """Closes what a forked process inherited, so that a lock ends with the process that took it."""
     for file in list(_held):
         file.close()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_close_inherited)
 
 
 def _lock(path: Path) -> IO[bytes]:
     """Takes a lock that ends with the process that holds it, however that ends."""
+    # By hand: filelock 4.2 holds under fork and kill as well, but on Windows it locks the first
+    # byte, so that nobody could read there which process is the holder.
     name = path.with_suffix(".lock")
     try:
         file = name.open("ab+", buffering=0)
