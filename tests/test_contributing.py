@@ -1,4 +1,4 @@
-"""The steps by which CONTRIBUTING.md adds a method, followed to the letter in a copy."""
+"""What CONTRIBUTING.md says: places that are there, and steps that are followed in a copy."""
 
 import os
 import re
@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-STEPS = (ROOT / "CONTRIBUTING.md").read_text().partition("## Add a method")[2]
+PAGE = (ROOT / "CONTRIBUTING.md").read_text()
+STEPS = PAGE.partition("## Add a method")[2]
 
 
 def read_block(step: int) -> str:
@@ -83,3 +84,14 @@ def test_its_bits_are_added_to_those_on_file(copy: Path) -> None:
     assert words[3:] == [">>", "tests/contract/digests.toml"]
     out = run(copy, *words[1:3])
     assert out.strip().startswith("[methods.fedavgm]")
+
+
+def test_the_places_to_add_to_are_there() -> None:
+    text = PAGE.partition("## Where to add what")[2].partition("\n## ")[0]
+    places = set(re.findall(r"`([\w/]+(?:\.py|/))`", text))
+    assert len(places) > 15
+    for place in places:
+        folder, _, name = place.rpartition("/")
+        there = ROOT / "src" / "isthmus" / (folder if name.isupper() else place)
+        assert there.exists() or name in ("NAME.py", "COMMAND.py")
+        assert there.parent.is_dir()
