@@ -19,7 +19,7 @@ from rich.text import Text
 
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.cli import progress
-from isthmus.cli.progress import Board, clock
+from isthmus.cli.progress import Board, format_clock
 from isthmus.storage.store import Best
 from isthmus.training.headline import Headline
 
@@ -231,7 +231,7 @@ def test_what_ends_in_an_error_failed(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_lengths_of_time_carry() -> None:
     """59.6 s are a minute, and 3599.6 s an hour."""
-    assert [clock(seconds) for seconds in (0, 59.6, 3599.6, 360000)] == [
+    assert [format_clock(seconds) for seconds in (0, 59.6, 3599.6, 360000)] == [
         *("0:00:00", "0:01:00", "1:00:00", "100:00:00")
     ]
 

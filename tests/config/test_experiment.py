@@ -82,7 +82,7 @@ def test_toml_is_complete() -> None:
     settings = tomllib.loads(e.toml())
     assert list(settings) == [name for name in Experiment.model_fields if name != "split_seed"]
     assert settings["method"] == dict(e.method)
-    assert set(settings["method"]) == {"name", *registry.options("method")["superfed-lm"]}
+    assert set(settings["method"]) == {"name", *registry.list_options("method")["superfed-lm"]}
 
 
 def test_a_split_seed_is_written_only_where_there_is_one(tmp_path: Path) -> None:
@@ -318,7 +318,8 @@ def test_a_setting_that_nobody_has_is_refused(text: str, message: str) -> None:
 
 def test_a_setting_that_two_parts_have_needs_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
     both = {"x": {"depth": Option(int, 1)}}
-    monkeypatch.setattr(registry, "options", lambda part: both if part in ("data", "model") else {})
+    known = {"data": both, "model": both}
+    monkeypatch.setattr(registry, "list_options", lambda part: known.get(part, {}))
     with pytest.raises(IsthmusError, match=r"'depth' is an option of data and of model; .*write"):
         read_assignment("depth=3")
     assert read_assignment("model.depth=3") == {"model": {"depth": 3}}

@@ -120,7 +120,7 @@ def test_a_preset_names_only_what_exists(preset: str) -> None:
         for key, value in table.items():
             assert key in Experiment.model_fields
             for option in value if key in registry.PARTS else ():
-                known = registry.options(key)
+                known = registry.list_options(key)
                 owners = known.values() if method == "all" or key != "method" else [known[method]]
                 assert any(option in options for options in owners)
 

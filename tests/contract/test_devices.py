@@ -86,15 +86,15 @@ def test_every_method_computes_where_it_is_put(row: Row, engine: Any) -> None:
 
 def test_a_start_that_is_drawn_on_a_device_is_the_one_drawn_on_the_cpu() -> None:
     network = setting("fedavg").task.model
-    with Place("meta").computing():
+    with Place("meta").activate():
         assert torch.equal(network.fresh(seed=4), network.fresh(seed=4))
     assert network.to(META).fresh(seed=4).device == META
 
 
 def test_the_task_is_moved_once() -> None:
     task, place = setting("fedavg").task, Place("meta")
-    assert place.task(task) is place.task(task)
-    assert Place().task(task) is task
+    assert place.move_task(task) is place.move_task(task)
+    assert Place().move_task(task) is task
 
 
 def test_one_process_computes_on_a_device() -> None:

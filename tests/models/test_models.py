@@ -85,7 +85,7 @@ def test_every_network_has_its_row_in_the_documentation(row: Row) -> None:
     lines = (Path(__file__).parents[2] / "docs" / "models.md").read_text().splitlines()
     (line,) = (line for line in lines if line.startswith(f"| `{row.name}` |"))
     assert f"{row.size:,}" in line
-    for option in registry.options("model")[row.name]:
+    for option in registry.list_options("model")[row.name]:
         assert re.search(rf"`{option}\b", "".join(lines))
 
 

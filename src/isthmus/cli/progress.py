@@ -185,8 +185,10 @@ class Board:
         here = sum(row.each * (row.round - row.first) for row in rows)
         left = self._seconds_left()
         elapsed = time.monotonic() - self._began
-        line = f"{len(rows)} runs: {', '.join(counts)}; {clock(elapsed)}"
-        return f"{line}, about {clock(elapsed / here * left)} left" if here and left else line
+        line = f"{len(rows)} runs: {', '.join(counts)}; {format_clock(elapsed)}"
+        if here and left:
+            line += f", about {format_clock(elapsed / here * left)} left"
+        return line
 
     def _seconds_left(self) -> float:
         rows = [row for row in self._rows.values() if row.status in ("running", "waiting")]
@@ -198,7 +200,7 @@ class Board:
             return self._count()
         ((name, row),) = self._rows.items()
         means = f": {describe(row.headline)}" if row.headline else ""
-        seconds = clock(row.updated - row.began)
+        seconds = format_clock(row.updated - row.began)
         return f"{name}: round {row.round}/{row.rounds} after {seconds}{means}"
 
     def _choose_rows(self, room: int) -> dict[str, BoardRow]:
@@ -221,7 +223,7 @@ class Board:
         rows = list(self._rows.values())
         for name, row in self._choose_rows(height - 8).items():
             style = {"running": "bold", "failed": "red", "waiting": "dim"}.get(row.status, "")
-            table.add_row(name, *_cells(row, time.monotonic()), style=style)
+            table.add_row(name, *_write_cells(row, time.monotonic()), style=style)
         total = sum(row.seconds for row in rows)
         below = Table.grid(expand=True)
         below.add_row(ProgressBar(total=total, completed=total - self._seconds_left()))
@@ -231,17 +233,17 @@ class Board:
         return Group(table, below, Text(f"{LEGEND}\n{DAGGER}" if on_test else LEGEND, style="dim"))
 
 
-def clock(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
     """Writes a length of time.
 
-    >>> clock(3725)
+    >>> format_clock(3725)
     '1:02:05'
     """
     minutes, seconds = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
 
-def _cells(row: BoardRow, now: float) -> Iterator[str]:
+def _write_cells(row: BoardRow, now: float) -> Iterator[str]:
     """Yields what the table says of a run, behind its name."""
     yield f"{row.round}/{row.rounds}"
     headline = row.headline
@@ -254,7 +256,7 @@ def _cells(row: BoardRow, now: float) -> Iterator[str]:
     if row.status != "running" or left is None:
         yield row.status
     else:
-        yield clock(max(0.0, left - (now - row.updated)))
+        yield format_clock(max(0.0, left - (now - row.updated)))
 
 
 def describe(headline: "Headline") -> str:
@@ -271,5 +273,5 @@ def _describe(row: BoardRow, headline: "Headline") -> str:
     if row.best_round:
         parts.append(f"least validation loss {row.best:.4g} after round {row.best_round}")
     if row.pace is not None and row.left is not None:
-        parts.append(f"{row.pace:.2f} s/round, {clock(row.left)} left")
+        parts.append(f"{row.pace:.2f} s/round, {format_clock(row.left)} left")
     return "; ".join(parts)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import tomli_w
 
 from isthmus.config.experiment import Experiment, read_assignments
-from isthmus.config.registry import PARTS, merge, options
+from isthmus.config.registry import PARTS, list_options, merge
 from isthmus.errors import IsthmusError, nearest
 
 FILE = "compare.toml"
@@ -263,7 +263,7 @@ def _refuse_partial(text: str, methods: Sequence[str], flag: str) -> None:
     if key == "seed":
         raise IsthmusError(f"{flag} {text}; expected the seeds as --seeds; for example --seeds 5")
     option = key.removeprefix("method.")
-    having = [method for method in methods if option in options("method")[method]]
+    having = [method for method in methods if option in list_options("method")[method]]
     without = [method for method in methods if method not in having]
     if having and without and key not in Experiment.model_fields:
         raise IsthmusError(

@@ -43,12 +43,12 @@ class Option(NamedTuple):
 
 
 @cache
-def options(part: str) -> dict[str, dict[str, Option]]:
+def list_options(part: str) -> dict[str, dict[str, Option]]:
     """Lists what a part may be called, and the options of each."""
-    return {name: _options(owner) for name, owner in PARTS[part].items()}
+    return {name: _read_options(owner) for name, owner in PARTS[part].items()}
 
 
-def _options(owner: Any) -> dict[str, Option]:
+def _read_options(owner: Any) -> dict[str, Option]:
     if inspect.isfunction(owner):
         hints = get_type_hints(owner, include_extras=True)
         arguments = inspect.signature(owner).parameters.values()
@@ -71,11 +71,12 @@ def describe_choices(part: str) -> list[dict[str, Any]]:
     >>> [entry["name"] for entry in describe_choices("partition")][:3]
     ['iid', 'pathological', 'dirichlet-classwise']
     """
+    known = list_options(part)
     return [
         {
             "name": name,
-            "summary": _summary(owner),
-            "options": {option: default for option, (_, default) in options(part)[name].items()},
+            "summary": _summarize(owner),
+            "options": {key: default for key, (_, default) in known[name].items()},
             **(owner.about()._asdict() if isinstance(owner, Method) else {}),
         }
         for name, owner in PARTS[part].items()
@@ -94,7 +95,7 @@ def describe_method(method: Method) -> dict[str, Any]:
     return {"name": type(method).__name__, OWN: True, **plain}
 
 
-def _summary(owner: Any) -> str:
+def _summarize(owner: Any) -> str:
     # A method's file begins with the method and its paper; anything else describes itself.
     described = inspect.getmodule(type(owner)) if isinstance(owner, Method) else owner
     return (inspect.getdoc(described) or "").split("\n")[0]
@@ -132,7 +133,7 @@ def read_network(text: str, shape: tuple[int, ...]) -> dict[str, Any]:
 
 def complete(part: str, given: Table) -> dict[str, Any]:
     """Checks a part's name and options, and fills in the options that were left out."""
-    name, known = given.get("name"), options(part)
+    name, known = given.get("name"), list_options(part)
     if (name == OWN and part not in ("method", "noise")) or (part == "method" and given.get(OWN)):
         return dict(given)
     if not isinstance(name, str) or name not in known:
@@ -158,10 +159,10 @@ def merge(first: Table, second: Table) -> dict[str, Any]:
     >>> merge({"method": {"name": "fedprox", "mu": 1}}, {"method": "fedavg"})
     {'method': {'name': 'fedavg'}}
     """
-    result = {key: _table(value) if key in PARTS else value for key, value in first.items()}
+    result = {key: _to_table(value) if key in PARTS else value for key, value in first.items()}
     for key, value in second.items():
         if key in PARTS:
-            old, new = result.get(key, {}), _table(value)
+            old, new = result.get(key, {}), _to_table(value)
             renamed = "name" in old and new.get("name", old["name"]) != old["name"]
             result[key] = dict(new) if renamed else {**old, **new}
         else:
@@ -173,7 +174,7 @@ def restrict_preset(preset: Table, wanted: Table) -> dict[str, Any]:
     """Leaves out of a preset the options that the chosen parts do not have."""
     result = dict(preset)
     for part in PARTS:
-        known = options(part).get(str(wanted[part].get("name")), {})
+        known = list_options(part).get(str(wanted[part].get("name")), {})
         result[part] = {k: v for k, v in preset.get(part, {}).items() if k in known}
     return result
 
@@ -183,8 +184,8 @@ def find_owner(option: str, settings: list[str], chosen: Mapping[str, str]) -> s
 
     Where several parts might have it, it is that of the one that has it as it is chosen.
     """
-    every = {(part, name) for part in PARTS for known in options(part).values() for name in known}
-    here = [part for part in PARTS if option in options(part).get(chosen.get(part, ""), {})]
+    every = {(part, name) for part in PARTS for o in list_options(part).values() for name in o}
+    here = [part for part in PARTS if option in list_options(part).get(chosen.get(part, ""), {})]
     owners = here or sorted(part for part, name in every if name == option)
     if len(owners) == 1:
         return owners[0]
@@ -205,5 +206,5 @@ def explain_error(error: ValidationError, name: str, default: Any) -> str:
     return f"{name}={first['input']!r}; expected {expected}; for example {name}={default}"
 
 
-def _table(part: Any) -> Table:
+def _to_table(part: Any) -> Table:
     return part if isinstance(part, Mapping) else {"name": part}

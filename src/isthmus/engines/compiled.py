@@ -113,12 +113,12 @@ class Compiled:
             if len(batch.y) < self.batch_size:
                 advance(step, carry, batch)
             elif run is None:
-                run = self._first(step, carry, batch, n)
+                run = self._take_first(step, carry, batch, n)
             else:
                 run(batch)
         return carry
 
-    def _first(self, step: Step, carry: Any, batch: Batch, n: int) -> Callable[[Batch], None]:
+    def _take_first(self, step: Step, carry: Any, batch: Batch, n: int) -> Callable[[Batch], None]:
         """Takes the first step, and returns the function that takes the others."""
         functions = list(find_functions(step))
         code = tuple(function.__code__ for function in functions)
@@ -130,7 +130,7 @@ class Compiled:
             try:
                 self._capture(step, carry, batch)
                 if self.programs == made or self._agrees(step, before, batch, carry):
-                    return self._program(batch)
+                    return self._reuse_program(batch)
                 self._refused.add(code)
                 self.notes.append("a compiled step does not agree with the plain one, which runs")
                 for old, plain in zip(tree.leaves(carry), tree.leaves(before), strict=True):
@@ -155,9 +155,10 @@ class Compiled:
         """Tells whether a program took its first step as the plain one does, from `before` on."""
         advance(step, before, batch)
         pairs = zip(tree.leaves(after), tree.leaves(before), strict=True)
-        return all(_close(ours.double(), plain.double()) for ours, plain in pairs)
+        return all(_is_close(ours.double(), plain.double()) for ours, plain in pairs)
 
-    def _program(self, batch: Batch) -> Callable[[Batch], None]:
+    def _reuse_program(self, batch: Batch) -> Callable[[Batch], None]:
+        """Gives what runs the latest program on other batches in place of this one."""
         assert self._latest is not None
         (program, inputs), self._latest = self._latest, None
         places = [
@@ -206,7 +207,7 @@ def advance(step: Step, carry: Any, batch: Batch) -> None:
         old.copy_(new)
 
 
-def _close(ours: Tensor, plain: Tensor) -> bool:
+def _is_close(ours: Tensor, plain: Tensor) -> bool:
     """Tells whether tensors differ by rounding only; NaN agrees with anything."""
     if not ours.numel():
         return True

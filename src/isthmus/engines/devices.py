@@ -40,7 +40,7 @@ class Place:
         """Copies the tensors of a tree to the CPU."""
         return things if self.on_cpu else tree.map(_fetch_one, things)
 
-    def task(self, task: Task) -> Task:
+    def move_task(self, task: Task) -> Task:
         """Gives a task whose networks and start are on the device; they are moved once."""
         if self.on_cpu:
             return task
@@ -51,7 +51,7 @@ class Place:
         return self._moved[1]
 
     @contextmanager
-    def computing(self) -> Iterator[None]:
+    def activate(self) -> Iterator[None]:
         """Makes new tensors on the device, and computes there as exactly as on the CPU."""
         if self.on_cpu:
             yield

@@ -72,16 +72,16 @@ class Loop:
 
     def compute(self, setting: Setting, call: Call, request: Request) -> Any:
         """Runs the function for one client, here."""
-        watched = self.profile if call.purpose == "train" else None
+        profile = self.profile if call.purpose == "train" else None
         make, function = make_client, call.function
-        if watched is not None:
-            make = watched.measure(spent.PREPARING, make)
-            function = watched.measure(spent.FUNCTION, function)
+        if profile is not None:
+            make = profile.measure(spent.PREPARING, make)
+            function = profile.measure(spent.FUNCTION, function)
         with one_thread(), wrap_errors(call, f"client {request.i}"), torch.no_grad():
             request = request._replace(own=self.place.send(request.find_own(setting)))
-            client = make(setting, call, request, self.compiled, self.place, watched)
+            client = make(setting, call, request, self.compiled, self.place, profile)
             received = self.place.send((*call.shared, *request.each))
-            with self.place.computing():
+            with self.place.activate():
                 result = function(client, request.own, *received)
             result = self.place.fetch(result)
         if self.compiled is not None:
@@ -162,7 +162,7 @@ def make_client(
     profile: Profile | None = None,
 ) -> Client:
     """Makes the handle of one client, with nothing padded."""
-    method, task, federation = setting.method, place.task(setting.task), setting.federation
+    method, task, federation = setting.method, place.move_task(setting.task), setting.federation
     if compiled is not None and call.t < compiled.since:
         compiled = None
     i, size, dtype = request.i, task.batch_size, task.w0.dtype
@@ -212,7 +212,7 @@ def choose_fold(
     if profile is None:
         return run
 
-    def watched(step: Step, carry: Any, batches: Iterator[Batch]) -> Any:
+    def measure_fold(step: Step, carry: Any, batches: Iterator[Batch]) -> Any:
         batches = profile.measure_each(spent.GATHER, batches)
         if compiled is None:
             return run(profile.measure(spent.STEP, step), carry, batches)
@@ -222,7 +222,7 @@ def choose_fold(
         profile.seconds[spent.COMPILING] += compiled.seconds - compiling
         return result
 
-    return watched
+    return measure_fold
 
 
 def gradient(objective: Callable[[Any], Tensor], w: Any) -> Any:

@@ -94,7 +94,7 @@ class Stacked:
     def _run_block(
         self, setting: Setting, call: Call, kind: int, members: Sequence[Request]
     ) -> Iterator[tuple[int, Any]]:
-        place, method, task = self.place, setting.method, self.place.task(setting.task)
+        place, method, task = self.place, setting.method, self.place.move_task(setting.task)
         shared = place.send(call.shared)
         per_pass = max(
             steps_per_pass(setting.federation.sizes(member.i)[0], task.batch_size)
@@ -127,7 +127,7 @@ class Stacked:
                     tree.stack([member.each for member in members]),
                 )
             )
-            with place.computing():
+            with place.activate():
                 results = vmap(run_one, randomness="error")(*given)
             results = place.fetch(results)
         for k, i in enumerate(ids):

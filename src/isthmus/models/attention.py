@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.errors import IsthmusError
-from isthmus.models.blocks import image, network, xavier
+from isthmus.models.blocks import build_network, draw_xavier, read_image_shape
 from isthmus.ranges import PositiveInt
 
 WIDTH, HEADS, HIDDEN, BLOCKS = 48, 4, 96, 2
@@ -73,7 +73,7 @@ class Mean(nn.Module):
 
 def transformer(shape: tuple[int, ...], classes: int, *, patch: PositiveInt = 4) -> nn.Module:
     """Patches, two blocks of attention, 48 | classes; 43,930 on CIFAR-10."""
-    channels, height, width = image("transformer", shape, least=patch)
+    channels, height, width = read_image_shape("transformer", shape, least=patch)
     if height % patch or width % patch:
         raise IsthmusError(
             f"transformer was given images of {height} x {width}; expected sides that patch={patch}"
@@ -86,4 +86,4 @@ def transformer(shape: tuple[int, ...], classes: int, *, patch: PositiveInt = 4)
         nn.LayerNorm(WIDTH),
         Mean(),
     )
-    return xavier(network(body, nn.Linear(WIDTH, classes)))
+    return draw_xavier(build_network(body, nn.Linear(WIDTH, classes)))

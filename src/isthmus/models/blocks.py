@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from isthmus.errors import IsthmusError
 
 
-def network(body: nn.Module, classifier: nn.Module) -> nn.Module:
+def build_network(body: nn.Module, classifier: nn.Module) -> nn.Module:
     """Joins a body that makes features and a classifier that makes logits of them."""
     return nn.Sequential(OrderedDict(body=body, classifier=classifier))
 
@@ -20,7 +20,7 @@ class Average(nn.Module):
         return x.mean((2, 3))
 
 
-def xavier(module: nn.Module) -> nn.Module:
+def draw_xavier(module: nn.Module) -> nn.Module:
     """Draws all matrices and kernels Xavier-normal; biases, scales and shifts stay as they are."""
     for parameter in module.parameters():
         if parameter.dim() > 1:
@@ -36,7 +36,7 @@ def zero_biases(module: nn.Module) -> nn.Module:
     return module
 
 
-def image(name: str, shape: tuple[int, ...], least: int) -> tuple[int, int, int]:
+def read_image_shape(name: str, shape: tuple[int, ...], least: int) -> tuple[int, int, int]:
     """Takes a shape apart into channels, height and width, or refuses it."""
     if len(shape) != 3 or min(shape[1:]) < least:
         raise IsthmusError(

@@ -5,7 +5,7 @@ from math import sqrt
 from torch import nn
 
 from isthmus.errors import IsthmusError
-from isthmus.models.blocks import image, network, xavier, zero_biases
+from isthmus.models.blocks import build_network, draw_xavier, read_image_shape, zero_biases
 
 POOL_AND_KERNEL = {28: (2, 2), 32: (2, 3), 64: (3, 2)}  # of cnn5, by the side of the image
 LENET5 = (6, 16, 120)  # channels, channels, hidden width
@@ -13,7 +13,7 @@ LENET5 = (6, 16, 120)  # channels, channels, hidden width
 
 def cnn5(shape: tuple[int, ...], classes: int) -> nn.Module:
     """SuPerFed v1's CNN: conv-32-64-32, 512 | classes; 94,186 on CIFAR-10."""
-    channels, height, width = image("cnn5", shape, least=28)
+    channels, height, width = read_image_shape("cnn5", shape, least=28)
     if height != width or height not in POOL_AND_KERNEL:
         raise IsthmusError(
             f"cnn5 was given images of {height} x {width}; expected 28 x 28, 32 x 32 or 64 x 64; "
@@ -28,7 +28,7 @@ def cnn5(shape: tuple[int, ...], classes: int) -> nn.Module:
         nn.Linear(32, 512),  # the authors' 1x1 convolution: the map is one place wide
         nn.ReLU(),
     )
-    return zero_biases(xavier(network(body, nn.Linear(512, classes))))
+    return zero_biases(draw_xavier(build_network(body, nn.Linear(512, classes))))
 
 
 def lenet5(shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -44,7 +44,7 @@ def lenet5_sixth(shape: tuple[int, ...], classes: int) -> nn.Module:
     closest to a sixth: 50 on CIFAR-10, 40 on CIFAR-100. No factor that all three share rounds to
     these: 3 of 6 channels ask for one above 0.41, 6 of 16 for one below.
     """
-    image("lenet5_sixth", shape, least=16)
+    read_image_shape("lenet5_sixth", shape, least=16)
     first, second = (3 * round(width * sqrt(1 / 6) / 3) for width in LENET5[:2])
     wanted = _lenet5_size(shape, classes, LENET5) / 6
 
@@ -58,9 +58,9 @@ def lenet5_sixth(shape: tuple[int, ...], classes: int) -> nn.Module:
 def _lenet5(
     name: str, shape: tuple[int, ...], classes: int, widths: tuple[int, int, int]
 ) -> nn.Module:
-    channels, height, width = image(name, shape, least=16)
+    channels, height, width = read_image_shape(name, shape, least=16)
     first, second, hidden = widths
-    return network(
+    return build_network(
         nn.Sequential(
             *_pool(nn.Conv2d(channels, first, 5)),
             *_pool(nn.Conv2d(first, second, 5)),
@@ -86,19 +86,19 @@ def _halve_twice(size: int) -> int:
 
 def simplecnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     """FLOCO's CNN: conv-16-32-64, 128 | classes; 107,690 on CIFAR-10."""
-    channels, height, width = image("simplecnn", shape, least=16)
+    channels, height, width = read_image_shape("simplecnn", shape, least=16)
 
-    def left(size: int) -> int:
+    def reduce(size: int) -> int:
         return ((size - 4) // 2 - 2) // 4  # 5x5; 5x5 with padding 1; 3x3 with padding 1
 
-    return xavier(
-        network(
+    return draw_xavier(
+        build_network(
             nn.Sequential(
                 *_pool(nn.Conv2d(channels, 16, 5), activation=nn.LeakyReLU),
                 *_pool(nn.Conv2d(16, 32, 5, padding=1), activation=nn.LeakyReLU),
                 *_pool(nn.Conv2d(32, 64, 3, padding=1), activation=nn.LeakyReLU),
                 nn.Flatten(),
-                nn.Linear(64 * left(height) * left(width), 128),
+                nn.Linear(64 * reduce(height) * reduce(width), 128),
                 nn.LeakyReLU(),
             ),
             nn.Linear(128, classes),
@@ -108,9 +108,9 @@ def simplecnn(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def simplecnn_femnist(shape: tuple[int, ...], classes: int) -> nn.Module:
     """FLOCO's CNN for FEMNIST: conv5x5-16-32 | classes; 45,054."""
-    channels, height, width = image("simplecnn_femnist", shape, least=16)
-    return xavier(
-        network(
+    channels, height, width = read_image_shape("simplecnn_femnist", shape, least=16)
+    return draw_xavier(
+        build_network(
             nn.Sequential(
                 *_pool(nn.Conv2d(channels, 16, 5), activation=nn.LeakyReLU),
                 *_pool(nn.Conv2d(16, 32, 5), activation=nn.LeakyReLU),
@@ -123,15 +123,15 @@ def simplecnn_femnist(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def vgg9(shape: tuple[int, ...], classes: int) -> nn.Module:
     """SuPerFed's VGG9: 3x3 convolutions | 256-classes; 1,718,416 on FEMNIST."""
-    channels, height, width = image("vgg9", shape, least=16)
+    channels, height, width = read_image_shape("vgg9", shape, least=16)
     layers: list[nn.Module] = []
     for stage in ((16,), (32,), (64, 128), (256, 512)):
         for outputs in stage:
             layers += [nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.ReLU()]
             channels = outputs
         layers.append(nn.MaxPool2d(2))
-    return xavier(
-        network(
+    return draw_xavier(
+        build_network(
             nn.Sequential(*layers, nn.Flatten()),
             nn.Sequential(
                 nn.Linear(512 * (height // 16) * (width // 16), 256, bias=False),
@@ -144,8 +144,8 @@ def vgg9(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     """Small, of 3x3 convolutions: 16-32-64 | classes; 33,834 on CIFAR-10."""
-    channels, height, width = image("cnn", shape, least=8)
-    return network(
+    channels, height, width = read_image_shape("cnn", shape, least=8)
+    return build_network(
         nn.Sequential(
             *_pool(nn.Conv2d(channels, 16, 3, padding=1)),
             *_pool(nn.Conv2d(16, 32, 3, padding=1)),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.errors import IsthmusError
-from isthmus.models.blocks import Average, image, network, zero_biases
+from isthmus.models.blocks import Average, build_network, read_image_shape, zero_biases
 from isthmus.models.normalisation import NORMS
 from isthmus.models.residual import Residual
 from isthmus.models.weight_files import load_weights
@@ -76,7 +76,8 @@ def resnet18(
     for part in body.modules():
         if isinstance(part, nn.Conv2d):
             nn.init.kaiming_normal_(part.weight, mode="fan_out")
-    return load_weights("resnet18", network(body, nn.Linear(512, classes)), weights, last="fc")
+    module = build_network(body, nn.Linear(512, classes))
+    return load_weights("resnet18", module, weights, last="fc")
 
 
 def squeezenet(shape: tuple[int, ...], classes: int, *, weights: str = "") -> nn.Module:
@@ -102,7 +103,7 @@ def squeezenet(shape: tuple[int, ...], classes: int, *, weights: str = "") -> nn
         if isinstance(part, nn.Conv2d):
             nn.init.kaiming_uniform_(part.weight)
     nn.init.normal_(last.weight, std=0.01)
-    module = network(
+    module = build_network(
         nn.Sequential(OrderedDict(colours=Colours(), features=features)),
         nn.Sequential(last, nn.ReLU(), Average()),
     )
@@ -125,7 +126,7 @@ def _choose_norm(norm: str, weights: str) -> str:
 
 
 def _check_colours(name: str, shape: tuple[int, ...], least: int) -> None:
-    channels, _, _ = image(name, shape, least)
+    channels, _, _ = read_image_shape(name, shape, least)
     if channels not in (1, 3):
         raise IsthmusError(
             f"{name} was given images of {channels} channels; expected 1 or 3; set model=cnn"

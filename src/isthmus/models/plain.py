@@ -8,13 +8,13 @@ from math import prod
 
 from torch import nn
 
-from isthmus.models.blocks import image, network, xavier
+from isthmus.models.blocks import build_network, draw_xavier, read_image_shape
 from isthmus.ranges import PositiveInt
 
 
 def mlp(shape: tuple[int, ...], classes: int, *, hidden: PositiveInt = 64) -> nn.Module:
     """One hidden layer: inputs-hidden | hidden-classes, ReLU, biases."""
-    return network(
+    return build_network(
         nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), hidden), nn.ReLU()),
         nn.Linear(hidden, classes),
     )
@@ -22,7 +22,7 @@ def mlp(shape: tuple[int, ...], classes: int, *, hidden: PositiveInt = 64) -> nn
 
 def twonn(shape: tuple[int, ...], classes: int, *, hidden: PositiveInt = 200) -> nn.Module:
     """McMahan's 2NN: inputs-200-200 | 200-classes, ReLU, biases; 199,210 parameters on MNIST."""
-    return network(
+    return build_network(
         nn.Sequential(
             nn.Flatten(),
             nn.Linear(prod(shape), hidden),
@@ -36,8 +36,8 @@ def twonn(shape: tuple[int, ...], classes: int, *, hidden: PositiveInt = 200) ->
 
 def twonn_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
     """The SuPerFed code's TwoNN: inputs-200-200 | 200-200-classes; 238,800 parameters on MNIST."""
-    return xavier(
-        network(
+    return draw_xavier(
+        build_network(
             nn.Sequential(
                 nn.Flatten(),
                 nn.Linear(prod(shape), 200, bias=False),
@@ -54,8 +54,8 @@ def twonn_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def twocnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     """McMahan's CNN: conv5x5-32, pool, conv5x5-64, pool, 512 | classes; ReLU, biases, padding 2."""
-    channels, height, width = image("twocnn", shape, least=4)
-    return network(
+    channels, height, width = read_image_shape("twocnn", shape, least=4)
+    return build_network(
         nn.Sequential(
             nn.Conv2d(channels, 32, 5, padding=2),
             nn.ReLU(),
@@ -73,14 +73,14 @@ def twocnn(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def twocnn_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
     """The SuPerFed code's TwoCNN: two 5x5 convolutions | 200-200-classes; 722,800 on 3x28x28."""
-    channels, height, width = image("twocnn_superfed", shape, least=6)
+    channels, height, width = read_image_shape("twocnn_superfed", shape, least=6)
 
-    def halved(size: int) -> int:
+    def halve(size: int) -> int:
         return (size - 2) // 2 + 1  # 5x5 with padding 1, then pooling by 2 with padding 1
 
-    features = 64 * halved(halved(height)) * halved(halved(width))
-    return xavier(
-        network(
+    features = 64 * halve(halve(height)) * halve(halve(width))
+    return draw_xavier(
+        build_network(
             nn.Sequential(
                 nn.Conv2d(channels, 32, 5, padding=1, bias=False),
                 nn.ReLU(),

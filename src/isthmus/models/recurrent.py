@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.errors import IsthmusError
-from isthmus.models.blocks import network, xavier
+from isthmus.models.blocks import build_network, draw_xavier
 from isthmus.ranges import NonNegativeInt
 
 EMBEDDED, HIDDEN, LAYERS = 8, 256, 2
@@ -67,7 +67,7 @@ def stackedlstm_superfed(
 ) -> nn.Module:
     """The SuPerFed code's LSTM, without biases; 821,024 for 100 symbols."""
     module = _stackedlstm("stackedlstm_superfed", shape, classes, vocabulary, bias=False)
-    xavier(module.get_submodule("classifier"))
+    draw_xavier(module.get_submodule("classifier"))
     return module
 
 
@@ -79,7 +79,7 @@ def _stackedlstm(
             f"{name} was given inputs of shape {shape}; expected rows of tokens, at least one "
             "each; choose another model"
         )
-    return network(
+    return build_network(
         nn.Sequential(
             nn.Embedding(vocabulary or classes, EMBEDDED),
             StackedLSTM(EMBEDDED, HIDDEN, LAYERS, bias),

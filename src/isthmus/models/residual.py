@@ -6,7 +6,7 @@ the authors' do. No layer but the normalisation has a bias; weights are drawn Xa
 
 from torch import Tensor, nn
 
-from isthmus.models.blocks import Average, image, network, xavier
+from isthmus.models.blocks import Average, build_network, draw_xavier, read_image_shape
 from isthmus.models.normalisation import NORMS, Norm
 
 
@@ -50,9 +50,9 @@ def resnet9_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
 def _resnet9(
     name: str, shape: tuple[int, ...], classes: int, norm: Norm, *, skip: bool
 ) -> nn.Module:
-    channels, _, _ = image(name, shape, least=8)
-    return xavier(
-        network(
+    channels, _, _ = read_image_shape(name, shape, least=8)
+    return draw_xavier(
+        build_network(
             nn.Sequential(
                 nn.Conv2d(channels, 64, 3, 2, padding=1, bias=False),
                 NORMS[norm](64),
@@ -79,7 +79,7 @@ def mobilenet_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def _mobilenet(name: str, shape: tuple[int, ...], classes: int, norm: Norm) -> nn.Module:
-    channels, _, _ = image(name, shape, least=33)  # the 3x3 convolutions are not padded
+    channels, _, _ = read_image_shape(name, shape, least=33)  # the 3x3 convolutions are not padded
     layers = [nn.Conv2d(channels, 32, 3, 2, padding=1, bias=False), NORMS[norm](32), nn.ReLU()]
     for inputs, outputs, stride in ((32, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 1)):
         layers += [
@@ -90,7 +90,7 @@ def _mobilenet(name: str, shape: tuple[int, ...], classes: int, norm: Norm) -> n
             NORMS[norm](outputs),
             nn.ReLU(),
         ]
-    return xavier(network(nn.Sequential(*layers), _make_classifier(classes)))
+    return draw_xavier(build_network(nn.Sequential(*layers), _make_classifier(classes)))
 
 
 def _make_classifier(classes: int) -> nn.Module:
