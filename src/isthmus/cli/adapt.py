@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from isthmus.cli.options import DataRoot
+from isthmus.cli.options import DataRoot, RunPath
 
 
 def adapt(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
+    run: RunPath,
     data: Annotated[
         Path,
         typer.Option(metavar="FILE", help="Newcomers' data: arrays x and y, or as in the run."),
@@ -22,7 +22,7 @@ def adapt(
 ) -> None:
     """Lets clients that took part in no round join a finished run, and shows how they fare.
 
-    Example: `isthmus adapt first --data newcomer_files.npz --shots 5 --shots 20`
+    Example: `isthmus adapt first --data newcomers.npz --shots 5 --shots 20`
 
     In an .npz file, `x` are inputs as in the run's data, `y` labels, `client` whose each is.
     Newcomers to a run on a table, or on folders, may come in a table or folders like the run's.

@@ -14,6 +14,7 @@ from isthmus.cli import (
     figure,
     landscape,
     list,
+    messages,
     report,
     resume,
     run,
@@ -77,10 +78,9 @@ def main() -> None:
     except UsageError as error:
         _fail(" ".join(error.format_message().split()) + " See --help.")
     except (KeyboardInterrupt, typer.Abort):
-        print("isthmus: stopped", file=sys.stderr)
-        sys.exit(130)
+        messages.exit_stopped("stopped")
 
 
 def _fail(message: str) -> None:
-    print(f"isthmus: {message}", file=sys.stderr)
+    messages.print_line(f"isthmus: {message}")
     sys.exit(2)

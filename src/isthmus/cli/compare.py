@@ -2,11 +2,21 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.cli.options import Data, DataRoot, File, Jobs, Settings, read_experiment
+from isthmus.cli import messages
+from isthmus.cli.options import (
+    Data,
+    DataRoot,
+    File,
+    Jobs,
+    Preset,
+    Rounds,
+    Settings,
+    read_experiment,
+)
 from isthmus.errors import IsthmusError
 
 if TYPE_CHECKING:
@@ -28,12 +38,8 @@ def compare(
         str, typer.Option(metavar="NUMBERS", help="How many, 5 for 1 to 5; or which, 3,7,11.")
     ] = "3",
     data: Data = None,
-    rounds: Annotated[
-        str | None, typer.Option(metavar="NUMBER", help="Communication rounds.")
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="clean, paper or release: whose defaults to take.")
-    ] = None,
+    rounds: Rounds = None,
+    preset: Preset = None,
     settings: Settings = None,
     tune: Annotated[
         list[str] | None,
@@ -79,13 +85,6 @@ def compare(
     carry_out(grid, out, data_root, jobs)
 
 
-def is_comparison(path: Path) -> bool:
-    """Tells whether a directory is that of a comparison."""
-    from isthmus.comparison.grid import FILE
-
-    return (path / FILE).is_file()
-
-
 def go_on(out: Path, data_root: Path, jobs: int | None) -> None:
     """Goes on with a comparison that was stopped or killed."""
     from isthmus.comparison.grid import check, read
@@ -95,9 +94,9 @@ def go_on(out: Path, data_root: Path, jobs: int | None) -> None:
 
 def carry_out(grid: "Grid", out: Path, data_root: Path, jobs: int | None) -> None:
     """Does what is left of a comparison, shows it, then writes its tables and its page."""
-    from isthmus.cli import messages
     from isthmus.cli.progress import Board
     from isthmus.comparison.conduct import Conductor
+    from isthmus.comparison.grid import is_comparison
     from isthmus.comparison.processes import JobPool
     from isthmus.system.machine import count_cores
 
@@ -115,7 +114,9 @@ def carry_out(grid: "Grid", out: Path, data_root: Path, jobs: int | None) -> Non
             with Board(rounds, seconds=seconds) as board:
                 outcome = conductor.run(forecast, board)
     except KeyboardInterrupt:
-        _exit(out)
+        began = is_comparison(out)
+        how = f"; go on with: isthmus resume {out}" if began else " before it began"
+        messages.exit_stopped(f"stopped{how}")
     _conclude(grid, outcome, out)
 
 
@@ -131,18 +132,14 @@ def _locate(experiment: "Experiment", seed: int, data_root: Path) -> "Experiment
 
 
 def _print_forecast(grid: "Grid", forecast: "Forecast", jobs: int) -> None:
-    from isthmus.cli.messages import describe_length
-
     methods, seeds = len(grid.experiments), len(grid.seeds)
     tried = len(grid.trials()) // methods
     each = f", {tried} trials of each with seed {grid.tuning_seed}" if tried else ""
-    length = describe_length(sum(map(forecast.seconds, forecast.left)) / jobs)
-    print(
+    length = messages.describe_length(sum(map(forecast.seconds, forecast.left)) / jobs)
+    messages.print_line(
         f"{methods} methods, {seeds} seeds{each}: {methods * (seeds + tried)} runs, "
         f"{len(forecast.left)} left; estimate: {length} with {jobs} at a time, "
-        f"{forecast.disk_bytes / 1e6:,.0f} MB on disk",
-        file=sys.stderr,
-        flush=True,
+        f"{forecast.disk_bytes / 1e6:,.0f} MB on disk"
     )
 
 
@@ -160,12 +157,6 @@ def _conclude(grid: "Grid", outcome: "Outcome", out: Path) -> None:
         print(f"tables: {names} in {out}")
         print(f"page: {(out / 'report.html').resolve().as_uri()}")
     for name, why in outcome.missing.items():
-        print(f"isthmus: {name} is missing: {why}", file=sys.stderr)
+        messages.print_line(f"isthmus: {name} is missing: {why}")
     if outcome.missing:
         sys.exit(1)
-
-
-def _exit(out: Path) -> NoReturn:
-    how = f"; go on with: isthmus resume {out}" if is_comparison(out) else " before it began"
-    print(f"isthmus: stopped{how}", file=sys.stderr)
-    sys.exit(130)

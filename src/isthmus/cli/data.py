@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isthmus.cli import messages
 from isthmus.cli.catalogue import wrap_text
-from isthmus.cli.options import Data, DataRoot, File, Seed, Settings, read_experiment
+from isthmus.cli.options import AsJson, Data, DataRoot, File, Seed, Settings, read_experiment
 from isthmus.errors import IsthmusError, nearest
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def show(
     seed: Seed = None,
     settings: Settings = None,
     data_root: DataRoot = Path("data"),
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Shows how an experiment divides its data: figures, what was relaxed, a picture.
 
@@ -64,7 +65,7 @@ def show(
 @app.command(name="list")
 def list_(
     data_root: DataRoot = Path("data"),
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Lists the data sets that come from elsewhere: what, licence, size, and whether they are here.
 
@@ -126,17 +127,17 @@ def get(
 
     `isthmus data get femnist --source hub` needs `pip install 'isthmus[hub]'`.
     """
-    from isthmus.cli import messages
     from isthmus.data import origins
 
     known = origins.ORIGINS
     if name not in known:
         raise IsthmusError(f"no data to get are called {name!r}; {nearest(name, list(known))}")
+    remote = known[name]
     if source not in ("official", "hub"):
         raise IsthmusError(
             f"--source {source!r}; expected official or hub; for example --source official"
         )
-    here = known[name].find(data_root)
+    here = remote.find(data_root)
     if here is not None and not force:
         print(f"{name} is here: {here}; --force gets it again")
         return
@@ -144,13 +145,12 @@ def get(
         if source == "hub":
             from isthmus.data import hub
 
-            hub.download_from_hub(name, known[name], data_root, show)
+            hub.download_from_hub(name, remote, data_root, show)
         else:
             from isthmus.data import download
 
-            download.download_all(name, known[name], data_root, force=force, show=show)
-    here = known[name].find(data_root)
-    print(f"{name} is here: {here}")
+            download.download_all(name, remote, data_root, force=force, show=show)
+    print(f"{name} is here: {remote.find(data_root)}")
 
 
 def _to_record(

@@ -1,10 +1,9 @@
 """Begins runs and goes on with them, as the command line does: with estimates and progress."""
 
-import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import NoReturn
 
 from isthmus import tracking
 from isthmus.cli import messages
@@ -43,9 +42,9 @@ def begin(
     store = Store.create(out, setting, experiment.toml(), sync)  # type: ignore[arg-type]
     for note in setting.federation.notes:
         messages.print_note(note)
-    if needed is not None and board is None:
-        messages.print_estimate(experiment, needed)
     if board is None:
+        if needed is not None:
+            messages.print_estimate(experiment, needed)
         why = choice.explain_step(step, experiment.step, setting.task.model)
         messages.print_engine(setting.engine, why)
     began = time.perf_counter()
@@ -70,7 +69,7 @@ def go_on(
     done, best = store.progress.t, store.progress.best
     for note in store.notes:
         messages.print_note(note)
-    print(f"{run}: {done} of {experiment.rounds} rounds are done", file=sys.stderr)
+    messages.print_line(f"{run}: {done} of {experiment.rounds} rounds are done")
     over = done == experiment.rounds or early_stopping.find_reason(experiment, done, best)
     needed = None if over else estimate(experiment, setting)
     if needed is not None:
@@ -84,16 +83,15 @@ def _finish(
     built: Built, store: Store, out: Path, track: Sequence[str], board: Board | None = None
 ) -> Run:
     """Runs the rounds that are left; called when nothing can be wrong any more."""
-    experiment = built.experiment
-    here = (experiment, store.progress.t, store.progress.best)
-    display = (
-        board.follow(experiment.method["name"], *here) if board else messages.show_progress(*here)
-    )
+    experiment, name = built.experiment, built.experiment.method["name"]
+    done, best = store.progress.t, store.progress.best
+    go_on_with = f"go on with: isthmus resume {out}"
     try:
         with (
             messages.catch_interrupts() as stop,
             tracking.track(track, out, experiment) as write,
-            display as show,
+            nullcontext(board) if board else Board({name: experiment.rounds}) as shown,
+            shown.follow(name, experiment, done, best) as show,
         ):
 
             def watch(done: Done) -> bool:
@@ -103,11 +101,12 @@ def _finish(
 
             run = train(built, store, watch)
     except KeyboardInterrupt:
-        _exit("stopped in the middle of a round, which is lost", out)
+        messages.exit_stopped(f"stopped in the middle of a round, which is lost; {go_on_with}")
     finally:
         store.release()
     if run.progress.t < experiment.rounds and not run.reason:
-        _exit(f"stopped after round {run.progress.t} of {experiment.rounds}", out)
+        stopped = f"stopped after round {run.progress.t} of {experiment.rounds}"
+        messages.exit_stopped(f"{stopped}; {go_on_with}")
     return run
 
 
@@ -118,8 +117,3 @@ def find_free(path: Path) -> Path:
         number += 1
         candidate = path.with_name(f"{path.name}-{number}")
     return candidate
-
-
-def _exit(how: str, out: Path) -> NoReturn:
-    print(f"isthmus: {how}; go on with: isthmus resume {out}", file=sys.stderr)
-    sys.exit(130)

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from isthmus.cli.options import DataRoot
+from isthmus.cli.options import DataRoot, RunPath
 from isthmus.errors import IsthmusError
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
+    run: RunPath,
     to: Annotated[Path, typer.Option(metavar="DIR", help="Where the models go.")],
     client: Annotated[
         list[int] | None, typer.Option(help="A client's number; may be repeated.")

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from isthmus.cli.options import RunPaths
 from isthmus.errors import IsthmusError
 
 
@@ -22,7 +23,7 @@ class FigureCommand(TyperCommand):
 
 
 def figure(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Directories of runs.")],
+    runs: RunPaths,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Which figure; see the names above.")],
     out: Annotated[
         Path | None,

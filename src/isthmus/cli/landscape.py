@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
-from isthmus.cli.options import DataRoot
+from isthmus.cli import messages
+from isthmus.cli.options import DataRoot, RunPath
 from isthmus.errors import IsthmusError
 
 
 def landscape(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
+    run: RunPath,
     clients: Annotated[
         str | None,
         typer.Option(metavar="3,7", help="Two clients, or three: then without the shared model."),
@@ -44,7 +45,6 @@ def landscape(
 
     It leaves landscape.csv and, for FLOCO, simplex.csv in the run; `isthmus report` draws them.
     """
-    from isthmus.cli import messages
     from isthmus.runs import landscape as measuring
     from isthmus.runs import opened
 

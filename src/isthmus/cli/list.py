@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from isthmus.cli.options import AsJson
 from isthmus.errors import IsthmusError, nearest
 
 
@@ -12,7 +13,7 @@ def list_(
     what: Annotated[
         str, typer.Argument(help="methods, data, partitions, models or noise.")
     ] = "methods",
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Lists what can be named: methods, data, partitions, models, noise, with their options.
 
@@ -21,8 +22,7 @@ def list_(
     from isthmus.cli import catalogue
     from isthmus.config import registry
 
-    kinds = {"methods": "method", "data": "data", "partitions": "partition", "models": "model"}
-    kinds["noise"] = "noise"
+    kinds = {part if part in ("data", "noise") else f"{part}s": part for part in registry.PARTS}
     if what not in kinds:
         raise IsthmusError(f"nothing to list is called {what!r}; {nearest(what, list(kinds))}")
     entries = registry.describe_choices(kinds[what])

@@ -5,30 +5,30 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from isthmus.cli.progress import Board, Show
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from isthmus.config.experiment import Experiment
     from isthmus.context import Engine
     from isthmus.records.writer import Cost
-    from isthmus.storage.store import Best
     from isthmus.training.estimate import Estimate
     from isthmus.training.federate import Run
 
 
-@contextmanager
-def show_progress(
-    experiment: "Experiment", done: int = 0, best: "Best | None" = None
-) -> Iterator[Show]:
-    """Shows one run, from a round on; `best` is its least validation loss so far, and its round."""
-    name = experiment.method["name"]
-    with (
-        Board({name: experiment.rounds}) as board,
-        board.follow(name, experiment, done, best) as show,
-    ):
-        yield show
+def print_line(text: str) -> None:
+    """Prints a line for the person at the terminal, apart from a command's result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_note(text: str) -> None:
+    """Prints what somebody should know, though nothing is wrong."""
+    print_line(f"note: {text}")
+
+
+def exit_stopped(how: str) -> NoReturn:
+    """Ends the program after Ctrl-C, and says how it stopped."""
+    print_line(f"isthmus: {how}")
+    sys.exit(130)
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def show_arrivals() -> Iterator[Callable[[str, int, int], None]]:
             quarter = 4 * done // total
             if quarter > quarters.get(what, 0):
                 quarters[what] = quarter
-                print(f"{what}: {quarter * 25} % of {total:,}", file=sys.stderr, flush=True)
+                print_line(f"{what}: {quarter * 25} % of {total:,}")
 
         yield print_quarter
         return
@@ -78,19 +78,17 @@ def print_estimate(experiment: "Experiment", needed: "Estimate", done: int = 0) 
     """Prints what a run, or what is left of it, will need."""
     left = experiment.rounds - done
     share = left / experiment.rounds
-    print(
+    print_line(
         f"{experiment.method['name']}: {left} rounds{' more' if done else ''}; estimate: "
         f"{describe_length(needed.seconds * share)}, "
         f"{needed.ram_bytes / 1e6:,.0f} MB of memory, {needed.disk_bytes / 1e6:,.0f} MB on disk, "
-        f"{needed.wire_bytes * share / 1e6:,.0f} MB between clients and server",
-        file=sys.stderr,
-        flush=True,
+        f"{needed.wire_bytes * share / 1e6:,.0f} MB between clients and server"
     )
 
 
 def print_engine(engine: "Engine", why: str) -> None:
     """Prints how clients are computed, and why their steps are compiled or not."""
-    print(f"engine: {engine.describe(why)}", file=sys.stderr, flush=True)
+    print_line(f"engine: {engine.describe(why)}")
 
 
 def print_profile(spent: Mapping[str, float], costs: "Sequence[Cost]", seconds: float) -> None:
@@ -120,11 +118,6 @@ def print_profile(spent: Mapping[str, float], costs: "Sequence[Cost]", seconds: 
     Console(stderr=True).print(table)
 
 
-def print_note(text: str) -> None:
-    """Prints what somebody should know, though nothing is wrong."""
-    print(f"note: {text}", file=sys.stderr, flush=True)
-
-
 @contextmanager
 def catch_interrupts() -> Iterator[Callable[[], bool]]:
     """Makes the first Ctrl-C stop after the round; a second one stops at once.
@@ -138,7 +131,7 @@ def catch_interrupts() -> Iterator[Callable[[], bool]]:
         if stop:
             raise KeyboardInterrupt
         stop = True
-        print("\nisthmus: finishing this round; Ctrl-C again stops at once", file=sys.stderr)
+        print_line("\nisthmus: finishing this round; Ctrl-C again stops at once")
 
     before = signal.signal(signal.SIGINT, handle)
     try:
@@ -157,7 +150,7 @@ def print_result(run: "Run", out: Path) -> None:
 
     if run.reason:
         ended = f"ended after round {run.progress.t} of {run.experiment.rounds}"
-        print(f"{out}: {ended}: {run.reason}", file=sys.stderr)
+        print_line(f"{out}: {ended}: {run.reason}")
     Console().print(summary.terminal(summary.summarize([reader.read(out)])))
     if run.newcomers:
         print(describe(run.newcomers))

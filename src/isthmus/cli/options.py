@@ -10,10 +10,16 @@ if TYPE_CHECKING:
     from isthmus.config.experiment import Experiment
 
 File = Annotated[Path | None, typer.Argument(metavar="EXPERIMENT.toml", help="An experiment file.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")]
+RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN", help="Directories of runs.")]
 Data = Annotated[
     str | None, typer.Option(help="See `isthmus list data`; or a file or directory of your own.")
 ]
 Seed = Annotated[str | None, typer.Option(metavar="NUMBER", help="Decides every random draw.")]
+Rounds = Annotated[str | None, typer.Option(metavar="NUMBER", help="Communication rounds.")]
+Preset = Annotated[
+    str | None, typer.Option(help="clean, paper or release: whose defaults to take.")
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; may be repeated."),
@@ -42,6 +48,7 @@ Jobs = Annotated[
         help="Runs of a comparison at a time; one per core if left out. No result depends on it.",
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 Track = Annotated[
     list[str] | None,
     typer.Option(

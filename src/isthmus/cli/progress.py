@@ -5,11 +5,12 @@ all rows or none, and measure speed over a sliding window instead of per round.
 """
 
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from isthmus.cli.messages import print_line
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -110,7 +111,7 @@ class Board:
         self._live.stop()
         self._live = None
         if kind is None or issubclass(kind, Exception):  # who stops it is told how to go on
-            print(self._conclude(), file=sys.stderr, flush=True)
+            print_line(self._conclude())
 
     @contextmanager
     def follow(
@@ -140,7 +141,7 @@ class Board:
         self._rows[name] = row
         if self._live is None and len(self._rows) > 1:
             how = f"goes on after round {done}" if done else "begins"
-            print(f"{name}: {how}", file=sys.stderr, flush=True)
+            print_line(f"{name}: {how}")
 
     def skip(self, name: str) -> None:
         """Shows that a run was done before."""
@@ -163,9 +164,9 @@ class Board:
         self._rows[name] = row
         place = f"{name}: round {round}/{row.rounds}"
         for note in notes:
-            print(f"{place}: note: {note}", file=sys.stderr, flush=True)
+            print_line(f"{place}: note: {note}")
         if headline is not None and self._live is None and len(self._rows) == 1:
-            print(f"{place}: {_describe(row, headline)}", file=sys.stderr, flush=True)
+            print_line(f"{place}: {_describe(row, headline)}")
 
     def end(self, name: str, status: Status = "done", why: str = "") -> None:
         """Shows that a run is done, or failed and why."""
@@ -173,9 +174,9 @@ class Board:
         how = describe(row.headline) if status == "done" and row.headline else why
         line = f"{name}: {status}: {how}" if how else f"{name}: {status}"
         if self._live is None and len(self._rows) > 1:
-            print(f"{line}; {self._count()}", file=sys.stderr, flush=True)
+            print_line(f"{line}; {self._count()}")
         elif why:
-            print(line, file=sys.stderr, flush=True)
+            print_line(line)
 
     def _count(self) -> str:
         """Counts runs by their status, and says how long it took and will take."""

@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
+from isthmus.cli.options import RunPaths
+
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Directories of runs.")],
+    runs: RunPaths,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")] = Path(
         "report.html"
     ),

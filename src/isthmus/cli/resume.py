@@ -31,10 +31,11 @@ def resume(
     `isthmus resume first --rounds 80` makes a run longer, if its method allows it.
     """
     from isthmus.cli import driver, messages
+    from isthmus.comparison.grid import is_comparison
     from isthmus.config.experiment import read_rounds
 
     longer = read_rounds(rounds) if rounds else None
-    if compare.is_comparison(run):
+    if is_comparison(run):
         for name, given in {"rounds": rounds, "track": track, "workers": workers}.items():
             if given:
                 raise IsthmusError(

@@ -9,6 +9,8 @@ from isthmus.cli.options import (
     Data,
     DataRoot,
     File,
+    Preset,
+    Rounds,
     Seed,
     Settings,
     Track,
@@ -21,13 +23,9 @@ def run(
     file: File = None,
     method: Annotated[str | None, typer.Option(help="See `isthmus list methods`.")] = None,
     data: Data = None,
-    rounds: Annotated[
-        str | None, typer.Option(metavar="NUMBER", help="Communication rounds.")
-    ] = None,
+    rounds: Rounds = None,
     seed: Seed = None,
-    preset: Annotated[
-        str | None, typer.Option(help="clean, paper or release: whose defaults to take.")
-    ] = None,
+    preset: Preset = None,
     settings: Settings = None,
     out: Annotated[
         Path | None,

@@ -1,14 +1,15 @@
 """The command show."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from isthmus.cli.options import AsJson, RunPath
+
 
 def show(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
+    run: RunPath,
     target: Annotated[
         float | None,
         typer.Option(
@@ -16,7 +17,7 @@ def show(
             help="Also show the rounds, seconds and bytes to this mean personal test top-1.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Shows how a run stands: its settings, its progress, its figures, its size on disk.
 

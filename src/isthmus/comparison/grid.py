@@ -23,13 +23,8 @@ FILE = "compare.toml"
 OWN_SETTINGS = ("method", "lr", "lr_decay", "momentum", "weight_decay", "head", "selection")
 # What a run may make of its settings when it begins: engine chosen, clients counted, files found.
 SETTLED = (
-    "engine",
-    "block",
-    "step",
-    "clients",
-    "clients_per_round",
-    "partition.drawn",
-    "data.path",
+    *("engine", "block", "step", "clients", "clients_per_round"),
+    *("partition.drawn", "data.path"),
 )
 
 
@@ -102,6 +97,11 @@ class Grid:
         return tomli_w.dumps({**filled, "experiments": experiments})
 
 
+def is_comparison(path: Path) -> bool:
+    """Tells whether a directory is that of a comparison."""
+    return (path / FILE).is_file()
+
+
 def read(path: Path) -> Grid:
     """Reads the comparison that a directory holds."""
     try:
@@ -123,7 +123,7 @@ def read(path: Path) -> Grid:
 
 def change(experiment: Experiment, texts: Sequence[str] = (), **settings: Any) -> Experiment:
     """Gives an experiment with some settings changed, as by --set or by name."""
-    given = {name: getattr(experiment, name) for name in Experiment.model_fields}
+    given = dict(experiment)
     return Experiment(**merge(given, read_assignments(texts, given)) | settings)
 
 
@@ -309,7 +309,7 @@ def refuse_another(grid: Grid, out: Path) -> None:
     """Refuses a directory that holds something else than this comparison."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
-    if not (out / FILE).is_file():
+    if not is_comparison(out):
         raise IsthmusError(
             f"{out} is not empty and holds no comparison; expected a new directory, so that "
             "nothing is lost; name another one with --out"
@@ -331,7 +331,8 @@ def _describe_differences(here: Grid, there: Grid) -> Iterator[str]:
     }
     for name, (mine, theirs) in pairs.items():
         if mine != theirs:
-            yield f"{name} {_text(theirs)} there, {_text(mine)} here"
+            texts = [json.dumps(each, ensure_ascii=False) for each in (theirs, mine)]
+            yield "{} {} there, {} here".format(name, *texts)
     for method, experiment in here.experiments.items():
         differences = find_differences(experiment, there.experiments.get(method, experiment))
         for key, (mine, theirs) in differences.items():
@@ -350,7 +351,3 @@ def refuse_other_runs(cells: Sequence[Cell], out: Path) -> None:
                         f"{file.parent} holds another run ({key}={theirs} there, {mine} asked "
                         "for); expected a run of this comparison; move it elsewhere"
                     )
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

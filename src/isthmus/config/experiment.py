@@ -119,8 +119,7 @@ class Experiment(BaseModel):
 
     def table(self) -> dict[str, Any]:
         """Lists all settings but those that are None, of which TOML knows nothing."""
-        settings = {name: getattr(self, name) for name in type(self).model_fields}
-        settings |= {part: dict(settings[part]) for part in PARTS}
+        settings = dict(self) | {part: dict(getattr(self, part)) for part in PARTS}
         return {name: value for name, value in settings.items() if value is not None}
 
     def flat(self) -> dict[str, Any]:
@@ -129,7 +128,7 @@ class Experiment(BaseModel):
         >>> Experiment(method="fedprox").flat()["method.mu"]
         0.01
         """
-        return flatten({name: getattr(self, name) for name in type(self).model_fields})
+        return flatten(dict(self))
 
 
 def read(path: Path) -> dict[str, Any]:
