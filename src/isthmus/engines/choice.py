@@ -1,11 +1,10 @@
-"""Makes a run's engine, and chooses what its plan leaves open.
+"""Chooses what the plan of a run leaves open: its engine, step and block.
 
 Nothing is timed here, so a run repeats; its record says what was chosen. docs/engines.md has the
 measurements behind the numbers.
 """
 
-from isthmus.context import Engine
-from isthmus.engines import ENGINES, devices
+from isthmus.engines import devices
 from isthmus.engines.base import Plan
 from isthmus.engines.compiled import has_compiler, repays
 from isthmus.engines.stacked import count_block
@@ -15,11 +14,6 @@ from isthmus.models.flat import Flat
 SMALL = 5_000  # parameters up to which calling operations costs more than computing them
 MANY = 50  # clients a round from which `stacked` outdoes two processes
 EVEN = 2.0  # steps of the largest client over the mean, up to which little is padding
-
-
-def make_engine(plan: Plan) -> Engine:
-    """Makes the engine that a plan names."""
-    return ENGINES[plan.engine](plan)
 
 
 def choose(plan: Plan) -> Plan:

@@ -7,7 +7,7 @@ side of a method, stores and messages are on the CPU, whatever the device.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -34,11 +34,11 @@ class Place:
 
     def send(self, things: T) -> T:
         """Copies the tensors of a tree to the device."""
-        return things if self.on_cpu else tree.map(self._send_one, things)
+        return things if self.on_cpu else _move(things, self.device)
 
     def fetch(self, things: T) -> T:
         """Copies the tensors of a tree to the CPU."""
-        return things if self.on_cpu else tree.map(_fetch_one, things)
+        return things if self.on_cpu else _move(things, torch.device("cpu"))
 
     def move_task(self, task: Task) -> Task:
         """Gives a task whose networks and start are on the device; they are moved once."""
@@ -62,12 +62,9 @@ class Place:
             with self.device:
                 yield
 
-    def _send_one(self, thing: Any) -> Any:
-        return thing.to(self.device) if isinstance(thing, Tensor) else thing
 
-
-def _fetch_one(thing: Any) -> Any:
-    return thing.cpu() if isinstance(thing, Tensor) else thing
+def _move(things: T, device: torch.device) -> T:
+    return tree.map(lambda thing: thing.to(device) if isinstance(thing, Tensor) else thing, things)
 
 
 def list_devices() -> list[str]:

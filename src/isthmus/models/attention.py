@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.errors import IsthmusError
-from isthmus.models.blocks import build_network, draw_xavier, read_image_shape
+from isthmus.models.blocks import Average, build_network, draw_xavier, read_image_shape
 from isthmus.ranges import PositiveInt
 
 WIDTH, HEADS, HIDDEN, BLOCKS = 48, 4, 96, 2
@@ -63,14 +63,6 @@ class TransformerBlock(nn.Module):
         return result
 
 
-class Mean(nn.Module):
-    """Averages over the patches: [B, T, D] to [B, D]."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Gives the averages."""
-        return x.mean(1)
-
-
 def transformer(shape: tuple[int, ...], classes: int, *, patch: PositiveInt = 4) -> nn.Module:
     """Patches, two blocks of attention, 48 | classes; 43,930 on CIFAR-10."""
     channels, height, width = read_image_shape("transformer", shape, least=patch)
@@ -84,6 +76,6 @@ def transformer(shape: tuple[int, ...], classes: int, *, patch: PositiveInt = 4)
         Patches(channels, patch, places),
         *(TransformerBlock() for _ in range(BLOCKS)),
         nn.LayerNorm(WIDTH),
-        Mean(),
+        Average(1),
     )
     return draw_xavier(build_network(body, nn.Linear(WIDTH, classes)))

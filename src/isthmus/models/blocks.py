@@ -13,11 +13,15 @@ def build_network(body: nn.Module, classifier: nn.Module) -> nn.Module:
 
 
 class Average(nn.Module):
-    """Averages over the places of a map: [B, C, height, width] to [B, C]."""
+    """Averages over some axes: over 2 and 3, [B, C, height, width] becomes [B, C]."""
+
+    def __init__(self, *axes: int):
+        nn.Module.__init__(self)
+        self.axes = axes
 
     def forward(self, x: Tensor) -> Tensor:
         """Gives the averages."""
-        return x.mean((2, 3))
+        return x.mean(self.axes)
 
 
 def draw_xavier(module: nn.Module) -> nn.Module:

@@ -18,8 +18,6 @@ from isthmus.models.ensemble import Ensemble
 from isthmus.models.imagenet import drop_weights_file
 from isthmus.system.files import write_bytes, write_text
 
-OWN = "own"
-
 
 def save(module: nn.Module, card: Mapping[str, Any], folder: Path, name: str) -> Path:
     """Writes NAME.safetensors and NAME.json into a folder, and returns the card's path."""
@@ -46,14 +44,14 @@ def load(card: Path | str, build: Callable[[], nn.Module] | None = None) -> nn.M
     try:
         content = json.loads(path.read_text())
         wanted = [content["model"], *([content["beside"]] if content.get("beside") else [])]
-        names = [each["name"] for each in wanted]
+        names = {each["name"] for each in wanted}
         tensors = safetensors.torch.load_file(path.with_suffix(".safetensors"))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise IsthmusError(
             f"{path} cannot be read ({error}); expected a model's card and its .safetensors; "
             "export it again"
         ) from None
-    if build is None and OWN in names:
+    if build is None and not MODELS.keys() >= names:
         raise IsthmusError(
             f"{path} is of somebody's own network; expected what builds it; call load(card, build)"
         )

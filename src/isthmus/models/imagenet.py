@@ -70,7 +70,7 @@ def resnet18(
             relu=nn.ReLU(),
             maxpool=nn.MaxPool2d(3, 2, padding=1),
             **stages,
-            average=Average(),
+            average=Average(2, 3),
         )
     )
     for part in body.modules():
@@ -105,7 +105,7 @@ def squeezenet(shape: tuple[int, ...], classes: int, *, weights: str = "") -> nn
     nn.init.normal_(last.weight, std=0.01)
     module = build_network(
         nn.Sequential(OrderedDict(colours=Colours(), features=features)),
-        nn.Sequential(last, nn.ReLU(), Average()),
+        nn.Sequential(last, nn.ReLU(), Average(2, 3)),
     )
     return load_weights("squeezenet1_1", zero_biases(module), weights, last="classifier.1")
 

@@ -95,7 +95,7 @@ def _mobilenet(name: str, shape: tuple[int, ...], classes: int, norm: Norm) -> n
 
 def _make_classifier(classes: int) -> nn.Module:
     return nn.Sequential(
-        Average(),
+        Average(2, 3),
         nn.Linear(512, 256, bias=False),
         nn.ReLU(),
         nn.Linear(256, classes, bias=False),

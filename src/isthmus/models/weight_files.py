@@ -69,13 +69,11 @@ def _read(weights: str, name: str) -> Mapping[str, Tensor]:
         raise _unreadable(weights, name, f"cannot be read ({error.strerror})") from None
     except Exception:  # a reader raises whatever a damaged or hostile file makes it raise
         raise _unreadable(weights, name, "is damaged, or holds more than tensors") from None
-    if not isinstance(tensors, Mapping) or not all(map(_is_named_tensor, tensors.items())):
+    if not isinstance(tensors, Mapping) or not all(
+        isinstance(key, str) and isinstance(tensor, Tensor) for key, tensor in tensors.items()
+    ):
         raise _unreadable(weights, name, "holds something else than named tensors")
     return tensors
-
-
-def _is_named_tensor(item: tuple[Any, Any]) -> bool:
-    return isinstance(item[0], str) and isinstance(item[1], Tensor)
 
 
 def _unreadable(weights: str, name: str, reason: str) -> IsthmusError:

@@ -16,7 +16,7 @@ from isthmus.context import Setting
 from isthmus.data.build import add_noise
 from isthmus.data.federation import Federation
 from isthmus.data.own_files import find_own_files
-from isthmus.engines import Plan, choice
+from isthmus.engines import ENGINES, Plan, choice
 from isthmus.engines.workers import count_workers
 from isthmus.errors import IsthmusError
 from isthmus.method import Method
@@ -87,7 +87,7 @@ def build(
     chosen = {"engine": plan.engine, "block": plan.block, "step": plan.step}
     experiment = experiment.model_copy(update=chosen)
     task = _build_task(experiment, federation, networks)
-    engine = choice.make_engine(plan)
+    engine = ENGINES[plan.engine](plan)
     return Built(experiment, Setting(method, task, federation, engine, newcomers))
 
 
