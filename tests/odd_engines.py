@@ -1,7 +1,7 @@
 """Engines for tests: one that sends everything as bytes, one that loses replies."""
 
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from isthmus import tree
 from isthmus.context import Call, Request, Setting
@@ -15,8 +15,9 @@ def through_bytes(message: Any) -> Any:
 class Wire:
     """Runs clients one by one; every message and every state goes through bytes and back."""
 
-    notes: ClassVar[list[str]] = []
-    workers = 1
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.workers = 1
 
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]
@@ -28,6 +29,12 @@ class Wire:
         )
         for i, result in Loop().run(setting, sent, arrived):
             yield i, through_bytes(result)
+
+    def describe(self, why: str = "") -> str:
+        return "one process, and everything as bytes"
+
+    def watch(self) -> Callable[[], Mapping[str, float]]:
+        return dict
 
     def close(self) -> None:
         pass
@@ -47,6 +54,12 @@ class Flaky:
         for i, result in Loop().run(setting, call, requests):
             if call.purpose in ("evaluate", "join") or not self.lost(call.t, i):
                 yield i, result
+
+    def describe(self, why: str = "") -> str:
+        return "one process, and some replies lost"
+
+    def watch(self) -> Callable[[], Mapping[str, float]]:
+        return dict
 
     def close(self) -> None:
         pass

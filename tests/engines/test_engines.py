@@ -7,12 +7,14 @@ from torch import Tensor, nn
 
 from isthmus import tree
 from isthmus.cohort import Clients, Round
-from isthmus.context import Call, Request
+from isthmus.context import Call, Engine, Request
 from isthmus.engines import ClientError, Loop, Stacked
 from isthmus.engines.loop import make_client
+from isthmus.errors import IsthmusError
 from isthmus.method import Method, Networks
 from isthmus.methods.superfed import SuPerFed
 from isthmus.metrics.score import tally
+from odd_engines import Flaky, Wire
 from small import SIZES, begin, federation, network, played, setting
 
 
@@ -280,14 +282,27 @@ def test_what_is_too_small_for_its_precision_is_zero(engine: Any) -> None:
     torch.set_flush_denormal(False)
     made = setting("fedavg", engine)
     small = torch.tensor(torch.finfo(torch.float32).tiny)
-    _, found = Clients([0, 1], Round(made, 0, {})).map(halved, small)
+    _, found = Clients([0, 1], Round(made, 0, {})).map(halve, small)
     engine.close()
     assert found.tolist() == [0, 0]
     assert (small / 2).item() > 0  # as before
 
 
-def halved(client: Any, own: Any, small: Tensor) -> Any:
+def halve(client: Any, own: Any, small: Tensor) -> Any:
     return own, small / 2
+
+
+@pytest.mark.parametrize("engine", [Loop(), Stacked(2), Wire(), Flaky(lambda t, i: False)])
+def test_every_engine_keeps_the_whole_protocol(engine: Engine) -> None:
+    assert engine.describe("as asked for")
+    assert not engine.notes
+    assert engine.workers == 1
+    if isinstance(engine, Stacked):
+        with pytest.raises(IsthmusError, match="expected engine=loop"):
+            engine.watch()
+    else:
+        assert engine.watch()() == {}  # nothing has run yet
+    engine.close()
 
 
 def test_the_number_of_threads_is_put_back() -> None:
