@@ -1,6 +1,7 @@
 """What a display is shown of a comparison, whose jobs are answered without any process."""
 
 from collections.abc import Callable, Iterator, Sequence
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from isthmus import Experiment
 from isthmus.comparison.conduct import Conductor, Outcome
 from isthmus.comparison.grid import Cell, Grid
+from isthmus.comparison.trials import Failure, TrialScore, choose_trials
 from isthmus.storage.store import Best
 from isthmus.training.headline import Headline
 
@@ -127,6 +129,24 @@ def test_no_test_figure_of_a_trial_is_shown_and_a_method_may_lose_all_trials(
     ]
     assert outcome == Outcome([], {"local": "all of its trials diverged"})
     assert (tmp_path / "trials.csv").read_text().count("too large") == 2
+
+
+def test_the_first_of_the_least_losses_is_chosen() -> None:
+    """Of floco's trials two are equal; ditto's first diverged, local's have no loss."""
+    values = ("0.1", "0.2", "0.3")
+    losses = {"floco": (0.5, 0.2, 0.2), "ditto": (None, 0.4, 0.5), "local": (nan, nan, nan)}
+    tuned = grid(*losses, tune={method: {"lr": values} for method in losses})
+    trials = tuned.trials()
+    scores, failures = {}, {}
+    for cell in trials:
+        loss = losses[cell.method][(cell.trial or 1) - 1]
+        if loss is None:
+            failures[cell.name] = Failure("too large", diverged=True)
+        else:
+            scores[cell.name] = TrialScore(loss, 0.5)
+    best, missing = choose_trials(tuned, trials, scores, failures)
+    assert best == {"floco": 2, "ditto": 2}
+    assert missing == {"local": "all of its trials diverged"}
 
 
 def test_what_is_stopped_is_an_interrupt_and_writes_nothing(tmp_path: Path) -> None:

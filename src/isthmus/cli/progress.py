@@ -166,12 +166,12 @@ class Board:
         for note in notes:
             print_line(f"{place}: note: {note}")
         if headline is not None and self._live is None and len(self._rows) == 1:
-            print_line(f"{place}: {_describe(row, headline)}")
+            print_line(f"{place}: {_describe_row(row, headline)}")
 
     def end(self, name: str, status: Status = "done", why: str = "") -> None:
         """Shows that a run is done, or failed and why."""
         row = self._rows[name] = self._rows[name]._replace(status=status)
-        how = describe(row.headline) if status == "done" and row.headline else why
+        how = describe_headline(row.headline) if status == "done" and row.headline else why
         line = f"{name}: {status}: {how}" if how else f"{name}: {status}"
         if self._live is None and len(self._rows) > 1:
             print_line(f"{line}; {self._count()}")
@@ -200,7 +200,7 @@ class Board:
         if len(self._rows) > 1:
             return self._count()
         ((name, row),) = self._rows.items()
-        means = f": {describe(row.headline)}" if row.headline else ""
+        means = f": {describe_headline(row.headline)}" if row.headline else ""
         seconds = format_clock(row.updated - row.began)
         return f"{name}: round {row.round}/{row.rounds} after {seconds}{means}"
 
@@ -260,7 +260,7 @@ def _write_cells(row: BoardRow, now: float) -> Iterator[str]:
         yield format_clock(max(0.0, left - (now - row.updated)))
 
 
-def describe(headline: "Headline") -> str:
+def describe_headline(headline: "Headline") -> str:
     """Says a headline in a few words; a number chosen on test data is marked."""
     dagger = "†" if headline.on_test else ""
     means = f"personal{dagger} {headline.personal:.1%}"
@@ -268,9 +268,9 @@ def describe(headline: "Headline") -> str:
     return f"{means} (test, top-1, mean over clients){f' {DAGGER}' if dagger else ''}"
 
 
-def _describe(row: BoardRow, headline: "Headline") -> str:
+def _describe_row(row: BoardRow, headline: "Headline") -> str:
     """Says in a line how an evaluation came out, the best so far, and how long it will take."""
-    parts = [describe(headline)]
+    parts = [describe_headline(headline)]
     if row.best_round:
         parts.append(f"least validation loss {row.best:.4g} after round {row.best_round}")
     if row.pace is not None and row.left is not None:

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from math import isnan, nan
+from math import isnan
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,42 +45,37 @@ def read_scores(
     return scores
 
 
-def choose_least(losses: Mapping[str, Sequence[float]]) -> dict[str, int]:
-    """Chooses of each method the trial, counted from 1, of least loss; of equal ones the first.
-
-    >>> choose_least({"floco": [0.5, 0.2, 0.2], "ditto": [nan, 0.4], "local": [nan]})
-    {'floco': 2, 'ditto': 2}
-    """
-    ended = {
-        method: [(loss, number) for number, loss in enumerate(each, start=1) if not isnan(loss)]
-        for method, each in losses.items()
-    }
-    return {method: min(pairs)[1] for method, pairs in ended.items() if pairs}
-
-
 def choose_trials(
     grid: Grid,
     trials: Sequence[Cell],
     scores: Mapping[str, TrialScore],
     failures: Mapping[str, Failure],
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """Chooses the trial of each method, and says why there is no choice for a method.
+    """Chooses the trial of least loss of each method, and says why a method has none.
 
-    A trial that diverged lost, but where one failed otherwise the others must not win by default.
+    Of equal ones it is the first. A trial that diverged lost, but where one failed otherwise the
+    others must not win by default.
     """
     missing = {
         cell.method: f"trial {cell.trial} failed, {failures[cell.name].why}"
         for cell in trials
         if cell.name in failures and not failures[cell.name].diverged
     }
-    losses: dict[str, list[float]] = {m: [] for m in grid.experiments if m not in missing}
-    for cell in trials:
-        if cell.method in losses:
-            score = scores.get(cell.name)
-            losses[cell.method].append(nan if score is None else score.loss)
-    best = choose_least(losses)
-    lost = [method for method in losses if method not in best]
-    return best, missing | dict.fromkeys(lost, "all of its trials diverged")
+    best: dict[str, int] = {}
+    for method in grid.experiments:
+        if method in missing:
+            continue
+        ended = [
+            (scores[cell.name].loss, cell.trial or 0)
+            for cell in trials
+            if cell.method == method and cell.name in scores
+        ]
+        comparable = [pair for pair in ended if not isnan(pair[0])]
+        if comparable:
+            best[method] = min(comparable)[1]
+        else:
+            missing[method] = "all of its trials diverged"
+    return best, missing
 
 
 def write_table(

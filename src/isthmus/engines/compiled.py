@@ -54,12 +54,6 @@ class Compiled:
         self.since = since  # the first round, from 0, whose steps are compiled
         self.fills = fills  # whether the network treats examples apart, so that some may not count
         self.programs = 0  # made so far
-        self._options: dict[str, Any] = {
-            "cpp_wrapper": True,
-            "cpp.threads": 1,
-            "compile_threads": 1,
-            "layout_optimization": layers <= SHALLOW,
-        }
         self._latest: tuple[Program, tuple[Any, ...]] | None = None
         self._refused: set[tuple[Any, ...]] = set()  # the code of steps that cannot be compiled
         self.notes: list[str] = []
@@ -181,7 +175,13 @@ class Compiled:
 
         from isthmus.engines.graph_passes import ProductPass
 
-        options = self._options | {"post_grad_custom_post_pass": ProductPass()}
+        options: dict[str, Any] = {
+            "cpp_wrapper": True,
+            "cpp.threads": 1,
+            "compile_threads": 1,
+            "layout_optimization": self.layers <= SHALLOW,
+            "post_grad_custom_post_pass": ProductPass(),
+        }
         program: Any = compile_fx(graph, examples, config_patches=options)
         return program  # type: ignore[no-any-return]
 
