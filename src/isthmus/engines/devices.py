@@ -4,7 +4,7 @@ What a function is given goes there before it runs, and what it returns comes ba
 side of a method, stores and messages are on the CPU, whatever the device.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
@@ -34,11 +34,11 @@ class Place:
 
     def send(self, things: T) -> T:
         """Copies the tensors of a tree to the device."""
-        return things if self.on_cpu else _move(things, self.device)
+        return things if self.on_cpu else _convert(things, lambda one: one.to(self.device))
 
     def fetch(self, things: T) -> T:
         """Copies the tensors of a tree to the CPU."""
-        return things if self.on_cpu else _move(things, torch.device("cpu"))
+        return things if self.on_cpu else _convert(things, lambda one: one.cpu())
 
     def move_task(self, task: Task) -> Task:
         """Gives a task whose networks and start are on the device; they are moved once."""
@@ -63,8 +63,8 @@ class Place:
                 yield
 
 
-def _move(things: T, device: torch.device) -> T:
-    return tree.map(lambda thing: thing.to(device) if isinstance(thing, Tensor) else thing, things)
+def _convert(things: T, convert: Callable[[Tensor], Tensor]) -> T:
+    return tree.map(lambda thing: convert(thing) if isinstance(thing, Tensor) else thing, things)
 
 
 def list_devices() -> list[str]:
