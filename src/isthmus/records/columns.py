@@ -1,7 +1,7 @@
 """Tables with the experiment at their head, read into immutable columns."""
 
 import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -13,17 +13,11 @@ from isthmus.records.schema import RecordColumn, names
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
-Value = TypeVar("Value")
 Column = TypeVar("Column", bound=NDArray[Any])
 
 
-def columns(
-    path: Path, expected: Iterable[str], perhaps: Iterable[str] = ()
-) -> dict[str, list[str]]:
-    """Reads a table into columns of text; an incomplete last line is left out.
-
-    A column that is there `perhaps`, since older versions did not write it, is empty if it is not.
-    """
+def columns(path: Path, expected: Iterable[str]) -> dict[str, list[str]]:
+    """Reads a table into columns of text; an incomplete last line is left out."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -46,36 +40,40 @@ def columns(
                 "so restore the file, or run it again"
             )
     turned = zip(*lines, strict=True) if lines else ([] for _ in header)
-    there = {name: list(column) for name, column in zip(header, turned, strict=True)}
-    return {name: [""] * len(lines) for name in perhaps} | there
+    return {name: list(column) for name, column in zip(header, turned, strict=True)}
 
 
-def read_columns(
+def read_arrays(
     path: Path, schema: Sequence[RecordColumn], per_batch: bool = False
-) -> dict[str, list[str]]:
-    """Reads a table of the schema by its columns' names.
+) -> dict[str, NDArray[Any]]:
+    """Reads a table of the schema by its columns' names; what is not one number stays text.
 
-    One that may be missing is of empty texts if it is; a column of text then has no rows at all. A
+    A column of numbers that may be missing is nan if it is; one of text then has no rows at all. A
     table that older versions did not write has no rows.
     """
     given = dict(zip(names(schema, per_batch), schema, strict=True))
-    if not path.is_file():
-        return {column.name: [] for column in schema}
     needed = [name for name, column in given.items() if not column.may_be_missing]
-    table = columns(path, needed)
-    count = len(table[needed[0]])
+    table = columns(path, needed) if path.is_file() else {name: [] for name in given}
+    empty = [""] * len(table[needed[0]])
+    readers: dict[type, Callable[[str], Any]] = {int: int, float: number}
     return {
-        c.name: table.get(name, [""] * count if c.type is float else [])
-        for name, c in given.items()
+        column.name: parse(
+            path,
+            column.name,
+            table.get(name, empty if column.type is float else []),
+            readers.get(column.type, str),
+            np.dtype(column.type if column.type in readers else str),
+        )
+        for name, column in given.items()
     }
 
 
 def parse(
-    path: Path, table: Mapping[str, list[str]], name: str, read: Callable[[str], Value]
-) -> list[Value]:
+    path: Path, name: str, texts: Iterable[str], read: Callable[[str], Any], dtype: Any
+) -> NDArray[Any]:
     """Reads a column's texts as values."""
     try:
-        return [read(text) for text in table[name]]
+        return freeze(np.asarray([read(text) for text in texts], dtype=dtype))
     except ValueError as error:
         raise IsthmusError(
             f"{path} column {name!r} holds something else than a number ({error}); "
@@ -86,20 +84,6 @@ def parse(
 def number(text: str) -> float:
     """Reads a number; an empty text is none."""
     return float(text) if text else np.nan
-
-
-def integers(
-    path: Path, table: Mapping[str, list[str]], name: str, read: Callable[[str], int] = int
-) -> Integers:
-    """Reads a column of whole numbers."""
-    return freeze(np.asarray(parse(path, table, name, read), dtype=np.int64))
-
-
-def floats(
-    path: Path, table: Mapping[str, list[str]], name: str, read: Callable[[str], float] = number
-) -> Floats:
-    """Reads a column of numbers, nan where one is missing."""
-    return freeze(np.asarray(parse(path, table, name, read), dtype=np.float64))
 
 
 def freeze(array: Column) -> Column:

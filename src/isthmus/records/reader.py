@@ -17,17 +17,8 @@ from isthmus.config.flatten import flatten
 from isthmus.errors import IsthmusError
 from isthmus.metrics import calibration, cost, spread
 from isthmus.metrics.metric import METRICS
-from isthmus.records.columns import (
-    Floats,
-    Integers,
-    floats,
-    freeze,
-    integers,
-    number,
-    parse,
-    read_columns,
-)
-from isthmus.records.schema import CLIENTS, FEDERATION, RELIABILITY, ROUNDS, RecordColumn
+from isthmus.records.columns import Floats, Integers, freeze, number, parse, read_arrays
+from isthmus.records.schema import CLIENTS, FEDERATION, RELIABILITY, ROUNDS
 from isthmus.selection import RULES
 
 Texts: TypeAlias = NDArray[np.str_]
@@ -148,8 +139,8 @@ class RecordedRun(NamedTuple):
         """Returns the shared model's metric on the server's own test set."""
         at_server = (self.clients.client == SERVER) & (self.clients.round == self.last)
         rows = at_server & (self.clients.model == "shared") & (self.clients.split == "test")
-        found = getattr(self.clients, metric)[rows]
-        return None if found.size == 0 or np.isnan(found[-1]) else float(found[-1])
+        values = getattr(self.clients, metric)[rows]
+        return None if values.size == 0 or np.isnan(values[-1]) else float(values[-1])
 
     def bins(self, model: str = "personal") -> tuple[Floats, Floats, Floats] | None:
         """Returns, of all clients' test examples together, (n, top-1, confidence) of each bin."""
@@ -253,9 +244,9 @@ def read(path: str | Path) -> RecordedRun:
         path=directory,
         settings=settings,
         federation=federation,
-        rounds=_table(directory / "rounds.csv", ROUNDS),
+        rounds=RecordTable(read_arrays(directory / "rounds.csv", ROUNDS)),
         clients=clients,
-        reliability=_table(directory / "reliability.csv", RELIABILITY),
+        reliability=RecordTable(read_arrays(directory / "reliability.csv", RELIABILITY)),
         evaluated=evaluated,
         summary=_summary(directory / "summary.json"),
     )
@@ -318,16 +309,16 @@ def _summary(path: Path) -> Mapping[str, Any]:
 
 
 def _federation(path: Path) -> RecordTable:
-    table = read_columns(path, FEDERATION)
-    labels = parse(path, table, "labels", lambda text: [int(count) for count in text.split()])
-    if len({len(row) for row in labels}) > 1:
+    arrays = read_arrays(path, FEDERATION)
+    texts = arrays["labels"].tolist()
+    lengths = {len(text.split()) for text in texts} or {0}
+    if len(lengths) > 1:
         raise IsthmusError(
             f"{path} has label counts of different lengths; expected one count per class, "
             "so run it again"
         )
-    shape = (len(labels), len(labels[0]) if labels else 0)
-    arrays = _arrays(path, FEDERATION, table)
-    arrays["labels"] = np.asarray(labels, dtype=np.int64).reshape(shape)
+    counts = parse(path, "labels", texts, lambda text: [int(n) for n in text.split()], np.int64)
+    arrays["labels"] = counts.reshape(len(texts), *lengths)
     order = np.argsort(arrays["client"], kind="stable")
     # A column that the file lacks is empty: [0] in place of [N].
     there = {name: array[order] if len(array) else array for name, array in arrays.items()}
@@ -335,28 +326,11 @@ def _federation(path: Path) -> RecordTable:
 
 
 def _clients(path: Path, per_batch: bool) -> RecordTable:
-    table = read_columns(path, CLIENTS, per_batch)
-    arrays = _arrays(path, CLIENTS, table)
-    arrays["client"] = integers(path, table, "client", _client)
-    return RecordTable(arrays | {"lam": floats(path, table, "at", _lam)})
-
-
-def _table(path: Path, columns: Sequence[RecordColumn]) -> RecordTable:
-    return RecordTable(_arrays(path, columns, read_columns(path, columns)))
-
-
-def _arrays(
-    path: Path, columns: Sequence[RecordColumn], table: Mapping[str, list[str]]
-) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {}
-    for column in columns:
-        if column.type is int:
-            arrays[column.name] = integers(path, table, column.name)
-        elif column.type is float:
-            arrays[column.name] = floats(path, table, column.name)
-        else:
-            arrays[column.name] = freeze(np.asarray(table[column.name], dtype=np.str_))
-    return arrays
+    arrays = read_arrays(path, CLIENTS, per_batch)
+    clients, places = arrays["client"].tolist(), arrays["at"].tolist()
+    arrays["client"] = parse(path, "client", clients, _client, np.int64)
+    arrays["lam"] = parse(path, "at", places, _lam, np.float64)
+    return RecordTable(arrays)
 
 
 def _find_evaluated(federation: RecordTable, clients: RecordTable) -> Integers:

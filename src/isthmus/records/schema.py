@@ -24,7 +24,7 @@ class RecordColumn:
     format: str = ""  # of a number in the file; as many digits as it takes if there is none
     may_be_empty: bool = False
     may_be_missing: bool = False  # of some runs, and of those that older versions made
-    scalar: str = ""  # what trackers call it, where they are told of it
+    scalar: str = ""  # its name in trackers, where they get it
 
     @property
     def type_and_unit(self) -> str:
@@ -39,6 +39,13 @@ ROUND = RecordColumn("round", int, "the round after which it was measured, count
 CLIENT = RecordColumn("client", str, "whose data it was measured on", values="integer or `server`")
 SPLIT = RecordColumn("split", str, "which part of the data", values="`validation` or `test`")
 EXAMPLES = RecordColumn("n", int, "examples in that part")
+DONE = RecordColumn("round", int, "rounds that were done when it was measured")
+ANY_SPLIT = RecordColumn(
+    "split",
+    str,
+    "which part of them; the server has a test set only",
+    values="`train`, `validation` or `test`",
+)
 OLDEST = ("top1", "top5", "loss", "ece", "mce")  # metrics that every run ever made has
 SCORES = {
     metric.name: RecordColumn(
@@ -182,9 +189,8 @@ NEWCOMERS = (
     RecordColumn("model", str, "which model", values="`newcomer` or `shared`"),
     *CLIENTS[3:],
 )
-_OF_MODELS = "`train`, `validation` or `test`"
 LANDSCAPE = (
-    RecordColumn("round", int, "rounds that were done when it was measured"),
+    DONE,
     RecordColumn(
         "model",
         str,
@@ -204,15 +210,13 @@ LANDSCAPE = (
     ),
     RecordColumn("y", float, "the same, in the other direction", format=".8g"),
     CLIENT,
-    RecordColumn(
-        "split", str, "which part of them; the server has a test set only", values=_OF_MODELS
-    ),
+    ANY_SPLIT,
     EXAMPLES,
     SCORES["top1"],
     SCORES["loss"],
 )
 SIMPLEX = (
-    LANDSCAPE[0],
+    DONE,
     CLIENT,
     RecordColumn(
         "at",
@@ -221,7 +225,7 @@ SIMPLEX = (
         values="numbers, separated by spaces",
         format=".6g",
     ),
-    LANDSCAPE[6],
+    ANY_SPLIT,
     EXAMPLES,
     SCORES["top1"],
     SCORES["loss"],

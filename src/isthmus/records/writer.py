@@ -1,18 +1,8 @@
 """The tables of a run, as text files that anything can read.
 
-    federation.csv    who has what: client, sizes of its parts, counts of its labels; its kind and
-                      its name, where there are any
-    rounds.csv        what each round cost: clients, bytes, seconds
-    clients.csv       what each model scored, for every client, after every evaluated round
-    reliability.csv   how sure and how right models were, over all clients, in bins of confidence
-    newcomers.csv     the same for clients that were held out, after the last round
-    notes.csv         what the partition relaxed (round 0), and what the method said in a round
-
-and what isthmus.runs.landscape measures of a run when asked to: landscape.csv and simplex.csv.
-
-Every table begins with the experiment in lines that start with "#"; isthmus.records.schema has the
-columns. The store keeps the same rows, as values, with the state they belong to; the tables are
-written anew when a run is resumed.
+Every table begins with the experiment in lines that start with "#". isthmus.records.schema has the
+columns; docs/records.md says when each table is written. The store keeps the same rows, as values,
+with the state they belong to; the tables are written anew when a run is resumed.
 """
 
 import csv

@@ -91,15 +91,15 @@ class Database:
 
     def keys(self, prefix: bytes) -> Iterator[bytes]:
         """Finds the keys that begin with a prefix, in order."""
-        found = []
+        keys = []
         with self._begin_reading() as transaction, transaction.cursor() as cursor:
             if cursor.set_range(prefix):
                 for view in cursor.iternext(keys=True, values=False):
                     key = bytes(view)
                     if not key.startswith(prefix):
                         break
-                    found.append(key)
-        return iter(found)  # all at once: the map cannot grow while somebody is reading
+                    keys.append(key)
+        return iter(keys)  # all at once: the map cannot grow while somebody is reading
 
     def __contains__(self, key: bytes) -> bool:
         with self._begin_reading() as transaction:
@@ -140,11 +140,11 @@ class Database:
             status = self._environment.stat()
             if not status["entries"]:
                 raise _unbegun(self._path)
-            found = transaction.get(FORMAT_KEY)
-            if found is None:
+            written = transaction.get(FORMAT_KEY)
+            if written is None:
                 raise _unusable(self._path, "it is another program's")
-            if bytes(found) not in READABLE:
-                name = bytes(found).decode(errors="replace")
+            if bytes(written) not in READABLE:
+                name = bytes(written).decode(errors="replace")
                 raise _unusable(self._path, f"it is of the format {name!r}")
             total = values = 0
             for view, value in cursor:

@@ -101,8 +101,7 @@ class Store:
 
     def start(self, experiment: str) -> None:
         """Begins to write: a new run from nothing, one that is there from where it was."""
-        versions = {"isthmus": version("isthmus"), "torch": version("torch")}
-        about = {"federation": self._federation, "start": self._start, **versions}
+        about = {"federation": self._federation, "start": self._start, **_versions()}
         about |= json.loads(self._database.read(b"run") or b"{}")  # the versions that began it stay
         about["experiment"] = experiment
         changes = {b"run": json.dumps(about).encode()}
@@ -119,7 +118,7 @@ class Store:
                     experiment,
                     setting.federation,
                     setting.task.calibration,
-                    kinds_of(setting),
+                    name_kinds(setting),
                 )
             for key in self._database.keys(b"round/"):
                 self._add(unpack_rows(_present(self._database.read(key), self._path)))
@@ -163,7 +162,7 @@ class Store:
         }
         for name, tensor in step.shelf.items():
             changes[SHELF + name.encode()] = None if tensor is None else tree.pack(tensor)
-        changes[_round_key(step.cost.round)] = pack_rows(rows)
+        changes[b"round/%012d" % step.cost.round] = pack_rows(rows)
         changes[b"server"] = tree.pack(step.server)
         changes[b"best"] = json.dumps(step.best).encode()
         changes[b"progress"] = str(step.cost.round).encode()
@@ -200,8 +199,7 @@ class Store:
         self._database.close()
 
     def _summarise(self, status: str, figures: Mapping[str, Any]) -> None:
-        versions = {"isthmus": version("isthmus"), "torch": version("torch")}
-        summary = {"status": status, **figures, "federation": self._federation, **versions}
+        summary = {"status": status, **figures, "federation": self._federation, **_versions()}
         with explain_unwritable(self._path):
             write_text(self._path / "summary.json", json.dumps(summary, indent=2) + "\n")
 
@@ -267,13 +265,13 @@ def read_rounds_done(database: Database, path: Path) -> int:
     return int(_present(database.read(b"progress"), path))
 
 
-def kinds_of(setting: Setting) -> list[str]:
+def name_kinds(setting: Setting) -> list[str]:
     """Names the kind of each client by its second network; empty if they are all of one."""
     names = setting.method.networks().names
     if len(names) < 2:
         return []
-    told = [f"{name} #{k}" if names.count(name) > 1 else name for k, name in enumerate(names, 1)]
-    return [told[setting.kind(i)] for i in range(len(setting.federation))]
+    kinds = [f"{name} #{k}" if names.count(name) > 1 else name for k, name in enumerate(names, 1)]
+    return [kinds[setting.kind(i)] for i in range(len(setting.federation))]
 
 
 def apply_step(progress: Progress, step: Step) -> Progress:
@@ -300,8 +298,8 @@ def _own_key(i: int) -> bytes:
     return b"own/%012d" % i
 
 
-def _round_key(number: int) -> bytes:
-    return b"round/%012d" % number
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("isthmus", "torch")}
 
 
 def _present(value: bytes | None, path: Path) -> bytes:
@@ -322,16 +320,17 @@ def _differences(about: bytes | None, federation: str, start: str) -> Iterator[s
             f"the data have digest {federation}; the run was made with {was['federation']}; "
             "expected the same data; name their folder with --data-root"
         )
-    same_torch = was["torch"] == version("torch")  # another one may draw other numbers
-    if same_torch and was.get("start", start) != start:
+    now = _versions()
+    # Another torch may draw other numbers.
+    if was["torch"] == now["torch"] and was.get("start", start) != start:
         raise IsthmusError(
             f"the model starts from {start}; the run's started from {was['start']}; expected the "
             "same parameters; give the same model, and the same file of weights"
         )
-    for name in ("isthmus", "torch"):
-        if was[name] != version(name):
+    for name in now:
+        if was[name] != now[name]:
             yield (
-                f"made with {name} {was[name]}, resumed with {version(name)}: "
+                f"made with {name} {was[name]}, resumed with {now[name]}: "
                 "the bits may differ from those of one piece"
             )
 

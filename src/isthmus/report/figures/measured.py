@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.errors import IsthmusError
-from isthmus.records.columns import Floats, Integers, columns, floats, integers
+from isthmus.records.columns import Floats, Integers, read_arrays
 from isthmus.records.reader import RecordedRun
+from isthmus.records.schema import LANDSCAPE, SIMPLEX
 
 MEASURED = ("top1", "loss")  # over a simplex, and in a plane
 SERVER = "server"
@@ -36,11 +37,11 @@ def collect_surface(run: RecordedRun) -> Surface | None:
     """Collects how good a run's simplex is: as it was measured, else from its last evaluation."""
     file = run.path / "simplex.csv"
     if file.is_file():
-        table = columns(file, ("round", "client", "at", "split", "n", *MEASURED))
-        whose, texts, splits = table["client"], table["at"], table["split"]
-        n = integers(file, table, "n")
-        columns_of = {metric: floats(file, table, metric) for metric in MEASURED}
-        last = int(integers(file, table, "round").max(initial=0))
+        table = read_arrays(file, SIMPLEX)
+        whose, texts, splits = (table[name].tolist() for name in ("client", "at", "split"))
+        n = table["n"]
+        columns_of = {metric: table[metric] for metric in MEASURED}
+        last = int(table["round"].max(initial=0))
     else:
         rows = (run.clients.model == "simplex") & (run.clients.split == "test")
         rows &= (run.clients.round == run.last) & (run.clients.n > 0)
@@ -111,24 +112,24 @@ def read_landscape(run: RecordedRun) -> Landscape | None:
     file = run.path / "landscape.csv"
     if not file.is_file():
         return None
-    table = columns(file, ("round", "model", "of", "x", "y", "client", "split", "n", *MEASURED))
-    on, where = _number_names(table["client"])
-    x, y = floats(file, table, "x"), floats(file, table, "y")
-    kind = np.asarray(table["model"])
-    grid = kind == ""
+    table = read_arrays(file, LANDSCAPE)
+    clients = table["client"].tolist()
+    on, where = _number_names(clients)
+    x, y = table["x"], table["y"]
+    grid = table["model"] == ""
     if not grid.any():
         raise IsthmusError(f"{file} has no grid; expected one; measure it again")
     across, column = np.unique(x[grid], return_inverse=True)
     up, row = np.unique(y[grid], return_inverse=True)
     shape = (len(on), len(up), len(across))
-    measured = {metric: floats(file, table, metric) for metric in MEASURED}
+    measured = {metric: table[metric] for metric in MEASURED}
     values = {
         metric: _fill_table(numbers[grid], (where[grid], row, column), shape)
         for metric, numbers in measured.items()
     }
     sizes = np.zeros(len(on), dtype=np.int64)
-    sizes[where] = integers(file, table, "n")
-    splits = zip(table["split"], table["client"], strict=True)
+    sizes[where] = table["n"]
+    splits = zip(table["split"].tolist(), clients, strict=True)
     return Landscape(
         across,
         up,
@@ -136,31 +137,26 @@ def read_landscape(run: RecordedRun) -> Landscape | None:
         next((split for split, name in splits if name != SERVER), "test"),
         sizes,
         values,
-        tuple(_list_models(table, kind, where, x, y, measured, len(on))),
-        int(integers(file, table, "round").max()),
+        tuple(_list_models(table, where, len(on))),
+        int(table["round"].max()),
     )
 
 
 def _list_models(
-    table: Mapping[str, list[str]],
-    kind: NDArray[Any],
-    where: Integers,
-    x: Floats,
-    y: Floats,
-    measured: Mapping[str, Floats],
-    count: int,
+    table: Mapping[str, NDArray[Any]], where: Integers, count: int
 ) -> Sequence[LandscapeModel]:
     places: dict[tuple[str, str], list[int]] = {}
-    for place in np.flatnonzero(kind != "").tolist():
-        places.setdefault((str(kind[place]), table["of"][place]), []).append(place)
+    for place, key in enumerate(zip(table["model"].tolist(), table["of"].tolist(), strict=True)):
+        if key[0]:
+            places.setdefault(key, []).append(place)
     return [
         LandscapeModel(
             *key,
-            float(x[rows[0]]),
-            float(y[rows[0]]),
+            float(table["x"][rows[0]]),
+            float(table["y"][rows[0]]),
             {
-                name: _fill_table(column[rows], (where[rows],), (count,))
-                for name, column in measured.items()
+                metric: _fill_table(table[metric][rows], (where[rows],), (count,))
+                for metric in MEASURED
             },
         )
         for key, rows in places.items()
