@@ -240,7 +240,7 @@ def unpack(archive: Path, folder: str, show: Show) -> None:
 def _refuse_what_leads_elsewhere(
     archive: Path, members: list[zipfile.ZipInfo], folder: str
 ) -> None:
-    """Lets only plain files and folders below one folder pass, and no more than there is room."""
+    """Refuses what is no plain file or folder below one folder, and more than there is room for."""
     for member in members:
         path, kind = PurePosixPath(member.filename), stat.S_IFMT(member.external_attr >> 16)
         plain = kind in (0, stat.S_IFREG, stat.S_IFDIR)

@@ -217,7 +217,7 @@ def divide(
     """Cuts each client's share at random into training, validation and test parts.
 
     The test part has floor(test * n) examples; of the rest, a share `validation` (at least one
-    example where it is not 0) is kept for choosing. Where a `split` says which part each example
+    example where it is not 0) is set aside for choosing. Where a `split` says which part an example
     belongs to it stays there; a client that it leaves without a part gets that part cut as above.
     """
     for name, value, least in (("test", test, 1e-9), ("validation", validation, 0)):
@@ -243,12 +243,12 @@ def _cut_parts(
             f"validation={validation:g}; expected at least one in each part; lower clients, or "
             "change the shares"
         )
-    tested, kept = cut
+    for_test, for_choice = cut
     # Ascending order inside a part: what follows draws its own batches anyway.
     return Parts(
-        np.sort(free[tested + kept :]),
-        np.sort(np.concatenate([chosen, free[tested : tested + kept]])),
-        np.sort(np.concatenate([held, free[:tested]])),
+        np.sort(free[for_test + for_choice :]),
+        np.sort(np.concatenate([chosen, free[for_test : for_test + for_choice]])),
+        np.sort(np.concatenate([held, free[:for_test]])),
     )
 
 
@@ -270,10 +270,12 @@ def _count_parts(
     free: int, chosen: int, held: int, test: float, validation: float
 ) -> tuple[int, int] | None:
     """Counts how many free examples to test and to choose on; None where a part stays empty."""
-    tested = 0 if held else _share(test, free)
+    for_test = 0 if held else _share(test, free)
     wanted = validation and not chosen
-    kept = max(1, _share(validation, free - tested)) if wanted else 0
-    return None if tested + kept >= free or not (tested or held) else (tested, kept)
+    for_choice = max(1, _share(validation, free - for_test)) if wanted else 0
+    if for_test + for_choice >= free or not (for_test or held):
+        return None
+    return for_test, for_choice
 
 
 def _share(share: float, n: int) -> int:

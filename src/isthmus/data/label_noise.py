@@ -111,7 +111,7 @@ class Symmetric(TrainingNoise):
 class KddCodeNoise(Noise):
     """The SuPerFed release's noise: kinds swapped, clients' test labels noisy, divided by noise.
 
-    `flag` is what the release is told: "pair" runs its symmetric function, and the other way round.
+    `flag` is the release's option: "pair" runs its symmetric function, and the other way round.
     It corrupts the whole training set, which is then divided by what the labels have become.
     """
 

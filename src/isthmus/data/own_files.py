@@ -29,7 +29,7 @@ def detect_kind(path: Path) -> str:
 
 
 def find_own_files(path: str, root: Path) -> Path:
-    """Finds own files where they are said to be, or else by their name in the data root."""
+    """Finds own files at the path given, or else by their name in the data root."""
     if not path:
         raise IsthmusError("no path to own data; expected one; for example --set path=patients.csv")
     for place in (Path(path), root / path, root / Path(path).name):

@@ -70,20 +70,20 @@ class DirichletClasswise(Partition):
         return counts
 
     def _drop_short(self, counts: Counts) -> tuple[Counts, tuple[str, ...]]:
-        kept = counts.sum(axis=1) >= self.least
-        if kept.all():
+        enough = counts.sum(axis=1) >= self.least
+        if enough.all():
             return counts, ()
-        if not kept.any():
+        if not enough.any():
             raise IsthmusError(
                 f"dirichlet-classwise(alpha={self.alpha:g}) left each of {len(counts)} clients "
                 f"with fewer than least={self.least} examples; expected one client or more to "
                 "keep; lower clients or least"
             )
         note = (
-            f"{(~kept).sum():,} of {len(counts):,} clients with fewer than {self.least} examples "
-            f"were dropped, and with them {counts[~kept].sum():,} of {counts.sum():,} examples"
+            f"{(~enough).sum():,} of {len(counts):,} clients with fewer than {self.least} examples "
+            f"were dropped, and with them {counts[~enough].sum():,} of {counts.sum():,} examples"
         )
-        return counts[kept], (note,)
+        return counts[enough], (note,)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class DirichletHsu(Partition):
 
 
 def _fill_equal(y: Labels, phi: Proportions, rng: np.random.Generator) -> Division:
-    """Lets clients of equal sizes take turns at random, each drawing classes by its phi [N, C]."""
+    """Fills clients of equal sizes in turns at random, each drawing classes by its phi [N, C]."""
     clients = len(phi)
     sizes = equal_sizes(len(y), clients)
     owner = np.repeat(np.arange(clients), sizes)

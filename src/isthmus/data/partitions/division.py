@@ -181,14 +181,14 @@ def draw_with_least(draw: Callable[[], Counts], least: int) -> tuple[Counts, tup
     After DRAWS draws it takes the best of them and moves examples from the largest clients.
     """
 
-    def missing(counts: Counts) -> Counts:
+    def count_missing(counts: Counts) -> Counts:
         short: Counts = np.maximum(least - counts.sum(axis=1), 0)
         return short
 
     best, times = draw(), 1
-    while missing(best).any() and times < DRAWS:
-        best, times = min(best, draw(), key=lambda counts: missing(counts).sum()), times + 1
-    short = missing(best)
+    while count_missing(best).any() and times < DRAWS:
+        best, times = min(best, draw(), key=lambda counts: count_missing(counts).sum()), times + 1
+    short = count_missing(best)
     if short.any():
         note = (
             f"in each of {times} draws some clients had fewer than {least} examples; in the best "

@@ -83,7 +83,7 @@ class FiveFold(Partition):
 
 
 class SemanticKind(NamedTuple):
-    """What a semantic partition is like if it is not told otherwise."""
+    """The settings of a semantic partition where none are given."""
 
     blocks: tuple[int, ...]  # of classes that are grouped apart; none: all classes are one block
     groups: int

@@ -1,4 +1,4 @@
-"""What every data set becomes: arrays, kept as compact as they came."""
+"""What every data set becomes: arrays, as compact as they came."""
 
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol

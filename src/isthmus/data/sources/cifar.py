@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.sources.cache import FileExamples, read_cached
-from isthmus.data.sources.file_errors import broken, missing
+from isthmus.data.sources.file_errors import refuse_broken, refuse_missing
 from isthmus.data.sources.progress import show_progress
 from isthmus.data.sources.unpickle import read_table
 from isthmus.errors import IsthmusError
@@ -62,7 +62,7 @@ class CifarFiles(NamedTuple):
             }
         path = root / self.archive
         if not path.is_file():
-            raise missing(self.name, f"{self.folder} or {self.archive} in {root}", root)
+            raise refuse_missing(self.name, f"{self.folder} or {self.archive} in {root}", root)
         wanted = [f"{self.folder}/{file}" for file in self.files]
         try:
             tables = {
@@ -70,21 +70,21 @@ class CifarFiles(NamedTuple):
                 for name, data in _read_members(path, wanted)
             }
         except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-            raise broken(path, error) from error
+            raise refuse_broken(path, error) from error
         for name in wanted:
             if name not in tables:
-                raise missing(self.name, f"{name} in {path}", root)
+                raise refuse_missing(self.name, f"{name} in {path}", root)
         return {file: tables[name] for file, name in zip(self.files, wanted, strict=True)}
 
     def _file(self, root: Path, file: str) -> bytes:
         path = root / self.folder / file
         if not path.is_file():
-            raise missing(self.name, f"{file} in {path.parent}", root)
+            raise refuse_missing(self.name, f"{file} in {path.parent}", root)
         try:
             with path.open("rb") as opened:
                 return Bounded(opened, path).read()
         except OSError as error:
-            raise broken(path, error) from error
+            raise refuse_broken(path, error) from error
 
 
 class Bounded:

@@ -5,10 +5,9 @@ digits, capital and small letters. Expected in the folder `femnist` of the data 
 files (`data/train` and `data/test`, or `data/all_data`), or `femnist.npz`, which
 `isthmus data get femnist --source hub` writes: arrays `x`, `y`, `owner` and `names`.
 
-LEAF writes a pixel as k/255, paper as 1 and ink as 0, the other way round than MNIST. It is kept
-so, in one byte; only where some value is farther than 0.001/255 from any k/255, all are kept as
-32-bit floating-point numbers. LEAF's split is kept; the validation part is cut from its training
-part.
+LEAF writes a pixel as k/255, paper as 1 and ink as 0, the other way round than MNIST. It stays so,
+in one byte; only where some value is farther than 0.001/255 from any k/255, all become 32-bit
+floating-point numbers. LEAF's split stays; the validation part is cut from its training part.
 """
 
 import string
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from isthmus.data.sources import leaf
 from isthmus.data.sources.arrays import TRAIN, Arrays
+from isthmus.data.sources.file_errors import refuse_missing
 from isthmus.errors import IsthmusError
 
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
@@ -46,9 +46,8 @@ class Femnist:
             for share in leaf.shares(files):
                 writers.setdefault(share.user, []).append(_block(share))
         else:
-            raise leaf.missing_files(
-                "femnist", root, f"femnist/{PACKED}", "femnist/data/train/*.json"
-            )
+            places = f"femnist/{PACKED} or femnist/data/train/*.json"
+            raise refuse_missing("femnist", f"{places} below {root}", root)
         _make_alike(writers)
         x, y, part, owner, names = leaf.join_users(writers)
         return Arrays(

@@ -1,4 +1,4 @@
-"""What is said where the files of a data set are not."""
+"""The errors of a data set's files: they are not there, or cannot be read."""
 
 import shlex
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 from isthmus.errors import IsthmusError
 
 
-def missing(name: str, what: str, root: Path) -> IsthmusError:
+def refuse_missing(name: str, what: str, root: Path) -> IsthmusError:
     """Makes the error that says what is not there, and the command that gets it.
 
-    >>> print(missing("mnist", "train-images-idx3-ubyte.gz", Path("data")))
+    >>> print(refuse_missing("mnist", "train-images-idx3-ubyte.gz", Path("data")))
     no train-images-idx3-ubyte.gz; expected the original files of mnist; get them with: \
 isthmus data get mnist --data-root data
     """
@@ -19,7 +19,7 @@ isthmus data get mnist --data-root data
     )
 
 
-def broken(where: object, error: BaseException) -> IsthmusError:
+def refuse_broken(where: object, error: BaseException) -> IsthmusError:
     """Makes the error of a file that cannot be read, in one line whatever the reason has."""
     reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:200]
     return IsthmusError(

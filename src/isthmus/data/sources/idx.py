@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from isthmus.data.sources.arrays import Arrays
 from isthmus.data.sources.cache import FileExamples, read_cached
-from isthmus.data.sources.file_errors import broken, missing
+from isthmus.data.sources.file_errors import refuse_broken, refuse_missing
 from isthmus.data.sources.progress import show_progress
 from isthmus.errors import IsthmusError
 
@@ -107,7 +107,7 @@ class IdxFiles(NamedTuple):
             if path.is_file():
                 return ByteFile(f"{path}: {member}", path, partial(_member, path, member))
         places = " or ".join(str(root / folder) for folder in self.folders)
-        raise missing(self.name, f"{file}.gz in {places}", root)
+        raise refuse_missing(self.name, f"{file}.gz in {places}", root)
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def read_idx(source: ByteFile, dimensions: int) -> NDArray[np.uint8]:
         with source.open() as file:
             return _read(file, source.name, dimensions)
     except BROKEN as error:
-        raise broken(source.name, error) from error
+        raise refuse_broken(source.name, error) from error
 
 
 def _read(file: IO[bytes], where: str, dimensions: int) -> NDArray[np.uint8]:

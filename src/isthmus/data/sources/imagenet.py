@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.file_errors import broken
+from isthmus.data.sources.file_errors import refuse_broken
 from isthmus.data.sources.photographs import MEAN, STD, decode, list_labels, list_photographs
 from isthmus.errors import IsthmusError, nearest
 
@@ -88,7 +88,7 @@ class ImageNet:
                 try:
                     return file.read_text("utf-8").splitlines()
                 except (OSError, UnicodeDecodeError) as error:
-                    raise broken(file, error) from error
+                    raise refuse_broken(file, error) from error
         return self.classes.split(",")
 
 

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.sources.arrays import TEST, TRAIN
-from isthmus.data.sources.file_errors import missing
 from isthmus.errors import IsthmusError
 
 
@@ -159,8 +158,3 @@ def join_users(users: dict[str, list[Block]], parts: Sequence[int] = ()) -> Owne
 def _has_parts(blocks: Sequence[Block], parts: Sequence[int]) -> bool:
     part = np.concatenate([block.part for block in blocks])
     return len(part) > 0 and all((part == name).any() for name in parts)
-
-
-def missing_files(name: str, root: Path, *places: str) -> IsthmusError:
-    """Says where a data set was looked for, and how to get it."""
-    return missing(name, f"{' or '.join(places)} below {root}", root)

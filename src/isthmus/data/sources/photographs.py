@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.sources.cache import delete_others, map_array, name_state, write_array
-from isthmus.data.sources.file_errors import broken
+from isthmus.data.sources.file_errors import refuse_broken
 from isthmus.data.sources.progress import show_progress
 from isthmus.errors import IsthmusError
 
@@ -36,7 +36,7 @@ def describe_photograph(path: str, label: int) -> Photograph:
     try:
         state = os.stat(path)
     except OSError as error:
-        raise broken(path, error) from error
+        raise refuse_broken(path, error) from error
     if not S_ISREG(state.st_mode):
         raise IsthmusError(f"{path} is no ordinary file; expected an image; get the file again")
     return Photograph(path, label, state.st_size, state.st_mtime_ns)
@@ -49,7 +49,7 @@ def list_photographs(folders: Sequence[Path], what: str) -> list[Photograph]:
         try:
             names = [name for name in os.listdir(folder) if name.lower().endswith(ENDINGS)]
         except OSError as error:
-            raise broken(folder, error) from error
+            raise refuse_broken(folder, error) from error
         if not names:
             raise IsthmusError(
                 f"{folder} holds no images; expected files that end in {', '.join(ENDINGS)}; put "
@@ -124,7 +124,7 @@ def decode_image(path: str, side: int, exact: bool) -> Images:
     except IsthmusError:
         raise
     except Exception as error:  # Pillow raises whatever it stumbles over in a broken file
-        raise broken(path, error) from error
+        raise refuse_broken(path, error) from error
     return np.asarray(square).transpose(2, 0, 1)
 
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from isthmus.data.sources import leaf
 from isthmus.data.sources.arrays import TEST, TRAIN, VALIDATION, Arrays
+from isthmus.data.sources.file_errors import refuse_missing
 from isthmus.errors import IsthmusError
 from isthmus.ranges import PositiveInt
 
@@ -57,8 +58,8 @@ class Shakespeare:
         texts = [p for p in (folder / "roles.json", folder / "roles.json.gz") if p.is_file()]
         files = [] if texts else leaf.find_files(folder)
         if not texts and not files:
-            places = "shakespeare/roles.json", "shakespeare/data/train/*.json"
-            raise leaf.missing_files("shakespeare", root, *places)
+            places = "shakespeare/roles.json or shakespeare/data/train/*.json"
+            raise refuse_missing("shakespeare", f"{places} below {root}", root)
         roles: dict[str, list[leaf.Block]] = {}
         for name, part, windows in _read_roles(texts[0]) if texts else _read_windows(files):
             roles.setdefault(name, []).extend(self._blocks(part, windows))

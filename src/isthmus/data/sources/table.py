@@ -39,7 +39,7 @@ class Roles(NamedTuple):
         return [name for name in (self.label, self.client, self.split) if name]
 
 
-class Seen(NamedTuple):
+class TableContents(NamedTuple):
     """What the inputs and the classes of a table are."""
 
     columns: tuple[Column, ...]
@@ -83,7 +83,7 @@ class Table:
         inputs = tuple(dict.fromkeys(column.name for column in other.columns))
         label = self._label(table)
         client = self.client if self.client in table.header else None  # one newcomer needs none
-        split = self._known(table, "split", self.split) if self.split else None
+        split = self._check_column(table, "split", self.split) if self.split else None
         for name in inputs:
             if name not in table.header:
                 raise IsthmusError(
@@ -93,23 +93,25 @@ class Table:
         roles = Roles(label, client, split, inputs)
         most = max(self.categories, len(other.columns))
         cells = read_columns(table, roles.words(), inputs, most)
-        return self._build_arrays(table, roles, cells, Seen(other.columns, other.labels), other)
+        return self._build_arrays(
+            table, roles, cells, TableContents(other.columns, other.labels), other
+        )
 
     def _roles(self, table: TableFile) -> Roles:
         label = self._label(table)
-        client = self._known(table, "client", self.client) if self.client else None
-        split = self._known(table, "split", self.split) if self.split else None
+        client = self._check_column(table, "client", self.client) if self.client else None
+        split = self._check_column(table, "split", self.split) if self.split else None
         taken = {label, client, split}
         if len(taken - {None}) < sum(name is not None for name in (label, client, split)):
             raise IsthmusError(
                 f"label={label}, client={client}, split={split}; expected three different columns; "
                 "name others"
             )
-        dropped = {self._known(table, "drop", name) for name in _names(self.drop)}
-        wanted = [self._known(table, "columns", name) for name in _names(self.columns)]
+        dropped = {self._check_column(table, "drop", name) for name in _names(self.drop)}
+        wanted = [self._check_column(table, "columns", name) for name in _names(self.columns)]
         inputs = [n for n in wanted or table.header if n and n not in taken and n not in dropped]
         for name in _names(self.categorical):
-            self._known(table, "categorical", name)
+            self._check_column(table, "categorical", name)
         if not inputs:
             raise IsthmusError(
                 f"{table.path} has no column left to learn from; expected at least one besides "
@@ -119,9 +121,9 @@ class Table:
 
     def _label(self, table: TableFile) -> str:
         short = self.label == "label" and "label" not in table.header and "y" in table.header
-        return "y" if short else self._known(table, "label", self.label)
+        return "y" if short else self._check_column(table, "label", self.label)
 
-    def _known(self, table: TableFile, option: str, name: str) -> str:
+    def _check_column(self, table: TableFile, option: str, name: str) -> str:
         if name in table.header:
             return name
         columns = [column for column in table.header if column]
@@ -133,7 +135,7 @@ class Table:
             f"{table.path} has no column {name!r} for {option}; its columns are {listed}; {remedy}"
         )
 
-    def _survey(self, table: TableFile, roles: Roles, cells: Mapping[str, Cells]) -> Seen:
+    def _survey(self, table: TableFile, roles: Roles, cells: Mapping[str, Cells]) -> TableContents:
         labels = cells[roles.label]
         if not labels.rows:
             raise IsthmusError(
@@ -149,7 +151,7 @@ class Table:
                     Column(name, word) for word in sorted(cells[name].words, key=natural_order)
                 ]
         _check_classes(labels)
-        return Seen(tuple(columns), tuple(sorted(labels.words, key=natural_order)))
+        return TableContents(tuple(columns), tuple(sorted(labels.words, key=natural_order)))
 
     def _check_categories(self, cells: Cells) -> None:
         if len(cells.words) > self.categories:
@@ -164,17 +166,17 @@ class Table:
         table: TableFile,
         roles: Roles,
         cells: Mapping[str, Cells],
-        seen: Seen,
+        contents: TableContents,
         other: Arrays | None,
     ) -> Arrays:
-        columns = seen.columns
+        columns = contents.columns
         labels = cells[roles.label]
         check_memory(table, labels.rows, len(columns))
         split = number_parts(cells[roles.split].texts()) if roles.split else None
         x = _fill(columns, cells, labels.rows)
         if other is None and self.standardise:
             columns = _scales(columns, x if split is None else x[split != TEST])
-        y = number_labels(labels.words, seen.labels, table.path)[labels.codes]
+        y = number_labels(labels.words, contents.labels, table.path)[labels.codes]
         names: tuple[str, ...] = ()
         owner = None
         if roles.client:
@@ -186,11 +188,11 @@ class Table:
             y,
             np.zeros((0, len(columns)), np.float32),
             np.zeros(0, np.int64),
-            classes=len(seen.labels),
+            classes=len(contents.labels),
             owner=owner,
             names=names,
             split=split,
-            labels=seen.labels,
+            labels=contents.labels,
             columns=columns,
             notes=("a column without a name was left out",) if "" in table.header else (),
         )

@@ -4,8 +4,8 @@ Made for Stanford's course CS231n (2015) from photographs of ImageNet, which may
 research and teaching that is not commercial: 200 classes of 500 training and 50 validation images,
 3x64x64. Expected in the data root: the folder `tiny-imagenet-200` as it is unpacked, with
 `wnids.txt`, `words.txt`, `train/<class>/images/*.JPEG`, `val/images/*.JPEG` and
-`val/val_annotations.txt`. The validation images are the server's test set; the makers kept the
-labels of the test images. A tree with fewer classes gives those that it has.
+`val/val_annotations.txt`. The validation images are the server's test set; the labels of the test
+images are not published. A tree with fewer classes gives those that it has.
 """
 
 import re
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.file_errors import broken, missing
+from isthmus.data.sources.file_errors import refuse_broken, refuse_missing
 from isthmus.data.sources.photographs import (
     MEAN,
     STD,
@@ -66,11 +66,11 @@ class TinyImageNet:
 def _lines(root: Path, file: str) -> list[str]:
     path = root / FOLDER / file
     if not path.is_file():
-        raise missing("tinyimagenet", f"{file} in {root / FOLDER}", root)
+        raise refuse_missing("tinyimagenet", f"{file} in {root / FOLDER}", root)
     try:
         return path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise broken(path, error) from error
+        raise refuse_broken(path, error) from error
 
 
 def _classes(root: Path) -> list[str]:
@@ -79,7 +79,7 @@ def _classes(root: Path) -> list[str]:
     classes = [name for name in dict.fromkeys(listed) if re.fullmatch(r"n\d{8}", name)]
     here = [name for name in classes if (root / FOLDER / "train" / name / "images").is_dir()]
     if not here:
-        raise missing("tinyimagenet", f"train/<class>/images in {root / FOLDER}", root)
+        raise refuse_missing("tinyimagenet", f"train/<class>/images in {root / FOLDER}", root)
     return here
 
 
@@ -98,5 +98,7 @@ def _validation(root: Path, classes: list[str]) -> list[Photograph]:
         if label in classes:
             labelled.append((classes.index(label), name))
     if not labelled:
-        raise missing("tinyimagenet", f"image of these classes in {root / FOLDER / file}", root)
+        raise refuse_missing(
+            "tinyimagenet", f"image of these classes in {root / FOLDER / file}", root
+        )
     return [describe_photograph(str(folder / name), label) for label, name in sorted(labelled)]

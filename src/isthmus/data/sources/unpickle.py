@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.data.sources.file_errors import broken
+from isthmus.data.sources.file_errors import refuse_broken
 from isthmus.errors import IsthmusError
 
 MOST = 2_000_000  # instructions; a byte of a file may ask for a list, which takes 56
@@ -72,7 +72,7 @@ def read_table(data: bytes, where: str) -> dict[str, Any]:
     except IsthmusError:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
-        raise broken(where, error) from error
+        raise refuse_broken(where, error) from error
 
 
 class _Machine:
