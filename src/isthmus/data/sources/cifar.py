@@ -11,7 +11,8 @@ that whatever else it holds, and wherever that would go, does not matter.
 import gzip
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -38,23 +39,39 @@ class CifarFiles(NamedTuple):
     """Where a CIFAR lies, and what its files are called."""
 
     name: str
+    title: str
     folder: str
     archive: str
-    files: tuple[str, ...]
+    train: tuple[str, ...]
+    test: str
+    meta: str  # has the names of the classes
 
-    def paths(self, root: Path) -> list[Path]:
-        """Says which files are read."""
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Lists all files."""
+        return (*self.train, self.test, self.meta)
+
+    def load(self, root: Path, size: Size, classes: int, kind: str = "") -> FileExamples:
+        """Reads all files with one kind of labels, or maps the arrays in the cache."""
         folder = root / self.folder
-        return [folder / f for f in self.files] if folder.is_dir() else [root / self.archive]
+        paths = [folder / f for f in self.files] if folder.is_dir() else [root / self.archive]
+        read = partial(self._read, root, size, classes, kind)
+        return read_cached(
+            root / f"{self.folder}.decoded", f"{kind}-{size}" if kind else f"{size}", paths, read
+        )
 
-    def read_cached(
-        self, root: Path, variant: str, read: Callable[[], FileExamples]
-    ) -> FileExamples:
-        """Reads all files, or maps the arrays in the cache."""
-        return read_cached(root / f"{self.folder}.decoded", variant, self.paths(root), read)
+    def _read(self, root: Path, size: Size, classes: int, kind: str) -> FileExamples:
+        tables, key = self._read_tables(root), f"{kind}_label" if kind else "label"
+        train, test = [tables[file] for file in self.train], [tables[self.test]]
+        return FileExamples(
+            _join_images(train, self.title, size),
+            _join_labels(train, f"{key}s", self.title, classes),
+            _join_images(test, self.title, size),
+            _join_labels(test, f"{key}s", self.title, classes),
+            np.array(_read_names(tables[self.meta], f"{key}_names", self.title, classes)),
+        )
 
-    def tables(self, root: Path) -> dict[str, Table]:
-        """Reads all files, by name."""
+    def _read_tables(self, root: Path) -> dict[str, Table]:
         if (root / self.folder).is_dir():
             return {
                 file: read_table(self._file(root, file), str(root / self.folder / file))
@@ -133,7 +150,7 @@ def _read_ordinary(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path
     return opened.read()
 
 
-def join_images(tables: Sequence[Table], where: str, size: Size) -> Images:
+def _join_images(tables: Sequence[Table], where: str, size: Size) -> Images:
     """Joins the images of some files, [n, 3, 32, 32] or resized."""
     for table in tables:
         data = table.get("data")
@@ -151,7 +168,7 @@ def join_images(tables: Sequence[Table], where: str, size: Size) -> Images:
     return whole if size == 32 else _resize(whole, size)
 
 
-def join_labels(tables: Sequence[Table], key: str, where: str, classes: int) -> NDArray[np.int64]:
+def _join_labels(tables: Sequence[Table], key: str, where: str, classes: int) -> NDArray[np.int64]:
     """Joins the labels of some files, and checks that every image has one."""
     joined: list[int] = []
     for table in tables:
@@ -170,7 +187,7 @@ def join_labels(tables: Sequence[Table], key: str, where: str, classes: int) -> 
     return np.array(joined, np.int64)
 
 
-def read_names(table: Table, key: str, where: str, classes: int) -> tuple[str, ...]:
+def _read_names(table: Table, key: str, where: str, classes: int) -> tuple[str, ...]:
     """Reads the names of the classes."""
     here = table.get(key)
     if not isinstance(here, list) or not all(type(name) is str for name in here):

@@ -9,22 +9,20 @@ Normalisation is FLOCO's. The SuPerFed code resizes to 28x28 and does not normal
 """
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
-from isthmus.data.sources import cifar
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.cache import FileExamples
+from isthmus.data.sources.cifar import CifarFiles, Size
 
-TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
-FILES = cifar.CifarFiles(
+FILES = CifarFiles(
     "cifar10",
+    "CIFAR-10",
     "cifar-10-batches-py",
     "cifar-10-python.tar.gz",
-    (*TRAIN, "test_batch", "batches.meta"),
+    train=tuple(f"data_batch_{i}" for i in range(1, 6)),
+    test="test_batch",
+    meta="batches.meta",
 )
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # as in FLOCO's code
 
@@ -33,7 +31,7 @@ MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # as in FLOCO's 
 class Cifar10:
     """CIFAR-10, 3x32x32, ten classes; read from its pickles, which are not run."""
 
-    size: cifar.Size = 32  # 28: as the SuPerFed code resizes
+    size: Size = 32  # 28: as the SuPerFed code resizes
     normalise: bool = True
 
     clients: ClassVar[int] = 100
@@ -42,16 +40,5 @@ class Cifar10:
 
     def load(self, root: Path, seed: int) -> Arrays:
         """Reads the seven files, or the arrays in the cache."""
-        examples = FILES.read_cached(root, f"{self.size}", partial(self._read, root))
+        examples = FILES.load(root, self.size, 10)
         return examples.arrays(10, *((MEAN, STD) if self.normalise else ()))
-
-    def _read(self, root: Path) -> FileExamples:
-        tables = FILES.tables(root)
-        train, test = [tables[file] for file in TRAIN], [tables["test_batch"]]
-        return FileExamples(
-            cifar.join_images(train, "CIFAR-10", self.size),
-            cifar.join_labels(train, "labels", "CIFAR-10", 10),
-            cifar.join_images(test, "CIFAR-10", self.size),
-            cifar.join_labels(test, "labels", "CIFAR-10", 10),
-            np.array(cifar.read_names(tables["batches.meta"], "label_names", "CIFAR-10", 10)),
-        )
