@@ -1,4 +1,4 @@
-"""How a run facts, from its files alone: settings, progress, figures, sizes."""
+"""What the files of a run say of it: settings, progress, figures, sizes."""
 
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ def _describe_target(to: dict[str, Any], dagger: str) -> str:
 
 
 def describe(facts: dict[str, Any]) -> str:
-    """Writes it for a person."""
+    """Describes what was collected, for a person."""
     lines = [f"{facts['run']}: {facts['status']}"]
     if "last" in facts:
         last, best = facts["last"], facts["best_by_validation_loss"]

@@ -154,11 +154,11 @@ def plot(groups: Sequence[Group]) -> go.Figure:
         for model in MODELS
     }
     series[VARIANCE, ""] = [collect_series(group, VARIANCE.metric) for group in groups]
-    kept = {key: each for key, each in series.items() if any(each)}
-    figure = go.Figure(layout=build_layout(list(dict.fromkeys(view for view, _ in kept))))
+    recorded = {key: each for key, each in series.items() if any(each)}
+    figure = go.Figure(layout=build_layout(list(dict.fromkeys(view for view, _ in recorded))))
     axes = choose_axes(series[ACCURACY, "personal"])
-    models = [model for model in MODELS if (ACCURACY, model) in kept]
-    for (view, model), each in kept.items():
+    models = [model for model in MODELS if (ACCURACY, model) in recorded]
+    for (view, model), each in recorded.items():
         for axis in axes:
             visible = (view, model or models[0], axis) == (ACCURACY, models[0], axes[0])
             meta = {"view": view.metric, "axis": axis.name} | ({"model": model} if model else {})

@@ -13,7 +13,7 @@ from isthmus.report.figures import paper
 from isthmus.report.figures.theme import (
     SHOWN_AT_MOST,
     build_layout,
-    choose_styles,
+    find_colour,
     list_classes,
     round_numbers,
 )
@@ -78,7 +78,7 @@ def plot(group: Group, runs: Sequence[RecordedRun], detailed: bool = True) -> go
     The bars of all seeds that can be compared are there, those of the first visible.
     """
     figure = go.Figure(layout=build_layout())
-    colour = choose_styles(runs)[[run.path for run in runs].index(group.runs[0].path)].colour
+    colour = find_colour(group.runs[0], runs)
     by_seed = compute_by_seed(group, runs)
     for run in group.runs:
         if (run.seed or 0) in by_seed:

@@ -62,9 +62,9 @@ def collect_surface(run: RecordedRun) -> Surface | None:
     sizes[where] = n
     clients = [place for place, name in enumerate(on) if name != SERVER]
     order = [place for place, name in enumerate(on) if name == SERVER]
-    kept = [*order, *clients[:CHOICES_AT_MOST]]
-    names, counts = [on[place] for place in kept], sizes[kept].tolist()
-    chosen = {metric: table[kept] for metric, table in values.items()}
+    rows_shown = [*order, *clients[:CHOICES_AT_MOST]]
+    names, counts = [on[place] for place in rows_shown], sizes[rows_shown].tolist()
+    chosen = {metric: table[rows_shown] for metric, table in values.items()}
     if clients:
         names.insert(len(order), EVERYONE)
         counts.insert(len(order), int(sizes[clients].sum()))

@@ -77,7 +77,7 @@ def draw_legend(figure: "Figure", subject: Subject, shown: Iterable[bool]) -> No
     """Names the groups that are shown below the figure."""
     from matplotlib.lines import Line2D
 
-    kept = [
+    entries = [
         (group, style)
         for group, style, drawn in zip(subject.groups, subject.styles, shown, strict=True)
         if drawn
@@ -85,10 +85,10 @@ def draw_legend(figure: "Figure", subject: Subject, shown: Iterable[bool]) -> No
     personal = subject.model == "personal"
     names = [
         group.label + (DAGGER if group.runs[0].chosen_on_test and personal else "")
-        for group, _ in kept
+        for group, _ in entries
     ]
-    handles = [Line2D([], [], **convert_style(style)) for _, style in kept]
-    columns = count_columns([group for group, _ in kept], figure.get_figwidth())
+    handles = [Line2D([], [], **convert_style(style)) for _, style in entries]
+    columns = count_columns([group for group, _ in entries], figure.get_figwidth())
     figure.legend(handles, names, loc="outside lower center", ncols=columns)
 
 

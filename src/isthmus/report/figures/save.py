@@ -77,13 +77,13 @@ def choose_subject(
     seed: int | None = None,
 ) -> Subject:
     """Collects what a figure of these runs, or of those of one seed, is about."""
-    kept = [run for run in runs if seed is None or run.seed == seed]
-    if not kept:
+    of_seed = [run for run in runs if seed is None or run.seed == seed]
+    if not of_seed:
         given = ", ".join(str(run.seed) for run in runs)
         raise IsthmusError(f"no run has the seed {seed}; expected one of {given}; name one of them")
-    groups = group_by_seed(kept)
+    groups = group_by_seed(of_seed)
     styles = theme.choose_styles([group.runs[0] for group in groups])
-    return Subject(kept, groups, styles, VIEWS[metric], model)
+    return Subject(of_seed, groups, styles, VIEWS[metric], model)
 
 
 def _find_plate(name: str, metric: str) -> Plate:

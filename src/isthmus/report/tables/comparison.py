@@ -8,7 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rich import box
 from rich.console import Group as Stack
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +16,7 @@ from isthmus.records.reader import RecordedRun
 from isthmus.report.contrasts import Comparison, MethodBlock, MethodRow, compare
 from isthmus.report.groups import SEEDED
 from isthmus.report.statistics import LEVEL, RESAMPLES
+from isthmus.report.tables.formats import build_terminal_table
 from isthmus.report.tables.wording import COLUMNS, list_notes, list_ranks, print_rows
 from isthmus.report.templates import render
 from isthmus.system.files import write_text
@@ -45,38 +45,24 @@ def write(
 def terminal(comparison: Comparison) -> Stack:
     """Returns the tables for a terminal of 80 columns; the files have the other columns."""
     parts: list[Table | Text] = []
-    kept = [i for i, column in enumerate(COLUMNS) if column.short[0] in NARROW]
+    narrow = [i for i, column in enumerate(COLUMNS) if column.short[0] in NARROW]
     for block in comparison.blocks:
-        table = _table(block.name if len(comparison.blocks) > 1 else None)
-        for i in kept:
-            table.add_column("\n".join(COLUMNS[i].short), justify="right", no_wrap=True)
+        title = block.name if len(comparison.blocks) > 1 else None
+        heads = ["\n".join(COLUMNS[i].short) for i in narrow]
+        table = build_terminal_table(heads, title=title, title_justify="left", show_edge=False)
         for row, line in zip(block.rows, print_rows(block), strict=True):
             bold = "bold" if row.best else ""
             printed = [
-                Text(line[i].replace(" [", "\n["), style=bold if i == 0 else "") for i in kept
+                Text(line[i].replace(" [", "\n["), style=bold if i == 0 else "") for i in narrow
             ]
             table.add_row(Text(row.label), *printed)
         parts.append(table)
     if comparison.ranks is not None:
-        table = _table(None)
-        table.add_column("average\nrank", justify="right")
+        table = build_terminal_table(["average\nrank"], show_edge=False)
         for label, rank in list_ranks(comparison):
             table.add_row(Text(label), f"{rank:.2f}")
         parts.append(table)
     return Stack(*parts, Text(), *(Text(text, style="dim") for text in list_notes(comparison)))
-
-
-def _table(title: str | None) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    table.add_column("method", overflow="fold", min_width=11, max_width=22)
-    return table
 
 
 def markdown(comparison: Comparison, missing: Mapping[str, str] = MappingProxyType({})) -> str:

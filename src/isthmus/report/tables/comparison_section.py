@@ -17,12 +17,12 @@ def show(report: Report) -> Shown | None:
     for block in comparison.blocks:
         lines = print_rows(block)
         # A column without a single number says nothing; it is left out.
-        kept = [i for i in range(len(COLUMNS)) if any(line[i] != MISSING for line in lines)]
+        filled = [i for i in range(len(COLUMNS)) if any(line[i] != MISSING for line in lines)]
         rows = [
-            (tones[id(row.group.runs[0])], row, [line[i].split(" [") for i in kept])
+            (tones[id(row.group.runs[0])], row, [line[i].split(" [") for i in filled])
             for row, line in zip(block.rows, lines, strict=True)
         ]
-        blocks.append((block.name, [COLUMNS[i].short for i in kept], rows))
+        blocks.append((block.name, [COLUMNS[i].short for i in filled], rows))
     values = {
         "reference": comparison.reference,
         "blocks": blocks,

@@ -2,6 +2,11 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any, Literal
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
 
 from isthmus.metrics.metric import METRICS
 from isthmus.records.reader import RecordedRun
@@ -17,6 +22,33 @@ BATCHED = (
     f"{PER_BATCH} A mean over mini-batches, as the SuPerFed code computes it; larger than the same "
     "figure of a whole test part, and not to be compared with it."
 )
+
+
+def build_terminal_table(
+    heads: Sequence[str],
+    caption: str = "",
+    *,
+    chosen_on_test: bool = False,
+    vertical: Literal["top", "bottom"] = "top",
+    **options: Any,
+) -> Table:
+    """Builds an empty table for a terminal of 80 columns: methods, then these columns.
+
+    `vertical` is where a method's name stands beside numbers of two lines.
+    """
+    note = f"\n{FOOTNOTE}" if chosen_on_test else ""
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        caption=Text(caption + note, style="dim") if caption else None,
+        caption_justify="left",
+        **options,
+    )
+    table.add_column("method", overflow="fold", min_width=11, max_width=22, vertical=vertical)
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    return table
 
 
 def format_metric(name: str, value: float | None) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -13,8 +12,8 @@ from isthmus.records.reader import RecordedRun, find_counterpart
 from isthmus.report.groups import group_by_seed
 from isthmus.report.tables.formats import (
     DAGGER,
-    FOOTNOTE,
     MISSING,
+    build_terminal_table,
     format_bytes,
     format_percent,
     format_seconds,
@@ -118,17 +117,8 @@ def describe(baseline: str, model: str) -> str:
 def terminal(runs: Sequence[RecordedRun], baseline: str) -> Table:
     """Returns the table of the personal models for a terminal; the page has the shared ones too."""
     rows, about = compute(runs, baseline, "personal"), describe(baseline, "personal")
-    note = f"\n{FOOTNOTE}" if any(row.chosen_on_test for row in rows) else ""
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        caption=Text(about + note, style="dim"),
-        caption_justify="left",
-    )
-    table.add_column(HEAD[0], overflow="fold", min_width=11, max_width=22)
-    for header in HEAD[1:]:
-        table.add_column(header, justify="right", no_wrap=True)
+    on_test = any(row.chosen_on_test for row in rows)
+    table = build_terminal_table(HEAD[1:], about, chosen_on_test=on_test)
     for row in rows:
         label, *cells = row.cells()
         table.add_row(Text(label), *cells)

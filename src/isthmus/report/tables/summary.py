@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +17,7 @@ from isthmus.report.tables.formats import (
     FOOTNOTE,
     MISSING,
     PER_BATCH,
+    build_terminal_table,
     format_bytes,
     format_decimal,
     format_metric,
@@ -174,18 +174,10 @@ def describe_seeds(groups: Sequence[Group]) -> str:
 
 def terminal(rows: Sequence[SummaryRow]) -> Table:
     """Returns the table for a terminal of 80 columns; the page and Markdown have the rest."""
-    note = f"\n{FOOTNOTE}" if any(row.chosen_on_test for row in rows) else ""
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        caption=Text(describe(rows) + note, style="dim"),
-        caption_justify="left",
-    )
-    table.add_column("method", overflow="fold", min_width=11, max_width=22, vertical="bottom")
     narrow = [column for column in COLUMNS if column.narrow]
-    for column in narrow:
-        table.add_column("\n".join(column.narrow), justify="right", no_wrap=True)
+    heads = ["\n".join(column.narrow) for column in narrow]
+    on_test = any(row.chosen_on_test for row in rows)
+    table = build_terminal_table(heads, describe(rows), chosen_on_test=on_test, vertical="bottom")
     for row in rows:
         table.add_row(Text(row.label), *(column.cell(row) for column in narrow))
     return table

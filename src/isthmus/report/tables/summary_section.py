@@ -49,19 +49,19 @@ def _fill(
     rows: Sequence[SummaryRow], tones: Sequence[str], notes: Sequence[tuple[str, str]] | None
 ) -> dict[str, Any]:
     # A column without a single number says nothing; it is left out.
-    kept = [column for column in COLUMNS if any(column.cell(row) != MISSING for row in rows)]
+    filled = [column for column in COLUMNS if any(column.cell(row) != MISSING for row in rows)]
     groups: dict[str, list[SummaryColumn]] = {}
-    for column in kept:
+    for column in filled:
         groups.setdefault(column.group, []).append(column)
     best = find_best(rows) if len(rows) > 1 else None
     return {
         "groups": [(title, len(columns)) for title, columns in groups.items()],
-        "short": [column.short for column in kept],
+        "short": [column.short for column in filled],
         "rows": [
             {
                 "tone": tone,
                 "label": row.label,
-                "cells": [column.cell(row) for column in kept],
+                "cells": [column.cell(row) for column in filled],
                 "best": place == best,
                 "notes": notes[place] if notes else None,
             }
