@@ -10,8 +10,7 @@ from torch import nn
 
 from isthmus import Experiment, IsthmusError, federate, tree
 from isthmus.client import Batch
-from isthmus.engines import Loop, Plan
-from isthmus.engines.choice import make_engine
+from isthmus.engines import ENGINES, Loop, Plan
 from isthmus.engines.compiled import Compiled, find_functions, find_tensors, has_compiler
 from isthmus.engines.compiled import advance as advance_in_place
 from isthmus.engines.loop import fold
@@ -118,7 +117,7 @@ def test_a_network_that_may_mix_examples_is_shown_none_that_do_not_count(
         networks=(Flat(make),),
         own=own,
     )
-    made = make_engine(plan)
+    made = ENGINES[plan.engine](plan)
     assert isinstance(made, Loop)
     assert made.compiled is not None
     assert made.compiled.fills is fills
