@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -196,3 +197,36 @@ def test_the_map_of_the_code_is_the_tree() -> None:
             name = f"`{path.name}/`" if path.is_dir() else f"`{path.name}`"
             entries[name] = words.split("\n")[0].removesuffix(".")
     assert dict(rows) == entries
+
+
+# What a function is not called: it does something, or gives something.
+PARTICIPLES = {
+    *("begun", "built", "chosen", "drawn", "found", "given", "gone", "heard", "held", "kept"),
+    *("known", "lost", "made", "met", "said", "sent", "shown", "taken", "told", "written"),
+}
+
+
+def test_no_function_is_named_by_a_participle() -> None:
+    names = [
+        f"{path.relative_to(SOURCE)}: {node.name}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        and "property" not in {ast.unparse(mark) for mark in node.decorator_list}
+        and (
+            node.name.strip("_") in PARTICIPLES
+            or re.fullmatch(r"_?(?!seed$|embed$)[a-z]+ed", node.name)
+        )
+    ]
+    assert not names
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    """Methods repeat what their states and messages are called: each file is read by itself."""
+    places: dict[str, set[str]] = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                place = "methods" if room(path) == "methods" else str(path.relative_to(SOURCE))
+                places.setdefault(node.name, set()).add(place)
+    assert not {name: where for name, where in places.items() if len(where) > 1}

@@ -3,8 +3,8 @@
 A tree is a tensor, or a tuple or NamedTuple of trees. The empty tuple is the tree of a client that
 keeps nothing.
 
-Trees are packed by hand, since safetensors is no faster (1 MB and 50 MB there and back within
-noise of each other), refuses tensors that share memory, and would change every digest.
+Trees are packed by hand: safetensors is a third faster there and back for 1 MB and no faster for
+50 MB, but it refuses tensors that share memory, and it would change every digest.
 """
 
 import hashlib
