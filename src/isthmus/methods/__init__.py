@@ -1,4 +1,4 @@
-"""Methods by name. An entry is the method with its default hyper-parameters."""
+"""Methods by name, one file each: an entry is the method with its default hyper-parameters."""
 
 from isthmus.method import Method
 from isthmus.methods.apfl import Apfl

@@ -1,1 +1,1 @@
-"""What is done with a run that is on disk."""
+"""A run that is on disk, looked into: personal models out, newcomers in, models nearby measured."""

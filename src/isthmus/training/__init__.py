@@ -1,1 +1,1 @@
-"""Runs: built, trained round by round, estimated beforehand, joined afterwards."""
+"""Runs: built once, estimated, trained round by round, joined by newcomers afterwards."""
