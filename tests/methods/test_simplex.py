@@ -112,7 +112,7 @@ class TestDraws:
         """A proposal (1.2, -0.2) from alpha = (0.8, 0.2) may go half its way, to (1, 0)."""
         outside = torch.tensor([[[1.2, -0.2], [1.4, -0.4]]], dtype=F64)
         monkeypatch.setattr(simplex, "PROPOSALS", 2)
-        monkeypatch.setattr(simplex, "_cover", lambda *_: outside)
+        monkeypatch.setattr(simplex, "cover", lambda *_: outside)
         alpha = torch.tensor([0.8, 0.2], dtype=F64)
         draw = simplex.around(region(alpha, 1.0), torch.zeros(1, 14, dtype=F64))
         assert draw[0].tolist() == pytest.approx([1, 0], abs=1e-12)

@@ -54,7 +54,7 @@ def build(
     workers: int | None = None,
 ) -> Built:
     """Builds a run; own parts get names in the experiment, and what it left open is chosen."""
-    given = {name: getattr(experiment, name) for name in Experiment.model_fields}
+    given = dict(experiment)
     given |= _name_method(experiment, method) | _name_model(experiment, model)
     given |= _name_data(experiment, data, Path(data_root))
     if data is None:

@@ -115,7 +115,7 @@ def around(region: Region, u: Tensor) -> Tensor:
     if vertices == 1:
         return torch.ones_like(u[:, :1])
     u = u.view(len(u), PROPOSALS, -1)  # [S, J, 2 V + 3]
-    proposals = _cover(alpha, radius / 2, u)  # [S, J, V]
+    proposals = cover(alpha, radius / 2, u)  # [S, J, V]
     v = proposals - alpha
     room = torch.where(v < 0, alpha / -v.clamp(max=-1e-30), 1).amin(-1)
     reach = torch.minimum(room, radius / v.abs().sum(-1).clamp(min=1e-30))
@@ -125,7 +125,8 @@ def around(region: Region, u: Tensor) -> Tensor:
     return (alpha + reach.clamp(max=1).gather(1, chosen[:, 0]) * v).clamp(min=0)
 
 
-def _cover(alpha: Tensor, half: Tensor, u: Tensor) -> Tensor:
+def cover(alpha: Tensor, half: Tensor, u: Tensor) -> Tensor:
+    """Draws proposals [S, J, V] from the smallest cover of a region of half this radius."""
     vertices = len(alpha)
     cells, power = (table.to(u.device) for table in _cells(vertices))
     ordered, order = alpha.sort()
