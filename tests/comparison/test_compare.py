@@ -407,6 +407,8 @@ def test_jobs_are_for_comparisons(isthmus: Isthmus) -> None:
 def test_another_reference_is_no_other_comparison(tmp_path: Path) -> None:
     (tmp_path / "compare.toml").write_text(grid("local", reference="local").toml())
     refuse_another(grid("local"), tmp_path)
+    with pytest.raises(IsthmusError, match=r"holds another comparison .*seeds"):
+        refuse_another(grid("local", seeds=(1, 3)), tmp_path)
 
 
 def test_a_process_that_dies_takes_only_its_own_job_along(tmp_path: Path) -> None:
