@@ -6,7 +6,7 @@ it several times faster than large ones, and as fast as need be without another 
 
 import csv
 import reprlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from math import isfinite
@@ -31,7 +31,7 @@ class TableFile(NamedTuple):
 
     path: Path
     delimiter: str  # of a CSV file; empty: the one its first line has most of
-    header: tuple[str, ...]  # some may have no name
+    header: Mapping[str, int]  # where each column is, in their order; some may have no name
 
 
 class Cells:
@@ -127,9 +127,10 @@ def open_table(path: Path, delimiter: str = "") -> TableFile:
         )
     header = next(_blocks(path, delimiter), [])
     names = [name for (name,) in header if name]
+    counts = Counter(names)
     wrong = "has no header" if not names else None
     for name in names:
-        if names.count(name) > 1:
+        if counts[name] > 1:
             wrong = f"has two columns {name!r}"
         elif not name.isprintable():
             wrong = f"has a column {reprlib.repr(name)}"
@@ -137,7 +138,7 @@ def open_table(path: Path, delimiter: str = "") -> TableFile:
         raise IsthmusError(
             f"{path} {wrong}; expected a first line that names every column; rename it"
         )
-    return TableFile(path, delimiter, tuple(name for (name,) in header))
+    return TableFile(path, delimiter, {name: place for place, (name,) in enumerate(header)})
 
 
 def read_columns(
@@ -146,13 +147,12 @@ def read_columns(
     """Reads columns by name: some as words, and `inputs`, as numbers or `most` different words."""
     columns = {name: Cells(table.path, name, None, may_be_numbers=False) for name in words}
     columns |= {name: Cells(table.path, name, most, may_be_numbers=True) for name in inputs}
-    places = {name: table.header.index(name) for name in columns}
     blocks = _blocks(table.path, table.delimiter)
     next(blocks, None)
     rows = 0
     for number, block in enumerate(blocks, start=1):
-        for name, place in places.items():
-            columns[name].add(block[place])
+        for name, cells in columns.items():
+            cells.add(block[table.header[name]])
         rows += len(block[0])
         if number % CHECK_EVERY == 0:
             check_memory(table, rows, len(inputs))

@@ -142,8 +142,9 @@ class Table:
                 f"{table.path} has a header and no rows; expected at least one; fill it"
             )
         columns: list[Column] = []
+        categorical = set(_names(self.categorical))
         for name in roles.inputs:
-            if name not in _names(self.categorical) and cells[name].are_numbers():
+            if name not in categorical and cells[name].are_numbers():
                 columns.append(Column(name, None))
             else:
                 self._check_categories(cells[name])
