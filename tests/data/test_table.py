@@ -162,6 +162,30 @@ def test_blocks_of_rows_make_no_difference(tmp_path: Path, monkeypatch: pytest.M
     assert "has 'x' in column 'age', row 100" in refused(path)
 
 
+def test_quotes_and_ends_of_lines_make_no_difference(tmp_path: Path) -> None:
+    """Some lines may have quotes, or an end of their own: those before and after are plain."""
+    path = write(tmp_path / "a.csv", many(700))
+    whole, lines = load(path), path.read_text().splitlines()
+    quoted = [",".join(f'"{cell}"' for cell in line.split(",")) for line in lines]
+    spaced = [line.replace(",", ", ") for line in lines]
+    for others in (
+        "\n".join(quoted),
+        "\r".join(lines),
+        "\n".join(lines[:300] + quoted[300:301] + lines[301:]),
+        "\n".join(lines[:300]) + "\n\n" + "\r\n".join(lines[300:]),
+        "\n".join(lines[:400] + spaced[400:]) + "\n\n",
+    ):
+        path.write_bytes(others.encode())
+        again = load(path)
+        assert np.array_equal(whole.x, again.x)
+        assert np.array_equal(whole.owner, again.owner)
+        assert (whole.columns, whole.labels) == (again.columns, again.labels)
+    path.write_text("\n".join([*lines[:600], "1,f,Cork", "1,f,Cork,worse,1", *lines[600:]]))
+    assert "3 fields in line 601" in refused(path)
+    path.write_bytes("\n".join(lines[:600]).encode() + b"\n\xff,")
+    assert "cannot be read after line" in refused(path)
+
+
 def test_names_of_columns_have_defaults(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a.csv", [[i, "ab"[i % 2], i % 3] for i in range(9)], ["v", "y", "client"]

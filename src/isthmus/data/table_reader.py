@@ -7,8 +7,9 @@ it several times faster than large ones, and as fast as need be without another 
 import csv
 import reprlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, count, islice
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,15 +96,19 @@ class Cells:
         return int(np.argmax(self.codes == self.words[word])) + 1
 
     def _add_words(self, cells: Texts) -> None:
-        if not all(map(str.strip, cells)):
+        known = len(self.words)
+        if self.has_all_words:
+            codes = map(self.words.__getitem__, cells)
+            self._codes.append(np.fromiter(codes, np.int32, len(cells)))
+            new: Iterable[str] = islice(self.words, known, None)
+        else:
+            new = cells
+        if not all(map(str.strip, new)):
             row = self.rows + 1 + next(i for i, cell in enumerate(cells) if not cell.strip())
             raise IsthmusError(
                 f"{self.path} has nothing in column {self.name!r}, row {row}; expected a value; "
                 f"fill it, delete the row, or leave the column out with --set drop={self.name}"
             )
-        if self.has_all_words:
-            codes = map(self.words.__getitem__, cells)
-            self._codes.append(np.fromiter(codes, np.int32, len(cells)))
 
     def _add_numbers(self, cells: Texts, values: NDArray[np.float64] | None) -> None:
         if values is not None and np.isfinite(values).all():
@@ -177,6 +182,7 @@ def parse_numbers(cells: Texts) -> NDArray[np.float64] | None:
         return None
 
 
+@lru_cache(1024)  # words of a few columns, in every block
 def parse_number(cell: str) -> float:
     """Turns a cell into a number, or nan if it is none."""
     try:
@@ -192,37 +198,81 @@ def _blocks(path: Path, delimiter: str) -> Iterator[list[Texts]]:
 
 
 def _csv_blocks(path: Path, delimiter: str) -> Iterator[list[Texts]]:
-    line, width = 0, None
-    block: list[list[str]] = []
+    line = 0
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             delimiter = delimiter or max(DELIMITERS, key=file.readline().count)
             file.seek(0)
-            reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True, strict=True)
-            for row in reader:
-                line = reader.line_num
-                if width is None:
-                    width = len(row)
-                    if row:
-                        yield [[name.strip()] for name in row]
-                elif len(row) == width:
-                    block.append(row)
-                    if len(block) == BLOCK:
-                        yield list(zip(*block, strict=True))
-                        block = []
-                elif row:
-                    raise IsthmusError(
-                        f"{path} has {len(row)} fields in line {line}; expected {width}, as in its "
-                        "first line; mend the line, or set delimiter"
-                    )
+            header, line = next(_read_rows(file, delimiter), ([], 0))
+            if header:
+                yield [[name.strip()] for name in header]
+            while True:
+                lines: list[str] = []
+                rest: Iterator[str] = file
+                try:
+                    lines.extend(islice(file, BLOCK))
+                except UnicodeDecodeError as error:
+                    rest = _fail(error)  # after the lines before it
+                if rest is file and not lines:
+                    return
+                block = _split(lines, delimiter, len(header)) if rest is file else None
+                if block is None:
+                    rows, start = [], line
+                    for row, count in _read_rows(chain(lines, rest), delimiter):
+                        line = start + count
+                        if len(row) == len(header):
+                            rows.append(row)
+                        elif row:
+                            raise IsthmusError(
+                                f"{path} has {len(row)} fields in line {line}; expected "
+                                f"{len(header)}, as in its first line; mend the line, or set "
+                                "delimiter"
+                            )
+                        if rest is file and count >= len(lines):
+                            break
+                    block = list(zip(*rows, strict=True))
+                else:
+                    line += len(lines)
+                if block:
+                    yield block
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise IsthmusError(
             f"{path} cannot be read after line {line} ({reason}); expected a CSV file in UTF-8; "
             "save it as one"
         ) from None
-    if block:
-        yield list(zip(*block, strict=True))
+
+
+def _read_rows(lines: Iterator[str], delimiter: str) -> Iterator[tuple[list[str], int]]:
+    """Reads row by row, and counts the lines so far."""
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+    for row in reader:
+        yield row, reader.line_num
+
+
+def _split(lines: Sequence[str], delimiter: str, width: int) -> list[Texts] | None:
+    """Splits plain lines into columns, all at once: as csv does, in two thirds of the time.
+
+    None where there are quotes, or spaces to skip, or a line that has not as many fields.
+    """
+    text = "".join(lines).replace("\r\n", "\n").removesuffix("\n")
+    # between two rows stands a line's end as a field of its own
+    text = delimiter + text.replace("\n", f"{delimiter}\n{delimiter}")
+    if width < 2 or '"' in text or "\r" in text or f"{delimiter} " in text:
+        return None
+    cells = text.split(delimiter)
+    ends = cells[:: width + 1]
+    if len(cells) != len(lines) * (width + 1) or ends.count("\n") != len(ends) - 1:
+        return None
+    limit = csv.field_size_limit()
+    if len(text) > limit and max(map(len, cells)) > limit:
+        return None
+    return [cells[place :: width + 1] for place in range(1, width + 1)]
+
+
+def _fail(error: Exception) -> Iterator[str]:
+    raise error
+    yield ""
 
 
 def _parquet_blocks(path: Path) -> Iterator[list[Texts]]:

@@ -174,9 +174,10 @@ class Table:
         labels = cells[roles.label]
         check_memory(table, labels.rows, len(columns))
         split = number_parts(cells[roles.split].texts()) if roles.split else None
-        x = _fill(columns, cells, labels.rows)
+        places = _place_words(columns, cells)
+        values = _read_numbers(columns, cells, labels.rows)
         if other is None and self.standardise:
-            columns = _scales(columns, x if split is None else x[split != TEST])
+            columns = _find_scales(columns, values if split is None else values[split != TEST])
         y = number_labels(labels.words, contents.labels, table.path)[labels.codes]
         names: tuple[str, ...] = ()
         owner = None
@@ -185,7 +186,7 @@ class Table:
             names = tuple(sorted(clients.words, key=natural_order))
             owner = number_labels(clients.words, names, table.path)[clients.codes]
         return Arrays(
-            _scale(x, columns, table),
+            _join(columns, values, places, table),
             y,
             np.zeros((0, len(columns)), np.float32),
             np.zeros(0, np.int64),
@@ -199,13 +200,28 @@ class Table:
         )
 
 
-def _fill(columns: Sequence[Column], cells: Mapping[str, Cells], rows: int) -> NDArray[np.float64]:
-    """Makes a row of numbers of each row of the table."""
-    categories: dict[str, set[str]] = {}
-    for column in columns:
+def _read_numbers(
+    columns: Sequence[Column], cells: Mapping[str, Cells], rows: int
+) -> NDArray[np.float64]:
+    """Gives the columns of numbers side by side."""
+    numbers = [column.name for column in columns if column.category is None]
+    # Numbers in two columns or more are added up row by row, in one alone by pairs: means would
+    # differ in their last bits with the columns of words beside it.
+    values = np.zeros((rows, max(len(numbers), min(len(columns), 2))))
+    for place, name in enumerate(numbers):
+        values[:, place] = cells[name].numbers()
+    return values
+
+
+def _place_words(
+    columns: Sequence[Column], cells: Mapping[str, Cells]
+) -> dict[str, NDArray[np.int64]]:
+    """Finds for each column of words at which input its rows have a 1."""
+    places: dict[str, dict[str, int]] = {}
+    for place, column in enumerate(columns):
         if column.category is not None:
-            categories.setdefault(column.name, set()).add(column.category)
-    for name, known in categories.items():
+            places.setdefault(column.name, {})[column.category] = place
+    for name, known in places.items():
         word = next((word for word in cells[name].words if word not in known), None)
         if word is not None:
             raise IsthmusError(
@@ -213,42 +229,51 @@ def _fill(columns: Sequence[Column], cells: Mapping[str, Cells], rows: int) -> N
                 f"{cells[name].find_row(word)}; expected one of {reprlib.repr(sorted(known))}, as "
                 "before; correct it"
             )
-    codes = {name: cells[name].codes for name in categories}
-    x = np.empty((rows, len(columns)))
-    for place, column in enumerate(columns):
+    return {
+        name: np.array([known[word] for word in cells[name].words])[cells[name].codes]
+        for name, known in places.items()
+    }
+
+
+def _find_scales(columns: Sequence[Column], values: NDArray[np.float64]) -> tuple[Column, ...]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        scales = zip(values.mean(axis=0).tolist(), values.std(axis=0).tolist(), strict=True)
+    result = []
+    for column in columns:
         if column.category is None:
-            x[:, place] = cells[column.name].numbers()
-        else:
-            x[:, place] = codes[column.name] == cells[column.name].words.get(column.category, -1)
-    return x
+            mean, std = next(scales)
+            column = column._replace(mean=mean, std=std if std > 0 else 1.0)
+        result.append(column)
+    return tuple(result)
 
 
-def _scales(columns: Sequence[Column], x: NDArray[np.float64]) -> tuple[Column, ...]:
-    with np.errstate(over="ignore", invalid="ignore"):
-        means, stds = x.mean(axis=0), x.std(axis=0)
-    return tuple(
-        column
-        if column.category is not None
-        else column._replace(mean=float(mean), std=float(std) if std > 0 else 1.0)
-        for column, mean, std in zip(columns, means, stds, strict=True)
-    )
-
-
-def _scale(
-    x: NDArray[np.float64], columns: Sequence[Column], table: TableFile
+def _join(
+    columns: Sequence[Column],
+    values: NDArray[np.float64],
+    words: Mapping[str, NDArray[np.int64]],
+    table: TableFile,
 ) -> NDArray[np.float32]:
+    """Makes an input of each row: numbers scaled, and 1 at the place of each word."""
+    places = [place for place, column in enumerate(columns) if column.category is None]
+    scales = np.array([columns[place][2:] for place in places]).reshape(-1, 2)
+    values = values[:, : len(places)]
     with np.errstate(over="ignore", invalid="ignore"):
-        x -= np.array([column.mean for column in columns])
-        x /= np.array([column.std for column in columns])
-        result = x.astype(np.float32)
-    scaled = np.isfinite([column.std for column in columns])  # else all would become 0
-    wrong = np.flatnonzero(~(np.isfinite(result).all(axis=0) & scaled))
+        values -= scales[:, 0]
+        values /= scales[:, 1]
+        numbers = values.astype(np.float32)
+    usable = np.isfinite(scales[:, 1])  # else all would become 0
+    wrong = np.flatnonzero(~(np.isfinite(numbers).all(axis=0) & usable))
     if len(wrong):
-        name = columns[wrong[0]].name
+        name = columns[places[wrong[0]]].name
         raise IsthmusError(
             f"{table.path} has numbers in column {name!r} that are too large; expected them below "
             f"1e38; divide them, or leave the column out with --set drop={name}"
         )
+    result = np.zeros((len(values), len(columns)), np.float32)
+    result[:, places] = numbers
+    every = np.arange(len(values))
+    for row_places in words.values():
+        result[every, row_places] = 1
     return result
 
 
