@@ -145,10 +145,15 @@ def complete(part: str, given: Table) -> dict[str, Any]:
     result = {"name": name}
     for option, (kind, default) in known[name].items():
         try:
-            result[option] = TypeAdapter(kind).validate_python(given.get(option, default))
+            result[option] = _build_check(kind).validate_python(given.get(option, default))
         except ValidationError as error:
             raise IsthmusError(explain_error(error, f"{part}.{option}", default)) from None
     return result
+
+
+@cache  # as costly as all else in an experiment
+def _build_check(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def merge(first: Table, second: Table) -> dict[str, Any]:
