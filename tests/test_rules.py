@@ -38,6 +38,7 @@ FLOORS: list[set[str]] = [
     {"runs"},
     {"report"},
     {"comparison"},
+    {"reproduction"},
     {"cli"},
     {"__init__", "__main__"},
 ]

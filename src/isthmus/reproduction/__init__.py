@@ -1,0 +1,1 @@
+"""Published tables and figures as recipes: the experiments behind them, the numbers they print."""

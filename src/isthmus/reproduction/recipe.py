@@ -1,0 +1,322 @@
+"""Recipes: each published table or figure, with the experiment behind each of its numbers.
+
+A recipe is one TOML file in `recipes/PAPER/`. What all tables of a paper have in common is in its
+`paper.toml`. docs/reproduction.md says how the files are written.
+"""
+
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from itertools import product
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from isthmus.config.experiment import Experiment
+from isthmus.config.registry import Table, merge
+from isthmus.errors import IsthmusError, nearest
+from isthmus.reproduction.number import Number
+
+Preset = Literal["paper", "release"]
+NUMBER = TypeAdapter(Number)  # checks one
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """One number of a table, or one run that has none: behind a figure, or beside a table."""
+
+    paper: str
+    table: str  # "1", "E", "figure 3"
+    column: str
+    dataset: str  # this and the next three: as the list of published numbers has them
+    setting: str
+    clients: int | None  # None: the paper does not say
+    metric: str
+    method: str  # by its name here
+    label: str  # by the paper's
+    mean: float | None  # None: no number is printed
+    std: float | None
+    settings: Mapping[str, Any]  # of the experiment, as the paper has them
+    release: Mapping[str, Any] | None  # as the released code has them; None: none is known
+    seeds: tuple[int, ...]
+    number: Number
+    reason: str | None  # why no run can meet it; None: one can
+
+    def experiment(self, seed: int, preset: Preset = "paper") -> Experiment:
+        """Completes the experiment of one seed; equal ones are one run, whatever the table."""
+        settings = self.settings if preset == "paper" else self.release
+        if settings is None:
+            raise IsthmusError(
+                f"{self.paper}, {self.table}, {self.column}, {self.label} has no preset={preset}; "
+                "expected paper, since no released settings are known; leave the preset out"
+            )
+        return Experiment(**settings, seed=seed)
+
+
+@dataclass(frozen=True)
+class Quote:
+    """A number that the text around a table or figure gives; it belongs to no single cell."""
+
+    text: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A published table or figure."""
+
+    name: str  # "superfed/table1"
+    paper: str
+    table: str
+    title: str
+    note: str  # what a reader has to know
+    explained_by: Preset  # whose settings the printed numbers follow
+    columns: tuple[str, ...]
+    cells: tuple[TableCell, ...]  # with a printed number
+    runs: tuple[TableCell, ...]  # without: the curves of a figure; methods beside those of a table
+    quotes: tuple[Quote, ...]
+
+
+class Layer(BaseModel):
+    """Settings, those that the release changes, and what is said of numbers: merged in order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    settings: dict[str, Any] = {}
+    release: dict[str, Any] | Literal[False] = {}  # False: no released settings are known
+    number: dict[str, Any] = {}
+
+
+class MethodLayer(Layer):
+    """A method of a paper."""
+
+    label: str = ""
+    metrics: list[str] = []  # those it has, if not all
+
+
+class ColumnLayer(Layer):
+    """A column of a table; `vary` makes one for each combination of its values."""
+
+    name: str = ""
+    keys: dict[str, Any] = {}  # dataset, setting, clients
+    vary: dict[str, list[Any]] = {}
+    methods: dict[str, Layer] = {}
+
+
+class Excuse(BaseModel):
+    """Why some cells cannot be met: those of the named methods, columns and metrics."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    reason: str
+    methods: list[str] = []  # none: all
+    columns: list[str] = []
+    metrics: list[str] = []
+
+    def covers(self, method: str, column: str, metric: str) -> bool:
+        """Says whether a cell is one of these."""
+        named = ((self.methods, method), (self.columns, column), (self.metrics, metric))
+        return all(not names or name in names for names, name in named)
+
+
+class Sheet(Layer):
+    """What a file states: of a table, or of all tables of a paper."""
+
+    paper: str = ""
+    table: str = ""
+    title: str = ""
+    note: str = ""
+    explained_by: Preset = "paper"
+    seeds: list[int] = []
+    columns: list[str | ColumnLayer] = []
+    metrics: list[str] = []
+    runs: list[str] = []  # methods without a printed number
+    numbers: dict[str, dict[str, Any]] = {}  # by metric
+    methods: dict[str, MethodLayer] = {}
+    published: dict[str, dict[str, str]] = {}  # by metric and method: "95.69 ± 2.39 | 89.78 ± 11.3"
+    excused: list[Excuse] = []
+    quoted: list[Quote] = []
+
+
+@cache
+def read_recipes() -> dict[str, Recipe]:
+    """Reads all recipes, by name.
+
+    >>> list(read_recipes())[:2]
+    ['fedsimsup/figure2', 'fedsimsup/figure3']
+    """
+    found = {}
+    folders = (files("isthmus.reproduction") / "recipes").iterdir()
+    for folder in sorted(folders, key=lambda folder: folder.name):
+        sheets = {
+            file.name.removesuffix(".toml"): read_sheet(file.read_text("utf-8"), file.name)
+            for file in sorted(folder.iterdir(), key=lambda file: file.name)
+        }
+        paper = sheets.pop("paper")
+        for name, sheet in sheets.items():
+            found[f"{folder.name}/{name}"] = build_recipe(f"{folder.name}/{name}", paper, sheet)
+    return found
+
+
+def find_recipe(name: str) -> Recipe:
+    """Finds a recipe by its name.
+
+    >>> find_recipe("superfed/table1").cells[0].mean
+    95.69
+    """
+    known = read_recipes()
+    if name not in known:
+        raise IsthmusError(f"no recipe is called {name!r}; {nearest(name, list(known))}")
+    return known[name]
+
+
+def list_cells() -> list[TableCell]:
+    """Lists every published number.
+
+    >>> len(list_cells())
+    1024
+    """
+    return [cell for recipe in read_recipes().values() for cell in recipe.cells]
+
+
+def read_sheet(text: str, name: str) -> Sheet:
+    """Reads what a file states, and checks its form."""
+    try:
+        return Sheet(**tomllib.loads(text))
+    except (ValidationError, tomllib.TOMLDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise IsthmusError(f"{name} is no recipe ({reason}); mend it") from None
+
+
+def build_recipe(name: str, paper: Sheet, sheet: Sheet) -> Recipe:
+    """Makes the cells of a table out of what its file and its paper's state."""
+    known = {column.name: column for column in _expand(paper.columns)}
+    references = [column for column in sheet.columns if isinstance(column, str)]
+    _check_names(name, "column", references, known)
+    columns = _expand(known[c] if isinstance(c, str) else c for c in sheet.columns)
+    methods = paper.methods | sheet.methods
+    rows = [method for lines in sheet.published.values() for method in lines]
+    _check_names(name, "method", [*sheet.runs, *rows], methods)
+    _check_names(name, "metric", sheet.published, sheet.metrics)
+    for excuse in sheet.excused:
+        _check_names(name, "method", excuse.methods, methods)
+        _check_names(name, "column", excuse.columns, [column.name for column in columns])
+        _check_names(name, "metric", excuse.metrics, sheet.metrics)
+    cells, runs = [], []
+    for metric in sheet.metrics:
+        for method, line in sheet.published.get(metric, {}).items():
+            for column, figures in zip(columns, _read_row(line, len(columns)), strict=True):
+                if figures is not None:
+                    cells.append(_build_cell(paper, sheet, column, method, metric, figures))
+        for method in sheet.runs:
+            if metric in (methods[method].metrics or sheet.metrics):
+                runs += [
+                    _build_cell(paper, sheet, column, method, metric, (None, None))
+                    for column in columns
+                ]
+    return Recipe(
+        name=name,
+        paper=paper.paper,
+        table=sheet.table,
+        title=sheet.title,
+        note=" ".join(f"{paper.note} {sheet.note}".split()),
+        explained_by=sheet.explained_by,
+        columns=tuple(column.name for column in columns),
+        cells=tuple(cells),
+        runs=tuple(runs),
+        quotes=tuple(sheet.quoted),
+    )
+
+
+def _check_names(recipe: str, kind: str, given: Iterable[str], known: Collection[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise IsthmusError(f"{recipe} has no {kind} {name!r}; {nearest(name, list(known))}")
+
+
+def _build_cell(
+    paper: Sheet,
+    sheet: Sheet,
+    column: ColumnLayer,
+    method: str,
+    metric: str,
+    figures: tuple[float | None, float | None],
+) -> TableCell:
+    general, special = (s.methods.get(method, MethodLayer()) for s in (paper, sheet))
+    here = [column, column.methods.get(method, Layer())]
+    is_papers = column.name in sheet.columns  # then what the table says comes after it
+    layers = [
+        *(paper, Layer(number=paper.numbers.get(metric, {})), general),
+        *(here if is_papers else []),
+        *(sheet, Layer(number=sheet.numbers.get(metric, {})), special),
+        *([] if is_papers else here),
+    ]
+    ours: dict[str, Any] = {"method": {"name": method}}
+    settings = _merge(ours, *(layer.settings for layer in layers))
+    changes = [layer.release for layer in layers if layer.release is not False]
+    is_released = len(changes) == len(layers) and any(changes)
+    release = _merge(settings, *changes, {"preset": "release"}) if is_released else None
+    number: dict[str, Any] = {}
+    for layer in layers:
+        number |= layer.number
+    if number.get("model") == "shared":
+        number["selection"] = "none"
+    excuses = [e.reason for e in sheet.excused if e.covers(method, column.name, metric)]
+    return TableCell(
+        paper=paper.paper,
+        table=sheet.table,
+        column=column.name,
+        dataset=column.keys.get("dataset", ""),
+        setting=column.keys.get("setting", ""),
+        clients=column.keys.get("clients"),
+        metric=metric,
+        method=settings["method"]["name"],
+        label=special.label or general.label,
+        mean=figures[0],
+        std=figures[1],
+        settings=_merge({"preset": "paper"}, settings),
+        release=release,
+        seeds=tuple(sheet.seeds or paper.seeds),
+        number=NUMBER.validate_python({"metric": metric} | number),
+        reason=excuses[0] if excuses else None,
+    )
+
+
+def _merge(*tables: Table) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for table in tables:
+        result = merge(result, table)
+    return result
+
+
+def _expand(columns: Iterable[str | ColumnLayer]) -> list[ColumnLayer]:
+    return [
+        ColumnLayer(**_fill(column.model_dump(exclude={"vary"}), dict(chosen)))
+        for column in columns
+        if isinstance(column, ColumnLayer)
+        for chosen in product(*([(key, v) for v in vs] for key, vs in column.vary.items()))
+    ]
+
+
+def _fill(value: Any, chosen: Mapping[str, Any]) -> Any:
+    """Puts the chosen values where `{name}` stands, as they are if nothing else does."""
+    if isinstance(value, dict):
+        return {key: _fill(inner, chosen) for key, inner in value.items()}
+    if isinstance(value, str) and "{" in value:
+        alone = value.removeprefix("{").removesuffix("}")
+        return chosen[alone] if alone in chosen else value.format(**chosen)
+    return value
+
+
+def _read_row(text: str, columns: int) -> list[tuple[float, float | None] | None]:
+    cells = [cell.strip() for cell in text.split("|")]
+    if len(cells) != columns:
+        raise IsthmusError(f"{text!r} has {len(cells)} cells; expected {columns}; mend the recipe")
+    result: list[tuple[float, float | None] | None] = []
+    for cell in cells:
+        mean, _, std = cell.partition("±")
+        result.append(None if cell == "-" else (float(mean), float(std) if std else None))
+    return result
