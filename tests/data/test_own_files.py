@@ -46,6 +46,19 @@ WRONG: dict[str, tuple[dict[str, NDArray[Any]], str]] = {
     "lengths": ({"x": X, "y": Y[:-1]}, "expected a row of inputs and one label"),
     "one number each": ({"x": X[:, 0], "y": Y}, "expected a row of inputs"),
     "fractions": ({"x": X, "y": Y + 0.5}, "labels have type float64"),
+    "a label that is nan": (
+        {"x": X, "y": np.where(np.arange(20) == 4, np.nan, Y)},
+        "has no label in row 5 of y; expected one for each example; fill it, or delete the row",
+    ),
+    "an empty label": ({"x": X, "y": np.array(["a", "b", " ", "a"] * 5)}, "no label in row 3 of y"),
+    "a client that is nan": (
+        {"x": X, "y": Y, "client": np.where(np.arange(20) > 6, np.nan, Y)},
+        "has no client in row 8; expected whose each row is; fill it, or delete the row",
+    ),
+    "an empty client": (
+        {"x": X, "y": Y, "client": np.array([b"a", b"b", b"nan", b""] * 5)},
+        "no client in row 3",
+    ),
     "negative": ({"x": X, "y": Y - 1}, "expected whole numbers 0, 1"),
     "a number too large": ({"x": X, "y": Y + 10**12}, "labels go up to 1000000000001 in 20"),
     "nan": ({"x": X * np.nan, "y": Y}, "nan or infinity"),
@@ -91,6 +104,18 @@ class TestFiles:
         arrays = files(tmp_path)
         assert (arrays.labels, arrays.classes) == (("maybe", "no", "yes"), 3)
         assert arrays.y[:4].tolist() == [1, 2, 0, 1]
+
+    @pytest.mark.parametrize("kind", ["U", "S"])
+    def test_one_name_in_several_spellings_is_one_and_that_is_said(
+        self, tmp_path: Path, kind: str
+    ) -> None:
+        labels = np.array(["yes", "1", " yes", "1.0"] * 5, kind)
+        save(tmp_path / "a.npz", x=X, y=labels, client=np.array(["b", "b ", "a", "10"] * 5, kind))
+        arrays = files(tmp_path / "a.npz")
+        assert (arrays.labels, arrays.y[:4].tolist()) == (("1", "yes"), [1, 0, 1, 0])
+        assert (arrays.names, arrays.owner[:4].tolist()) == (("10", "a", "b"), [2, 2, 1, 0])
+        said = "in the labels ' yes' counts as 'yes', '1.0' counts as '1'"
+        assert arrays.notes == (said, "in the clients 'b ' counts as 'b'")
 
     def test_bytes_stay_bytes_and_are_scaled(self, tmp_path: Path) -> None:
         save(tmp_path / "a.npz", x=np.full((20, 1, 2, 2), 51, np.uint8), y=Y)
@@ -314,6 +339,15 @@ def test_a_federation_takes_a_split_and_names_of_classes() -> None:
         ({"labels": ("no",)}, "1 names for 2 classes"),
     ):
         assert message in refused(lambda w=wrong: Federation.of(X, Y, np.zeros(20), **w))
+
+
+def test_a_federation_needs_an_owner_for_each_row() -> None:
+    for missing in (np.nan, None):
+        clients = np.array(["b", missing] * 10, object)
+        assert "no client in row 2" in refused(lambda c=clients: Federation.of(X, Y, c))
+    federation = Federation.of(X, Y, np.array(["b", "b "] * 10, object))
+    assert (federation.names, len(federation)) == (("b",), 1)
+    assert federation.notes == ("in the clients 'b ' counts as 'b'",)
 
 
 def test_a_run_on_files_can_be_resumed_and_notices_other_data(isthmus: Isthmus) -> None:

@@ -150,6 +150,31 @@ def test_labels_and_clients_are_in_the_order_of_numbers(tmp_path: Path) -> None:
     assert (arrays.names, arrays.labels) == (("9", "10"), ("1", "2", "10"))
 
 
+def test_one_name_in_several_spellings_is_one_and_that_is_said(tmp_path: Path) -> None:
+    """Codes with zeros before them, and numbers too long for a float, stay what they are."""
+    clients = ["Oslo", "Oslo ", "7", "007", "7.0", "9007199254740993", "9007199254740992"]
+    labels = ["yes", "yes ", "1", "1.0", "2.50", "2.5", "2.51"]
+    rows = [[i, "f", c, k] for i, (c, k) in enumerate(zip(clients, labels, strict=True))] * 2
+    arrays = load(write(tmp_path / "a.csv", rows))
+    assert arrays.labels == ("1", "2.5", "2.51", "yes")
+    assert arrays.y[:7].tolist() == [3, 3, 0, 0, 1, 1, 2]
+    assert arrays.names == ("007", "7", "9007199254740992", "9007199254740993", "Oslo")
+    assert arrays.owner[:7].tolist() == [4, 4, 1, 0, 1, 3, 2]
+    assert arrays.notes == (
+        "in column 'outcome' '1.0' counts as '1', '2.50' counts as '2.5', 'yes ' counts as 'yes'",
+        "in column 'hospital' '7.0' counts as '7', 'Oslo ' counts as 'Oslo'",
+    )
+    rows = [[i, "f", "Bergen", label] for i, label in enumerate(["1.00", " yes", "2.5"])]
+    like = Table(**OWN).like(write(tmp_path / "b.csv", rows), arrays)
+    assert (like.y.tolist(), like.labels) == ([0, 3, 1], arrays.labels)
+
+
+def test_spaces_around_the_only_spelling_are_no_note(tmp_path: Path) -> None:
+    rows = [[i, "f", "Oslo ", ["yes ", "1.0 "][i % 2]] for i in range(4)]
+    arrays = load(write(tmp_path / "a.csv", rows))
+    assert (arrays.labels, arrays.names, arrays.notes) == (("1.0", "yes"), ("Oslo",), ())
+
+
 def test_blocks_of_rows_make_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.csv", many(100))
     whole = load(path)
@@ -226,6 +251,18 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "an empty client": (
         "age,hospital,outcome\n1,a,b\n2,,c\n",
         "nothing in column 'hospital', row 2",
+    ),
+    "a label that is nan": (
+        "age,hospital,outcome\n1,a,b\n2,a,c\n2,a, NaN \n",
+        "'NaN ' in column 'outcome', row 3; expected a value; fill it, or delete the row",
+    ),
+    "a client that is nan": (
+        "age,hospital,outcome\n1,a,b\n2,nan,c\n",
+        "'nan' in column 'hospital', row 2",
+    ),
+    "one class in two spellings": (
+        "age,hospital,outcome\n1,a,1\n2,a,1.0\n",
+        "1 different values in column 'outcome'",
     ),
     "one class": ("age,hospital,outcome\n1,a,b\n2,a,b\n", "1 different values in column 'outcome'"),
     "a number too large": ("age,hospital,outcome\n1e300,a,b\n-1e300,a,c\n1e308,a,b\n", "too large"),

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from isthmus.data.sources.array_files import check_usable, number_parts
 from isthmus.data.sources.arrays import TEST, TRAIN, VALIDATION, Arrays
+from isthmus.data.sources.spellings import number_owners
 from isthmus.errors import IsthmusError
 from isthmus.streams import stream
 
@@ -106,17 +107,18 @@ class Federation:
                 f"{len(part)} entries in split for {len(y)} examples; expected one for each; give "
                 "the rest"
             )
-        known, owner = np.unique(clients, return_inverse=True)
+        owners = number_owners(clients, "clients")
         arrays = Arrays(
             x,
             y.astype(np.int64),
             held_x,
             held_y.astype(np.int64),
             classes=len(labels) or classes,
-            owner=owner,
-            names=tuple(str(name) for name in known),
+            owner=owners.numbers,
+            names=owners.names,
             split=part,
             labels=tuple(labels),
+            notes=owners.notes,
         )
         return cls.from_owners(arrays, test, validation, seed)
 
@@ -126,7 +128,8 @@ class Federation:
         owner = np.zeros(len(arrays.y), np.int64) if arrays.owner is None else arrays.owner
         shares = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
         parts = divide(shares, test, validation, seed, arrays.split)
-        return cls(arrays, parts, {"test": test, "validation": validation}, names=arrays.names)
+        cut = {"test": test, "validation": validation}
+        return cls(arrays, parts, cut, arrays.notes, arrays.names)
 
     def __len__(self) -> int:
         return len(self.parts)

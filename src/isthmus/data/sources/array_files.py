@@ -10,6 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.sources.arrays import TEST, TRAIN, VALIDATION, Arrays
+from isthmus.data.sources.spellings import (
+    decode_texts,
+    find_missing,
+    merge_spellings,
+    number_owners,
+)
 from isthmus.errors import IsthmusError
 from isthmus.system.machine import free_memory
 
@@ -65,11 +71,17 @@ def _split_pieces(
         )
     result = []
     for prefix, place in known.items():
-        x, y = arrays[f"{prefix}x"], arrays[f"{prefix}y"]
+        x, y = arrays[f"{prefix}x"], decode_texts(arrays[f"{prefix}y"])
         if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
             raise IsthmusError(
                 f"{path} has {prefix}x of shape {x.shape} and {prefix}y of shape {y.shape}; "
                 "expected a row of inputs and one label for each example; reshape them"
+            )
+        row = find_missing(y)
+        if row is not None:
+            raise IsthmusError(
+                f"{path} has no label in row {row} of {prefix}y; expected one for each example; "
+                "fill it, or delete the row"
             )
         result.append(Piece(path, owner, place, x, y))
     return result
@@ -86,8 +98,10 @@ def read_owners_file(path: Path, scale: float, like: Arrays | None = None) -> Ar
                 "expected one for each; reshape it"
             )
     if "client" in arrays:
-        clients, owner = np.unique(arrays["client"], return_inverse=True)
-        joined = joined._replace(owner=owner, names=tuple(str(client) for client in clients))
+        owners = number_owners(arrays["client"], str(path))
+        joined = joined._replace(
+            owner=owners.numbers, names=owners.names, notes=joined.notes + owners.notes
+        )
     if "split" in arrays:
         joined = joined._replace(split=number_parts(arrays["split"]))
     return joined
@@ -117,8 +131,8 @@ def join_pieces(pieces: Sequence[Piece], scale: float, like: Arrays | None = Non
         raise IsthmusError("there are no examples; expected at least one; give other files")
     first = pieces[0]
     for piece in pieces:
-        words = piece.y.dtype.kind in "US"
-        if piece.x.shape[1:] != first.x.shape[1:] or words != (first.y.dtype.kind in "US"):
+        words = piece.y.dtype.kind == "U"
+        if piece.x.shape[1:] != first.x.shape[1:] or words != (first.y.dtype.kind == "U"):
             raise IsthmusError(
                 f"{piece.path} has inputs {piece.x.shape[1:]} and {piece.y.dtype} labels, "
                 f"{first.path} {first.x.shape[1:]} and {first.y.dtype}; expected one kind; convert "
@@ -127,9 +141,13 @@ def join_pieces(pieces: Sequence[Piece], scale: float, like: Arrays | None = Non
     x = np.concatenate([piece.x for piece in pieces])
     y = np.concatenate([piece.y for piece in pieces])
     labels: tuple[str, ...] = ()
-    if y.dtype.kind in "US":
-        labels = like.labels if like else tuple(str(label) for label in np.unique(y))
-        y = number_labels((str(label) for label in y), labels, first.path)
+    notes: tuple[str, ...] = ()
+    if y.dtype.kind == "U":
+        known, numbers = np.unique(y, return_inverse=True)
+        spelled = merge_spellings(known.tolist(), "the labels", like.labels if like else ())
+        labels = like.labels if like else tuple(sorted(set(spelled.names.values())))
+        y = number_labels(spelled.names.values(), labels, first.path)[numbers]
+        notes = spelled.notes
     names = sorted({piece.owner for piece in pieces if piece.owner is not None}, key=natural_order)
     number = {name: i for i, name in enumerate(names)}
     owner = [np.full(len(p.y), number[p.owner]) for p in pieces if p.owner is not None]
@@ -146,6 +164,7 @@ def join_pieces(pieces: Sequence[Piece], scale: float, like: Arrays | None = Non
         names=tuple(names),
         split=np.concatenate(split) if any(p.part is not None for p in pieces) else None,
         labels=labels,
+        notes=notes,
     )
 
 

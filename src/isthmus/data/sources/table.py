@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from isthmus.data.own_files import find_own_files
 from isthmus.data.sources.array_files import natural_order, number_labels, number_parts
 from isthmus.data.sources.arrays import TEST, Arrays, Column
+from isthmus.data.sources.spellings import Spellings, is_missing, merge_spellings
 from isthmus.data.table_reader import (
     Cells,
     TableFile,
@@ -151,8 +152,9 @@ class Table:
                 columns += [
                     Column(name, word) for word in sorted(cells[name].words, key=natural_order)
                 ]
-        _check_classes(labels)
-        return TableContents(tuple(columns), tuple(sorted(labels.words, key=natural_order)))
+        classes = sorted(set(_name_words(labels).names.values()), key=natural_order)
+        _check_classes(labels, classes)
+        return TableContents(tuple(columns), tuple(classes))
 
     def _check_categories(self, cells: Cells) -> None:
         if len(cells.words) > self.categories:
@@ -178,13 +180,19 @@ class Table:
         values = _read_numbers(columns, cells, labels.rows)
         if other is None and self.standardise:
             columns = _find_scales(columns, values if split is None else values[split != TEST])
-        y = number_labels(labels.words, contents.labels, table.path)[labels.codes]
+        named = _name_words(labels, contents.labels)
+        y = number_labels(named.names.values(), contents.labels, table.path)[labels.codes]
+        notes = named.notes
+        if "" in table.header:
+            notes = ("a column without a name was left out", *notes)
         names: tuple[str, ...] = ()
         owner = None
         if roles.client:
             clients = cells[roles.client]
-            names = tuple(sorted(clients.words, key=natural_order))
-            owner = number_labels(clients.words, names, table.path)[clients.codes]
+            named = _name_words(clients)
+            names = tuple(sorted(set(named.names.values()), key=natural_order))
+            owner = number_labels(named.names.values(), names, table.path)[clients.codes]
+            notes += named.notes
         return Arrays(
             _join(columns, values, places, table),
             y,
@@ -196,7 +204,7 @@ class Table:
             split=split,
             labels=contents.labels,
             columns=columns,
-            notes=("a column without a name was left out",) if "" in table.header else (),
+            notes=notes,
         )
 
 
@@ -277,14 +285,25 @@ def _join(
     return result
 
 
-def _check_classes(labels: Cells) -> None:
-    numbers = np.array([parse_number(label) for label in labels.words])
-    fractions = bool(np.isfinite(numbers).all() and (numbers % 1).any())
-    measured = len(labels.words) > (MANY if fractions else max(labels.rows // 2, 2))
-    if measured or len(labels.words) < 2:
+def _name_words(cells: Cells, known: Sequence[str] = ()) -> Spellings:
+    """Finds what each word of a column of names stands for; refuses a row without one."""
+    missing = next((word for word in cells.words if is_missing(word)), None)
+    if missing is not None:
         raise IsthmusError(
-            f"{labels.path} has {len(labels.words)} different values in column {labels.name!r} in "
-            f"{labels.rows} rows, such as {reprlib.repr(min(labels.words))}; expected two classes "
+            f"{cells.path} has {reprlib.repr(missing)} in column {cells.name!r}, row "
+            f"{cells.find_row(missing)}; expected a value; fill it, or delete the row"
+        )
+    return merge_spellings(cells.words, f"column {cells.name!r}", known)
+
+
+def _check_classes(labels: Cells, classes: Sequence[str]) -> None:
+    numbers = np.array([parse_number(label) for label in classes])
+    fractions = bool(np.isfinite(numbers).all() and (numbers % 1).any())
+    measured = len(classes) > (MANY if fractions else max(labels.rows // 2, 2))
+    if measured or len(classes) < 2:
+        raise IsthmusError(
+            f"{labels.path} has {len(classes)} different values in column {labels.name!r} in "
+            f"{labels.rows} rows, such as {reprlib.repr(min(classes))}; expected two classes "
             "or more, each of several rows; name another column with --set label=COLUMN"
         )
 
