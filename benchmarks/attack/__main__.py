@@ -1,7 +1,7 @@
 """Attacks the program and lists what did not hold; exit code 1 if anything did not.
 
-    python -m benchmarks.attack --seconds 60 --seed 1
-    python -m benchmarks.attack --surface tables --case 17 --seed 1     # one case again, in full
+python -m benchmarks.attack --seconds 60 --seed 1
+python -m benchmarks.attack --surface tables --case 17 --seed 1     # one case again, in full
 """
 
 import argparse

@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -54,9 +55,7 @@ def attempt(case: Case, folder: Path) -> Ending:
     if pid == 0:
         _run(case, folder, Path(case.stdout) if case.stdout else out, error)
     code = _wait(pid, began + LIMIT)
-    texts = [
-        path.read_text(errors="replace") if path.is_file() else "" for path in (out, error)
-    ]
+    texts = [path.read_text(errors="replace") if path.is_file() else "" for path in (out, error)]
     return Ending(code, *texts, time.monotonic() - began)
 
 
@@ -69,11 +68,11 @@ def _run(case: Case, folder: Path, out: Path, error: Path) -> None:
             os.dup2(file, number)
             os.close(file)
         encoding = case.env.get("PYTHONIOENCODING", "utf-8")
-        sys.stdout = open(1, "w", encoding=encoding, closefd=False)
-        sys.stderr = open(
+        sys.stdout = open(1, "w", encoding=encoding, closefd=False)  # noqa: SIM115
+        sys.stderr = open(  # noqa: SIM115
             2, "w", encoding=encoding, errors="backslashreplace", closefd=False, buffering=1
         )
-        sys.stdin = open(os.devnull)
+        sys.stdin = open(os.devnull)  # noqa: SIM115
         os.chdir(folder)
         os.environ.update(case.env)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -111,10 +110,8 @@ def _wait(pid: int, until: float) -> int:
 
 def _end(pid: int) -> None:
     """Ends a process and those it began."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def judge(case: Case, end: Ending) -> str:

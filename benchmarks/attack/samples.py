@@ -15,6 +15,11 @@ SMALL = [
     *("--set", "clients_per_round=2", "--set", "epochs=1", "--set", "hidden=4"),
     *("--set", "eval_every=1"),
 ]
+PAIR = [*SMALL, "--methods", "local,fedavg", "--seeds", "1", "--jobs", "1"]
+OWN = [
+    *("--data", "arrays.npz", "--rounds", "1", "--set", "clients_per_round=1"),
+    *("--set", "hidden=4"),
+]
 IDX = {
     "train-images-idx3-ubyte": (60, 4, 4),
     "train-labels-idx1-ubyte": (60,),
@@ -107,10 +112,8 @@ def write_samples(root: Path) -> Samples:
     write_images(root / "images")
     commands = {
         "run": ["run", *SMALL, "--out", "run"],
-        "own": ["run", "--data", "arrays.npz", "--rounds", "1", "--method", "fedavg"]
-        + ["--set", "clients_per_round=1", "--set", "hidden=4", "--out", "own"],
-        "comparison": ["compare", *SMALL, "--methods", "local,fedavg", "--seeds", "1"]
-        + ["--jobs", "1", "--out", "comparison"],
+        "own": ["run", "--method", "fedavg", *OWN, "--out", "own"],
+        "comparison": ["compare", *PAIR, "--out", "comparison"],
     }
     for name, arguments in commands.items():
         end = attempt(Case(arguments), root)

@@ -12,16 +12,22 @@ import numpy as np
 
 from benchmarks.attack.case import Case, Ending
 from benchmarks.attack.samples import SMALL, Samples
-from benchmarks.attack.words import NUMBERS, WORDS, damage, damage_file, pick_value, swap_word
+from benchmarks.attack.words import NUMBERS, damage, damage_file, pick_value, swap_word
 
 Surface = Callable[[random.Random, Path, Samples], Case]
 RUN = ["run", *SMALL, "--out", "out"]
 READERS = (
-    ["show", "run"], ["show", "run", "--json"], ["report", "run"], ["export", "run"],
-    ["resume", "run"], ["resume", "run", "--rounds", "3"], ["figure", "run", "rounds"],
-    ["figure", "run", "path", "--out", "a.png"], ["landscape", "run", "--points", "3"],
+    ["show", "run"],
+    ["show", "run", "--json"],
+    ["report", "run"],
+    ["export", "run"],
+    ["resume", "run"],
+    ["resume", "run", "--rounds", "3"],
+    ["figure", "run", "rounds"],
+    ["figure", "run", "path", "--out", "a.png"],
+    ["landscape", "run", "--points", "3"],
     ["run", "run/experiment.toml", "--out", "again"],
-)  # fmt: skip
+)
 
 
 def attack_options(rng: random.Random, folder: Path, samples: Samples) -> Case:
@@ -32,12 +38,17 @@ def attack_options(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
     group: Any = typer.main.get_command(app)
     bases: dict[str, list[str]] = {
-        "run": RUN, "compare": ["compare", *SMALL, "--methods", "fedavg", "--seeds", "1", "--jobs", "1"],
-        "resume": ["resume", "run"], "show": ["show", "run"], "export": ["export", "run"],
-        "adapt": ["adapt", "own", "--data", "newcomers.npz"], "report": ["report", "run"],
-        "figure": ["figure", "run", "rounds"], "landscape": ["landscape", "run", "--points", "3"],
+        "run": RUN,
+        "compare": ["compare", *SMALL, "--methods", "fedavg", "--seeds", "1", "--jobs", "1"],
+        "resume": ["resume", "run"],
+        "show": ["show", "run"],
+        "export": ["export", "run"],
+        "adapt": ["adapt", "own", "--data", "newcomers.npz"],
+        "report": ["report", "run"],
+        "figure": ["figure", "run", "rounds"],
+        "landscape": ["landscape", "run", "--points", "3"],
         "list": ["list", "methods"],
-    }  # fmt: skip
+    }
     name = rng.choice(list(bases))
     for sample in ("run", "own", "newcomers.npz"):
         samples.copy(sample, folder)
@@ -152,7 +163,22 @@ def attack_tables(rng: random.Random, folder: Path, samples: Samples) -> Case:
 def attack_arrays(rng: random.Random, folder: Path, samples: Samples) -> Case:
     """Gives arrays of other kinds, shapes and values than expected."""
     rows = rng.choice([0, 1, 2, 40])
-    kinds = ["f8", "f4", "f2", "g", "i8", "u8", "i1", "U3", "S3", "M8[s]", "m8[s]", "?", "c16", "V4"]
+    kinds = [
+        "f8",
+        "f4",
+        "f2",
+        "g",
+        "i8",
+        "u8",
+        "i1",
+        "U3",
+        "S3",
+        "M8[s]",
+        "m8[s]",
+        "?",
+        "c16",
+        "V4",
+    ]
 
     def make(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         kind = rng.choice(kinds)
@@ -267,12 +293,19 @@ def attack_outputs(rng: random.Random, folder: Path, samples: Samples) -> Case:
     places = ["/dev/full", "file/x", "/proc/x", "a" * 300, "", "/dev/null/x", ".", "é/ü.svg", "/"]
     out = rng.choice(places)
     commands = [
-        ["report", "run", "--out", out], ["figure", "run", "rounds", "--out", out],
-        ["export", "run", "--out", out], [*RUN[:-1], out], ["run", *SMALL, "--out", "日本"],
-        ["list", "methods"], ["show", "run"], ["list", "data", "--json"], ["data", "list"],
-        ["--version"], ["--help"],
+        ["report", "run", "--out", out],
+        ["figure", "run", "rounds", "--out", out],
+        ["export", "run", "--out", out],
+        [*RUN[:-1], out],
+        ["run", *SMALL, "--out", "日本"],
+        ["list", "methods"],
+        ["show", "run"],
+        ["list", "data", "--json"],
+        ["data", "list"],
+        ["--version"],
+        ["--help"],
         ["compare", *SMALL, "--methods", "local", "--seeds", "1", "--jobs", "1", "--out", out],
-    ]  # fmt: skip
+    ]
     encoding = rng.choice(["utf-8", "latin-1", "ascii"])
     full = rng.random() < 0.3
     return Case(
@@ -296,7 +329,7 @@ def attack_newcomers(rng: random.Random, folder: Path, samples: Samples) -> Case
         arrays["x"] = arrays["x"].astype("f8") * rng.choice([1e300, 1e38, 1e10, np.nan, 0])
         np.savez(path, **arrays)
     wrong = not (shots.isdecimal() and int(shots[:9]) > 0 and shots.isascii())
-    fine = ("1_000", " 1 ", "+1", "٣", "１２")
+    fine = ("1.0", "1_000", " 1 ", "+1", "٣", "１２")
     return Case(
         ["adapt", "own", "--data", "newcomers.npz", "--shots", shots],
         refused=wrong and shots not in fine,
