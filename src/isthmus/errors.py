@@ -5,6 +5,19 @@ class IsthmusError(ValueError):
     """Says in one line what was given, what was expected and what to do."""
 
 
+def quote(value: object) -> str:
+    """Shows a value that was given, at a length that a line can hold.
+
+    >>> quote("lr"), quote("x" * 1000)
+    ("'lr'", "'xxxxxxxxxxxxxxxxxxxxxxxxxxxx...xxxxxxxxxxxxxxxxxxxxxxxxxxxx'")
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__} too long to be shown"
+    return text if len(text) <= 120 else f"{text[:29]}...{text[-29:]}"
+
+
 def nearest(given: str, known: "list[str]") -> str:
     """Ends an error message about an unknown name with the nearest known one.
 
@@ -13,5 +26,5 @@ def nearest(given: str, known: "list[str]") -> str:
     """
     from difflib import get_close_matches
 
-    close = get_close_matches(given, known, n=1, cutoff=0.5)
+    close = get_close_matches(given[:100], known, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"

@@ -286,7 +286,9 @@ def test_joining_leaves_its_arguments_alone() -> None:
         ("engine=stacked", {"engine": "stacked"}),
         ('engine="stacked"', {"engine": "stacked"}),
         ("lr=abc", {"lr": "abc"}),
-        ("lr=", {"lr": ""}),
+        ('client=""', {"data": {"client": ""}}),
+        ("lr=0.1\nmu=1", {"lr": "0.1\nmu=1"}),
+        ("lr=0.1 # not 0.2", {"lr": "0.1 # not 0.2"}),
         ("mu=0.5", {"method": {"mu": 0.5}}),
         ("method.mu=0.5", {"method": {"mu": 0.5}}),
         ("method=fedavg", {"method": "fedavg"}),
@@ -301,7 +303,7 @@ def test_a_setting_is_read_with_and_without_its_part(text: str, expected: dict[s
     assert read_assignment(text) == expected
 
 
-@pytest.mark.parametrize("text", ["lr", "", "=3", " = "])
+@pytest.mark.parametrize("text", ["lr", "", "=3", " = ", "lr=", "lr= "])
 def test_a_setting_without_key_or_value_is_refused(text: str) -> None:
     with pytest.raises(IsthmusError, match=r"--set .*; expected key=value; for example"):
         read_assignment(text)
@@ -340,3 +342,45 @@ def test_every_part_is_listed_with_its_options() -> None:
     assert listed["fedavg-lu"]["options"]["tune"] == 1
     for part in registry.PARTS:
         assert all(entry["summary"] for entry in registry.describe_choices(part))
+
+
+@pytest.mark.parametrize(
+    ("texts", "mu"),
+    [
+        (["mu=0.1", "method.mu=0.5"], 0.5),
+        (["method.mu=0.5", "mu=0.1"], 0.1),
+        (["mu=0.1", "method={name = 'fedprox', mu = 0.5}"], 0.5),
+        (["mu=0.1", "method=fedprox"], 0.1),
+        (["method=fedavg", "mu=0.1", "method=fedprox"], 0.1),
+        (["mu=wrong", "mu=0.1"], 0.1),
+    ],
+)
+def test_the_last_of_two_assignments_counts(texts: list[str], mu: float) -> None:
+    changes = read_assignments(texts, {"method": "fedprox"})
+    assert Experiment(**merge({"method": "fedprox"}, changes)).method["mu"] == mu
+
+
+@pytest.mark.parametrize("given", [{"lr": True}, {"rounds": True}, {"seed": False}])
+def test_a_truth_value_is_no_number(given: dict[str, Any]) -> None:
+    assert "expected no truth value" in refused(**given)
+
+
+def test_a_truth_value_is_no_number_of_a_part() -> None:
+    assert "method.mu=True; expected a valid number" in refused(
+        method={"name": "fedprox", "mu": True}
+    )
+
+
+def test_a_setting_may_be_called_as_python_calls_things() -> None:
+    assert "no setting is called 'self'" in refused(self=1)
+
+
+@pytest.mark.parametrize(
+    "value", ["[" * 2000 + "]" * 2000, "{a=" * 900 + "1" + "}" * 900, "9" * 5000, "0x" + "f" * 5000]
+)
+def test_values_too_long_or_deep_are_refused_in_a_line(tmp_path: Path, value: str) -> None:
+    with pytest.raises(IsthmusError) as of_setting:
+        Experiment(**read_assignments([f"lr={value}"], {}))
+    with pytest.raises(IsthmusError) as of_file:
+        loaded(tmp_path, f"lr = {value}")
+    assert max(len(str(error.value)) for error in (of_setting, of_file)) < 400

@@ -74,6 +74,8 @@ def read_experiment(
     if data and data not in SOURCES and (like_a_file or Path(data).exists()):
         place = find_own_files(data, Path())
         own = {"data": {"name": detect_kind(place), "path": str(place)}}
-    values = {key: read_value(text) for key, text in named.items() if text and key not in own}
+    values = {
+        key: read_value(text) for key, text in named.items() if text is not None and key not in own
+    }
     changes = merge(own, read_assignments(settings or [], merge(given, own), values))
     return Experiment.load(file, changes) if file else Experiment(**changes)

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from isthmus.config import registry
 from isthmus.config.flatten import flatten
-from isthmus.config.registry import OWN, PARTS, Table, merge
+from isthmus.config.registry import OWN, PARTS, Table, merge, to_table
 from isthmus.data.sources import SOURCES
 from isthmus.engines import EngineName
 from isthmus.errors import IsthmusError, nearest
@@ -74,7 +74,7 @@ class Experiment(BaseModel):
     model: Part
     noise: Part
 
-    def __init__(self, **given: Any):
+    def __init__(self, /, **given: Any):
         try:
             BaseModel.__init__(self, **complete(given))
         except ValidationError as error:
@@ -140,7 +140,7 @@ def read(path: Path) -> dict[str, Any]:
         raise IsthmusError(
             f"{path} cannot be read ({reason}); expected an experiment in TOML; check the path"
         ) from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also where numbers or tables are too long
         raise IsthmusError(
             f"{path} is not TOML ({error}); expected an experiment; mend that line"
         ) from None
@@ -170,6 +170,12 @@ def complete(given: Table) -> dict[str, Any]:
     family = read_presets().get(str(wanted.get("preset", "clean")), {})
     for name in (wanted["method"].get("name"), wanted["data"].get("name"), "all"):
         wanted = merge(registry.restrict_preset(family.get(str(name), {}), wanted), wanted)
+    for key, value in wanted.items():
+        if isinstance(value, bool):  # which would pass for 0 or 1
+            example = Experiment.model_fields[key].default
+            raise IsthmusError(
+                f"{key}={str(value).lower()}; expected no truth value; for example {key}={example}"
+            )
     return {k: registry.complete(k, v) if k in PARTS else v for k, v in wanted.items()}
 
 
@@ -184,18 +190,27 @@ def read_assignments(
 ) -> dict[str, Any]:
     """Reads several `key=value` as further changes of what is given.
 
-    Options without their part come last: whose they are depends on the parts that are chosen.
+    The last one of a setting counts. Names of parts come first: whose an option is depends on them.
 
     >>> read_assignments(["alpha=0.1", "partition=dirichlet-hsu"], {})
     {'partition': {'name': 'dirichlet-hsu', 'alpha': 0.1}}
     """
-    for text in sorted(texts, key=lambda text: not _has_place(text.partition("=")[0].strip())):
-        changes = merge(changes, read_assignment(text, merge(given, changes)))
+    texts = list(texts)
+    for text in texts:
+        changes = merge(changes, _read_name(text))
+    for text in texts:
+        change = read_assignment(text, merge(given, changes))
+        for part in PARTS.keys() & change.keys():
+            change[part] = {k: v for k, v in to_table(change[part]).items() if k != "name"}
+        changes = merge(changes, change)
     return dict(changes)
 
 
-def _has_place(key: str) -> bool:
-    return "." in key or key in Experiment.model_fields
+def _read_name(text: str) -> dict[str, Any]:
+    key, _, value = (piece.strip() for piece in text.partition("="))
+    part = key.removesuffix(".name")
+    name = to_table(read_value(value)).get("name") if part in PARTS else None
+    return {} if name is None else {part: {"name": name}}
 
 
 def read_assignment(text: str, given: Table = MappingProxyType({})) -> dict[str, Any]:
@@ -205,7 +220,7 @@ def read_assignment(text: str, given: Table = MappingProxyType({})) -> dict[str,
     ({'method': {'nu': 2}}, {'partition': 'iid'})
     """
     key, equals, value = (piece.strip() for piece in text.partition("="))
-    if not key or not equals:
+    if not key or not equals or not value:
         raise IsthmusError(f"--set {text!r}; expected key=value; for example --set lr=0.1")
     parsed = read_value(value)
     top, dot, option = key.partition(".")
@@ -225,9 +240,11 @@ def read_value(text: str) -> Any:
     (0.1, 'validation')
     """
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        table = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):  # also where numbers are too long, or lists too deep
         return text.strip()
+    whole = len(table) == 1 and (isinstance(table["value"], str) or "#" not in text)
+    return table["value"] if whole else text.strip()
 
 
 def read_rounds(text: str) -> int:

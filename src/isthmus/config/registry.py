@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from isthmus.data.label_noise import NOISES
 from isthmus.data.partitions import PARTITIONS
 from isthmus.data.sources import SOURCES
-from isthmus.errors import IsthmusError, nearest
+from isthmus.errors import IsthmusError, nearest, quote
 from isthmus.method import Method
 from isthmus.methods import METHODS
 from isthmus.models import MODELS
@@ -124,9 +124,10 @@ def read_network(text: str, shape: tuple[int, ...]) -> dict[str, Any]:
     name, *given = text.split() or [text]
     try:
         chosen = tomllib.loads("\n".join(given))
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         raise IsthmusError(
-            f"{text!r} names no network; expected a model and options; for example 'mlp hidden=8'"
+            f"{quote(text)} names no network; expected a model and options; for example "
+            "'mlp hidden=8'"
         ) from None
     return complete("model", {"name": name, **chosen})
 
@@ -145,7 +146,9 @@ def complete(part: str, given: Table) -> dict[str, Any]:
     result = {"name": name}
     for option, (kind, default) in known[name].items():
         try:
-            result[option] = _build_check(kind).validate_python(given.get(option, default))
+            value = given.get(option, default)
+            strict = isinstance(value, bool)  # or it would pass for 0 or 1
+            result[option] = _build_check(kind).validate_python(value, strict=strict)
         except ValidationError as error:
             raise IsthmusError(explain_error(error, f"{part}.{option}", default)) from None
     return result
@@ -164,10 +167,10 @@ def merge(first: Table, second: Table) -> dict[str, Any]:
     >>> merge({"method": {"name": "fedprox", "mu": 1}}, {"method": "fedavg"})
     {'method': {'name': 'fedavg'}}
     """
-    result = {key: _to_table(value) if key in PARTS else value for key, value in first.items()}
+    result = {key: to_table(value) if key in PARTS else value for key, value in first.items()}
     for key, value in second.items():
         if key in PARTS:
-            old, new = result.get(key, {}), _to_table(value)
+            old, new = result.get(key, {}), to_table(value)
             renamed = "name" in old and new.get("name", old["name"]) != old["name"]
             result[key] = dict(new) if renamed else {**old, **new}
         else:
@@ -208,8 +211,9 @@ def explain_error(error: ValidationError, name: str, default: Any) -> str:
     first = error.errors()[0]
     expected = first["msg"].removeprefix("Input should be ").split(", unable")[0]
     expected = f"{expected[0].lower()}{expected[1:]}"
-    return f"{name}={first['input']!r}; expected {expected}; for example {name}={default}"
+    return f"{name}={quote(first['input'])}; expected {expected}; for example {name}={default}"
 
 
-def _to_table(part: Any) -> Table:
+def to_table(part: Any) -> Table:
+    """Makes a table of a part that is written as its name alone."""
     return part if isinstance(part, Mapping) else {"name": part}
