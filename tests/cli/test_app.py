@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from commands import Isthmus, Said
-from isthmus.cli import demo
+from isthmus.cli import demo, messages
 from isthmus.methods import METHODS
 from isthmus.training import federate
 
@@ -292,3 +292,57 @@ def test_the_package_can_be_run_as_a_module() -> None:
     words = [sys.executable, "-m", "isthmus", "--version"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("isthmus ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "--method", ""],
+        ["run", "--data", " "],
+        ["run", "--seed="],
+        ["run", "--set", "lr="],
+        ["report", "run", "--out", ""],
+        ["show", ""],
+    ],
+)
+def test_an_empty_value_is_a_mistake(isthmus: Isthmus, arguments: list[str]) -> None:
+    said = isthmus(*arguments)
+    assert said.code == 2
+    assert "expected" in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_a_message_is_one_line_whatever_was_given(isthmus: Isthmus) -> None:
+    said = isthmus("run", "--method", "no\n\x1b[31m" + "x" * 5000)
+    assert said.code == 2
+    assert len(said.err.splitlines()) == 1
+    assert len(said.err) < 1100
+    assert "\x1b" not in said.err
+
+
+FULL = "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)"
+CLOSED = "import os; r, w = os.pipe(); os.dup2(w, 1); os.close(r); os.close(w)"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize(
+    ("before", "code", "line"),
+    [(FULL, 2, "No space left on device"), (CLOSED, 1, "")],
+    ids=["full", "closed"],
+)
+def test_an_output_that_fails_is_no_traceback(
+    tmp_path: Path, before: str, code: int, line: str
+) -> None:
+    said = in_a_process(f"{before}; {HELP.format(['list', 'models'], 'pass')}", tmp_path)
+    assert (said.code, len(said.err.splitlines())) == (code, 1 if line else 0), said.err
+    assert line in said.err
+
+
+def test_letters_that_an_output_lacks_are_escaped(
+    isthmus: Isthmus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "out").open("w", encoding="ascii") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        messages.prepare_output()
+        print("digits — 日本")
+    assert (tmp_path / "out").read_text() == "digits \\u2014 \\u65e5\\u672c\n"

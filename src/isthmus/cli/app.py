@@ -1,6 +1,8 @@
 """The command line. Nothing heavy is imported before a command needs it."""
 
 import sys
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +22,7 @@ from isthmus.cli import (
     run,
     show,
 )
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, quote
 
 app = typer.Typer(
     name="isthmus",
@@ -69,18 +71,47 @@ def program(
 
 def main() -> None:
     """Runs the program; a user's mistake is one line and exit code 2."""
+    messages.prepare_output()
     try:
-        # Some versions of typer turn Ctrl-C into its exit code.
-        if app(sys.argv[1:] or ["--help"], standalone_mode=False) == 130:
-            raise KeyboardInterrupt
+        try:
+            _refuse_empty(sys.argv[1:])
+            # Some versions of typer turn Ctrl-C into its exit code.
+            if app(sys.argv[1:] or ["--help"], standalone_mode=False) == 130:
+                raise KeyboardInterrupt
+        finally:
+            sys.stdout.flush()
     except IsthmusError as error:
         _fail(str(error))
     except UsageError as error:
-        _fail(" ".join(error.format_message().split()) + " See --help.")
+        _fail(f"{error.format_message()} See --help.")
     except (KeyboardInterrupt, typer.Abort):
         messages.exit_stopped("stopped")
+    except BrokenPipeError:  # as by `head`, which has read enough
+        messages.discard_output()
+        sys.exit(1)  # as click ends then
+    except MemoryError:
+        _fail("there is not enough memory; expected less to be asked for; lower sizes or counts")
+    except OSError as error:
+        messages.discard_output()
+        _fail(_explain_system(error))
+
+
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    """Refuses values that are empty, as those of shell variables that nobody set."""
+    for before, argument in pairwise(["isthmus", *arguments]):
+        if not argument.strip() or (argument.startswith("--") and argument.endswith("=")):
+            where = argument if argument.strip() else before
+            raise IsthmusError(
+                f"nothing is given after {quote(where)}; expected a value; is a variable not set?"
+            )
+
+
+def _explain_system(error: OSError) -> str:
+    """Says what the system refused; nothing is known to be wrong but a file or a device."""
+    where = quote(str(error.filename)) if error.filename else "a file, or standard output,"
+    return f"{where} failed: {error.strerror or error}; expected it to be usable; name another"
 
 
 def _fail(message: str) -> None:
-    messages.print_line(f"isthmus: {message}")
+    messages.print_line(f"isthmus: {messages.to_one_line(message)}")
     sys.exit(2)

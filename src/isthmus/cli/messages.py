@@ -1,9 +1,11 @@
 """What a person sees while a run goes on, and how they stop it."""
 
+import io
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,9 +17,40 @@ if TYPE_CHECKING:
     from isthmus.training.federate import Run
 
 
+LONGEST = 1000  # characters of a line that says what is wrong
+
+
+def prepare_output() -> None:
+    """Makes letters that an output cannot show come out escaped, in place of an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def print_line(text: str) -> None:
     """Prints a line for the person at the terminal, apart from a command's result."""
-    print(text, file=sys.stderr, flush=True)
+    with suppress(OSError):  # nobody is left to be told
+        print(text, file=sys.stderr, flush=True)
+
+
+def to_one_line(text: str) -> str:
+    r"""Shows a message on one line of bearable length, whatever was quoted in it.
+
+    >>> to_one_line("no\x1b[31m such\n  file")
+    'no\\x1b[31m such file'
+    """
+    line = " ".join(text.split())
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    half = LONGEST // 2
+    return shown if len(shown) <= LONGEST else f"{shown[:half]} ... {shown[-half:]}"
+
+
+def discard_output() -> None:
+    """Discards what is still to be printed where nothing can be printed any more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_note(text: str) -> None:
