@@ -109,6 +109,15 @@ def test_distances_in_the_plane_are_those_between_models(run_of: Callable[[str],
             assert np.linalg.norm(places[a] - places[b]) == pytest.approx(apart, abs=1e-6)
 
 
+def test_how_many_models_are_measured_together_changes_nothing(
+    run_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of("floco")
+    together = surveyed(run), table(run / "simplex.csv")
+    monkeypatch.setattr(landscape, "NUMBERS", 1)
+    assert (surveyed(run), table(run / "simplex.csv")) == together
+
+
 def test_a_place_of_the_plane_is_its_model() -> None:
     """With a = (0, 0, 1), b = (3, 0, 1), c = (1, 2, 1): e1 = (1, 0, 0), e2 = (0, 1, 0)."""
     corners = torch.tensor([[0.0, 0, 1], [3, 0, 1], [1, 2, 1]])

@@ -13,6 +13,7 @@ describes the columns. Nothing else there changes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from isthmus.data.federation import Part
 from isthmus.engines.base import one_thread
 from isthmus.errors import IsthmusError
 from isthmus.formulas.barycentric import lattice
+from isthmus.method import load_network
 from isthmus.metrics.score import figures, tally
 from isthmus.records.writer import table_text
 from isthmus.runs.opened import Opened
@@ -35,6 +37,7 @@ SPLITS = ("train", "validation", "test")
 MARGIN = 0.3  # of the models' larger extent, on every side of them
 SIMPLEX_POINTS = 91  # at most; in a triangle, 12 steps from corner to corner
 SOME = 1000  # examples at a time
+NUMBERS = 2_000_000  # parameters, or logits, of the models that are measured together
 FLAT = 1e-4  # three models with a triangle of this height, relative to its base, are on a line
 
 Tell = Callable[[str, int, int], None]  # what is measured, how much of it is, how much there is
@@ -198,12 +201,15 @@ def plane_rows(
     kind = next(
         (opened.setting.kind(int(model.of)) for model in marked if model.kind != "shared"), 0
     )
-    for model, (x, y) in zip(marked, places.tolist(), strict=True):
-        for row in _scores(opened, model.w, kind, split, parts):
+    scored = _scores(opened, (model.w for model in marked), kind, split, parts)
+    for model, (x, y), rows in zip(marked, places.tolist(), scored, strict=True):
+        for row in rows:
             yield opened.progress.t, model.kind, model.of, x, y, *row
+    across = np.linspace(low[0], high[0], points).tolist()
     for k, y in enumerate(np.linspace(low[1], high[1], points).tolist(), start=1):
-        for x in np.linspace(low[0], high[0], points).tolist():
-            for row in _scores(opened, plane.at(x, y), kind, split, parts):
+        scored = _scores(opened, (plane.at(x, y) for x in across), kind, split, parts)
+        for x, rows in zip(across, scored, strict=True):
+            for row in rows:
                 yield opened.progress.t, "", "", x, y, *row
         tell("landscape", k * points, points * points)
 
@@ -219,9 +225,9 @@ def simplex_rows(
         part = {name: _part(opened, name, split)}
         path = shared if name == SERVER else opened.path(int(name)) or shared
         corners = path.w[path.at.argmax(0)]  # [V, P]: where each coordinate is 1
-        for at in grid:
-            for client, *row in _scores(opened, at @ corners, 0, split, part):
-                yield opened.progress.t, client, at.tolist(), *row
+        scored = _scores(opened, (at @ corners for at in grid), 0, split, part)
+        for at, ((client, *row),) in zip(grid.tolist(), scored, strict=True):
+            yield opened.progress.t, client, at, *row
         tell("simplex", k, len(on))
 
 
@@ -244,15 +250,32 @@ def _part(opened: Opened, name: str, split: str) -> Part:
 
 
 def _scores(
-    opened: Opened, w: Tensor, kind: int, split: str, parts: Mapping[str, Part]
-) -> Iterator[tuple[Any, ...]]:
-    """Measures a model on parts of data: whose, which split, n, top-1, loss."""
-    setting = opened.setting
-    module = setting.method.networks().module(setting.task, kind, w)
-    for name, (x, y) in parts.items():
-        with one_thread(), torch.no_grad():
-            pieces = zip(torch.split(x, SOME), torch.split(y, SOME), strict=True)
-            sums = tree.stack([tally(module(inputs), labels) for inputs, labels in pieces])
-        scored = figures(tree.map(lambda rows: rows.sum(0), sums))
-        part = "test" if name == SERVER else split
-        yield name, part, int(scored.n), float(scored.top1), float(scored.loss)
+    opened: Opened, models: Iterator[Tensor], kind: int, split: str, parts: Mapping[str, Part]
+) -> Iterator[list[tuple[Any, ...]]]:
+    """Measures models on parts of data: for each part whose, which split, n, top-1, loss."""
+    task = opened.setting.task
+    together = max(1, NUMBERS // max(task.model.size, SOME * task.classes))
+    while networks := [_network(opened, kind, w) for w in islice(models, together)]:
+        columns = []
+        for name, (x, y) in parts.items():
+            with one_thread(), torch.no_grad():
+                pieces = zip(torch.split(x, SOME), torch.split(y, SOME), strict=True)
+                tallies = [
+                    tally(torch.stack([network(inputs) for network in networks]), labels)
+                    for inputs, labels in pieces
+                ]
+            scored = figures(tree.map(lambda rows: rows.sum(0), tree.stack(tallies)))
+            part = "test" if name == SERVER else split
+            numbers = zip(
+                *map(np.ndarray.tolist, (scored.n, scored.top1, scored.loss)), strict=True
+            )
+            columns.append([(name, part, *each) for each in numbers])
+        yield from ([column[k] for column in columns] for k in range(len(networks)))
+
+
+def _network(opened: Opened, kind: int, w: Tensor) -> Callable[[Tensor], Tensor]:
+    """Gives the network with parameters w: as a module, which takes longer, only if it must be."""
+    task, module = opened.setting.task, opened.setting.method.networks().module
+    if module is load_network and len(w) == task.model.size:
+        return partial(task.model.logits, w)
+    return module(task, kind, w)
