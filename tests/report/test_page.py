@@ -246,7 +246,7 @@ def test_sixty_groups_are_drawn_in_sixty_ways_and_twelve_differ_in_grey(
     assert len({(style.colour, style.dash, style.symbol) for style in styles}) == 61
     assert len({style.symbol for style in styles[:13]}) == 13
     assert len({style.colour for style in styles[:13]}) == 13
-    assert {style.symbol for style in styles} == set(page.MARKS)
+    assert {style.symbol for style in styles} == set(theme.SYMBOLS)
 
 
 @pytest.mark.parametrize("tone", [0, 1])

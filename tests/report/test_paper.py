@@ -16,7 +16,7 @@ from isthmus.errors import IsthmusError
 from isthmus.records.reader import RecordedRun, read
 from isthmus.report import figures
 from isthmus.report.contents import PLATES
-from isthmus.report.figures import curves, gain, paper, path, reliability, theme
+from isthmus.report.figures import curves, gain, path, reliability
 from isthmus.report.groups import group_by_seed
 from isthmus.runs.landscape import survey
 
@@ -72,8 +72,6 @@ def test_lines_differ_in_grey(five: list[RecordedRun]) -> None:
     reliability.draw(figure, saving.choose_subject(five))
     _, *lines = figure.axes[0].lines
     assert len({str(line.get_marker()) for line in lines}) == len(five)
-    assert {style.symbol for style in theme.choose_styles(five)} <= set(paper.MARKERS)
-    assert set(theme.SYMBOLS) | {theme.ALONE_SYMBOL} == set(paper.MARKERS)
 
 
 def test_gains_are_sorted_and_counted_over_all_seeds(tiny: Write) -> None:

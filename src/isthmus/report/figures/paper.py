@@ -4,13 +4,13 @@ They are drawn at the size they are printed, labelled, known apart in grey, from
 page. matplotlib is an extra: nothing here imports it before a figure is drawn.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from isthmus.records.columns import Floats
 from isthmus.records.reader import RecordedRun
-from isthmus.report.figures.theme import Style
+from isthmus.report.figures.theme import SYMBOLS, Style
 from isthmus.report.groups import Group
 from isthmus.report.section import Subject
 from isthmus.report.tables.formats import DAGGER
@@ -22,21 +22,6 @@ if TYPE_CHECKING:
 
 MARKERS_AT_MOST = 15  # on one line
 SHADES = "cividis"  # told apart in grey, and by every common kind of colour vision
-MARKERS: Mapping[str, Any] = {
-    "circle": "o",
-    "square": "s",
-    "diamond": "D",
-    "triangle-up": "^",
-    "x": "X",
-    "star": "*",
-    "triangle-down": "v",
-    "pentagon": "p",
-    "cross": "P",
-    "triangle-left": "<",
-    "triangle-right": ">",
-    "hexagram": (6, 1, 0),
-    "hexagon": "h",
-}
 LOOK: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # it comes with matplotlib, and has λ and †
     "font.size": 7,
@@ -104,7 +89,7 @@ def convert_style(style: Style) -> dict[str, Any]:
         "color": style.colour,
         "linewidth": 1.1,
         "linestyle": (0, tuple(length / 2 for length in style.dash)) if style.dash else "-",
-        "marker": MARKERS[style.symbol],
+        "marker": SYMBOLS[style.symbol].marker,
         "markersize": 3.6,
         "markeredgewidth": 0,
     }

@@ -44,24 +44,41 @@ GRID = ("#e6e2d9", "#2a3845")
 ZERO = ("#9d978a", "#64748a")
 SURFACE = ("#ffffff", "#15202b")
 FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
-SYMBOLS = (
-    "circle",
-    "square",
-    "diamond",
-    "triangle-up",
-    "x",
-    "star",
-    "triangle-down",
-    "pentagon",
-    "cross",
-    "triangle-left",
-    "triangle-right",
-    "hexagram",
-)
+
+
+class Symbol(NamedTuple):
+    """A marker: as matplotlib calls it, and its outline, 10 wide and high around (17, 6)."""
+
+    marker: str | tuple[int, int, int]
+    path: str
+
+
+SYMBOLS = {
+    "circle": Symbol("o", "M12.5 6a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z"),
+    "square": Symbol("s", "M13 2h8v8h-8z"),
+    "diamond": Symbol("D", "M17 .5l5.5 5.5l-5.5 5.5l-5.5-5.5z"),
+    "triangle-up": Symbol("^", "M17 1l5 9h-10z"),
+    "x": Symbol(
+        "X",
+        "M13.5 1l3.5 3.5l3.5-3.5l1.5 1.5l-3.5 3.5l3.5 3.5l-1.5 1.5l-3.5-3.5l-3.5 3.5l-1.5-1.5"
+        "l3.5-3.5l-3.5-3.5z",
+    ),
+    "star": Symbol("*", "M17 .5l1.5 3.7l4 .3l-3 2.6l.9 3.9l-3.4-2.1l-3.4 2.1l.9-3.9l-3-2.6l4-.3z"),
+    "triangle-down": Symbol("v", "M17 11l5-9h-10z"),
+    "pentagon": Symbol("p", "M17 1l5 3.6l-1.9 5.9h-6.2l-1.9-5.9z"),
+    "cross": Symbol("P", "M15.5 1h3v3.5h3.5v3h-3.5v3.5h-3v-3.5h-3.5v-3h3.5z"),
+    "triangle-left": Symbol("<", "M12 6l9-5v10z"),
+    "triangle-right": Symbol(">", "M22 6l-9-5v10z"),
+    "hexagram": Symbol(
+        (6, 1, 0),
+        "M17 .5l1.6 2.8h3.2l-1.6 2.7l1.6 2.7h-3.2l-1.6 2.8l-1.6-2.8h-3.2l1.6-2.7l-1.6-2.7h3.2z",
+    ),
+    "hexagon": Symbol("h", "M17 1l4.3 2.5v5l-4.3 2.5l-4.3-2.5v-5z"),
+}
+*MARKS, ALONE_MARK = SYMBOLS  # the last is for training alone
 # Lengths of strokes and gaps. Five patterns, twelve colours: pairs come again after sixty groups.
 DASHES = ((), (7.0, 3.0), (2.0, 2.0), (7.0, 2.0, 2.0, 2.0), (12.0, 4.0))
 ALONE_DASH = (1.0, 3.0)
-ALONE_SYMBOL = "hexagon"
 
 SHOWN_AT_MOST = 120  # clients in a picture of all of them
 
@@ -114,7 +131,7 @@ class Style(NamedTuple):
 def choose_styles(runs: Sequence[RecordedRun]) -> list[Style]:
     """Gives each run its style, the same in all figures; runs that differ in seed share one."""
     given: dict[frozenset[tuple[str, str]], Style] = {}
-    alone = Style(ALONE[0], ALONE_DASH, ALONE_SYMBOL)
+    alone = Style(ALONE[0], ALONE_DASH, ALONE_MARK)
     for run in runs:
         key = make_key(run.settings)
         if key not in given and run.method == "local" and alone not in given.values():
@@ -124,7 +141,7 @@ def choose_styles(runs: Sequence[RecordedRun]) -> list[Style]:
             given[key] = Style(
                 SERIES[used % len(SERIES)][0],
                 DASHES[used % len(DASHES)],
-                SYMBOLS[used % len(SYMBOLS)],
+                MARKS[used % len(MARKS)],
             )
     return [given[make_key(run.settings)] for run in runs]
 

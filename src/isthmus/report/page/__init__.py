@@ -12,7 +12,7 @@ from plotly.offline import get_plotlyjs
 from isthmus.errors import IsthmusError
 from isthmus.records.reader import RecordedRun
 from isthmus.report.contents import SECTIONS
-from isthmus.report.figures.theme import map_to_dark
+from isthmus.report.figures.theme import SYMBOLS, map_to_dark
 from isthmus.report.section import Report, Section, Shown, collect
 from isthmus.report.tables import formats
 from isthmus.report.tables.summary import describe_selection
@@ -25,24 +25,6 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; base-uri 'none'; form-action 'none'"
 )
-# The markers of figures, 10 wide and high around (17, 6).
-MARKS = {
-    "circle": "M12.5 6a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z",
-    "square": "M13 2h8v8h-8z",
-    "diamond": "M17 .5l5.5 5.5l-5.5 5.5l-5.5-5.5z",
-    "triangle-up": "M17 1l5 9h-10z",
-    "x": "M13.5 1l3.5 3.5l3.5-3.5l1.5 1.5l-3.5 3.5l3.5 3.5l-1.5 1.5l-3.5-3.5l-3.5 3.5l-1.5-1.5"
-    "l3.5-3.5l-3.5-3.5z",
-    "star": "M17 .5l1.5 3.7l4 .3l-3 2.6l.9 3.9l-3.4-2.1l-3.4 2.1l.9-3.9l-3-2.6l4-.3z",
-    "triangle-down": "M17 11l5-9h-10z",
-    "pentagon": "M17 1l5 3.6l-1.9 5.9h-6.2l-1.9-5.9z",
-    "cross": "M15.5 1h3v3.5h3.5v3h-3.5v3.5h-3v-3.5h-3.5v-3h3.5z",
-    "triangle-left": "M12 6l9-5v10z",
-    "triangle-right": "M22 6l-9-5v10z",
-    "hexagram": "M17 .5l1.6 2.8h3.2l-1.6 2.7l1.6 2.7h-3.2l-1.6 2.8l-1.6-2.8h-3.2l1.6-2.7l-1.6-2.7"
-    "h3.2z",
-    "hexagon": "M17 1l4.3 2.5v5l-4.3 2.5l-4.3-2.5v-5z",
-}
 
 
 def write(
@@ -98,7 +80,7 @@ def render_section(section: Section, content: Shown, report: Report) -> Markup:
         report=report,
         figures=content.figures,
         dark_tones=map_to_dark(),
-        marks=MARKS,
+        symbols=SYMBOLS,
         describe_selection=describe_selection,
         format_points=formats.format_points,
         DAGGER=formats.DAGGER,
