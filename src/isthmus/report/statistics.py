@@ -48,11 +48,8 @@ def mean(values: Sequence[ArrayLike]) -> float:
     >>> mean([[0.5, 0.75, nan], [0.875]])
     0.75
     """
-    return (
-        float(np.mean([seed.mean() for seed in _drop_unknown(values)]))
-        if _drop_unknown(values)
-        else nan
-    )
+    seeds = _drop_unknown(values)
+    return float(np.mean([seed.mean() for seed in seeds])) if seeds else nan
 
 
 def bootstrap(
@@ -105,16 +102,14 @@ def pair(values: ArrayLike, reference: ArrayLike, n: ArrayLike) -> Floats:
     return differences[~np.isnan(differences)]
 
 
-def win_tie_loss(differences: ArrayLike, tolerance: float = 0.0) -> WinTieLoss:
-    """Counts the differences above the tolerance, within it, and below minus the tolerance.
+def win_tie_loss(differences: ArrayLike) -> WinTieLoss:
+    """Counts the differences above zero, at zero, and below it.
 
     >>> win_tie_loss([0.1, 0.0, -0.2, 0.3])
     WinTieLoss(wins=2, ties=1, losses=1)
-    >>> win_tie_loss([0.1, 0.0, -0.2, 0.3], tolerance=0.1)
-    WinTieLoss(wins=1, ties=2, losses=1)
     """
     d = np.asarray(differences, dtype=np.float64)
-    wins, losses = int(np.sum(d > tolerance)), int(np.sum(d < -tolerance))
+    wins, losses = int(np.sum(d > 0)), int(np.sum(d < 0))
     return WinTieLoss(wins, len(d) - wins - losses, losses)
 
 

@@ -32,14 +32,10 @@ LATEX = str.maketrans(
 )
 
 
-def render(template: str, **values: Any) -> str:
-    """Fills in a template: of a page (.html), of Markdown (.md) or of LaTeX (.tex)."""
-    return _environment(Path(template).suffix).get_template(template).render(values)
-
-
-def exists(template: str) -> bool:
-    """Tells whether there is such a template."""
-    return any((folder / template).is_file() for folder in FOLDERS)
+def render(*templates: str, **values: Any) -> str:
+    """Fills in the first template there is: of a page (.html), Markdown (.md) or LaTeX (.tex)."""
+    environment = _environment(Path(templates[0]).suffix)
+    return environment.select_template(templates).render(values)
 
 
 def escape_markdown(text: str) -> str:

@@ -8,6 +8,7 @@ from isthmus.report.contrasts import choose_reference
 from isthmus.report.figures.theme import (
     build_layout,
     choose_colours,
+    hatch,
     make_inert,
     round_numbers,
 )
@@ -93,11 +94,7 @@ def _plot_costs(
             orientation="h",
             name=name,
             customdata=[format_amount(amount) for amount in spent],
-            marker={
-                "color": tones,
-                "pattern": {"shape": pattern, "size": 5, "solidity": 0.35, "fillmode": "replace"},
-                "line": {"width": 1, "color": tones},
-            },
+            marker=hatch(tones, pattern),
             hovertemplate=f"<b>%{{y}}</b>: <b>%{{customdata}}</b> {name}<extra></extra>",
         )
     figure.update_layout(barmode="stack", bargap=0.35)

@@ -19,8 +19,8 @@ from isthmus.report.figures.theme import (
     View,
     build_layout,
     choose_styles,
+    draw_band,
     make_inert,
-    make_transparent,
     round_numbers,
 )
 from isthmus.report.groups import Group
@@ -184,8 +184,12 @@ def _add(
     drawn = list(enumerate(zip(groups, lines, styles, strict=True)))
     for place, (_, line, style) in drawn:
         if line is not None and line.seeds > 1:
+            low, high = view.factor * line.low, view.factor * line.high
             figure.add_scatter(
-                **_band(line, view, style), meta=meta | {"run": place}, visible=visible
+                **draw_band(line.x, low, high, style.colour),
+                name="from the lowest to the highest seed",
+                meta=meta | {"run": place},
+                visible=visible,
             )
     for place, (group, line, style) in drawn:
         if line is not None:
@@ -226,21 +230,6 @@ def _mean(
         "marker": {"symbol": style.symbol, "size": 8, "maxdisplayed": paper.MARKERS_AT_MOST},
         "hovertemplate": f"<b>{name}</b>{f', {model}' if model else ''}<br>{where} "
         f"<b>%{{y:.4~g}}{view.unit}</b><br>{over}<extra></extra>",
-    }
-
-
-def _band(line: Line, view: View, style: Style) -> dict[str, Any]:
-    there_and_back = np.concatenate([line.x, line.x[::-1]])
-    around = np.concatenate([line.high, line.low[::-1]])
-    return {
-        "x": round_numbers(there_and_back),
-        "y": round_numbers(view.factor * around),
-        "mode": "lines",
-        "line": {"width": 0},
-        "fill": "toself",
-        "fillcolor": make_transparent(style.colour),
-        "hoverinfo": "skip",
-        "name": "from the lowest to the highest seed",
     }
 
 

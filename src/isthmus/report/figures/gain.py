@@ -7,18 +7,20 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
-from isthmus.records.columns import Floats
+from isthmus.records.columns import Floats, Integers
 from isthmus.records.reader import RecordedRun, find_counterpart
 from isthmus.report.figures import paper
 from isthmus.report.figures.theme import (
     SHOWN_AT_MOST,
     build_layout,
     find_colour,
+    hatch,
     list_classes,
     round_numbers,
 )
 from isthmus.report.groups import Group
 from isthmus.report.section import Plate, Report, Shown, Subject
+from isthmus.report.statistics import WinTieLoss, win_tie_loss
 from isthmus.report.tables.formats import DAGGER, MISSING, format_points, join_names
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ LISTED_AT_MOST = 200  # clients in a table of all of them
 class Gains(NamedTuple):
     """What each client gains over training alone, in percentage points, lowest first."""
 
-    client: np.ndarray[Any, np.dtype[np.int64]]
+    client: Integers
     points: Floats
 
     @property
@@ -40,19 +42,9 @@ class Gains(NamedTuple):
         return float(np.median(self.points))
 
     @property
-    def gain(self) -> int:
-        """Counts the clients above zero."""
-        return int(np.sum(self.points > 0))
-
-    @property
-    def equal(self) -> int:
-        """Counts the clients at zero."""
-        return int(np.sum(self.points == 0))
-
-    @property
-    def lose(self) -> int:
-        """Counts the clients below zero."""
-        return int(np.sum(self.points < 0))
+    def tally(self) -> WinTieLoss:
+        """Counts the clients above zero, at zero and below it."""
+        return win_tie_loss(self.points)
 
 
 def compute_gains(run: RecordedRun, alone: RecordedRun) -> Gains:
@@ -111,17 +103,11 @@ def _draw_bars(run: RecordedRun, gains: Gains, colour: str, detailed: bool) -> d
             [int(client), int(run.federation.train[i]), text]
             for client, i, text in zip(gains.client, place, held, strict=True)
         ],
-        "marker": {
-            "color": colour,
-            # Hatched where the client loses: told apart without colour too.
-            "pattern": {
-                "shape": ["/" if points < 0 else "" for points in gains.points.tolist()],
-                "size": 5,
-                "solidity": 0.35,
-                "fillmode": "replace",
-            },
-            "line": {"width": 1 if len(place) <= SHOWN_AT_MOST else 0, "color": colour},
-        },
+        "marker": hatch(
+            colour,
+            ["/" if points < 0 else "" for points in gains.points.tolist()],
+            edge=1 if len(place) <= SHOWN_AT_MOST else 0,
+        ),
         "unselected": {"marker": {"opacity": 0.3}},
         "meta": {"seed": str(run.seed or 0)},
         "hovertemplate": f"<b>client %{{customdata[0]}}</b>: <b>%{{y:+.3~g}}{mark}</b> points"

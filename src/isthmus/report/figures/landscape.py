@@ -320,10 +320,13 @@ def _list_losses(plane: Landscape) -> list[list[str]]:
 
 def draw(figure: "Figure", subject: Subject) -> str:
     """Draws the plane that was measured of each group's first run, for print."""
-    runs = paper.list_first_runs(subject)
-    planes = [(group, plane) for group, run in runs if (plane := read_landscape(run)) is not None]
+    planes = [
+        (group, plane)
+        for group in subject.groups
+        if (plane := read_landscape(group.runs[0])) is not None
+    ]
     if not planes:
-        first = runs[0][1].path
+        first = subject.groups[0].runs[0].path
         raise IsthmusError(
             f"no plane was measured of {first}; expected landscape.csv in a run; "
             f"make it with: isthmus landscape {first}"

@@ -7,7 +7,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.records.reader import Along
-from isthmus.report.figures.theme import View, make_transparent, round_numbers
+from isthmus.report.figures import theme
+from isthmus.report.figures.theme import View, round_numbers
 
 LINES_AT_MOST = 60  # clients drawn one by one; more become a band
 
@@ -81,13 +82,6 @@ def draw_band(along: Along, view: View, colour: str) -> dict[str, Any]:
         if len(known)
         else np.full((2, len(along.lam)), np.nan)
     )
-    return {
-        "x": round_numbers(np.concatenate([along.lam, along.lam[::-1]])),
-        "y": round_numbers(np.concatenate([high, low[::-1]])),
-        "mode": "lines",
-        "line": {"width": 0},
-        "fill": "toself",
-        "fillcolor": make_transparent(colour),
-        "hoverinfo": "skip",
-        "name": "from the 10th to the 90th hundredth of the clients",
+    return theme.draw_band(along.lam, low, high, colour) | {
+        "name": "from the 10th to the 90th hundredth of the clients"
     }

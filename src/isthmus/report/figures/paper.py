@@ -9,7 +9,6 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from isthmus.records.columns import Floats
-from isthmus.records.reader import RecordedRun
 from isthmus.report.figures.theme import SYMBOLS, Style
 from isthmus.report.groups import Group
 from isthmus.report.section import Subject
@@ -105,8 +104,3 @@ def describe_bands(subject: Subject) -> str:
 def name_seed(group: Group) -> str:
     """Names the seed of a group's first run, where it has others."""
     return f" Seed {group.runs[0].seed}." if len(group.runs) > 1 else ""
-
-
-def list_first_runs(subject: Subject) -> list[tuple[Group, RecordedRun]]:
-    """Lists the groups, each with its first run."""
-    return [(group, group.runs[0]) for group in subject.groups]

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
 from isthmus.records.columns import Floats, Integers
-from isthmus.records.reader import Along, RecordedRun
+from isthmus.records.reader import Along, RecordedRun, find_counterpart
 from isthmus.report.figures import lines, paper
 from isthmus.report.figures.theme import (
     ACCURACY,
@@ -19,7 +19,6 @@ from isthmus.report.figures.theme import (
     View,
     attach_tables,
     build_layout,
-    choose_colours,
     find_colour,
     round_numbers,
 )
@@ -89,7 +88,7 @@ class Reference(NamedTuple):
     dash: str
     run: RecordedRun
     model: str
-    places: np.ndarray[Any, np.dtype[np.int64]]
+    places: Integers
 
     def mean(self, metric: str) -> float:
         """Returns the mean over the clients that have a value, nan if none has."""
@@ -101,23 +100,18 @@ class Reference(NamedTuple):
 def find_references(run: RecordedRun, runs: Sequence[RecordedRun]) -> list[Reference]:
     """Finds FedAvg's shared model and training alone, on the clients that the path is drawn for."""
     along = run.along("top1")
-    if along is None or run.split_digest is None:
+    if along is None:
         return []
     places = np.searchsorted(run.federation.client, along.client)
-    tones = choose_colours(runs)
     references = []
-    for method, model, dash in (("fedavg", "shared", "dash"), ("local", "personal", "dot")):
-        same = [
-            i
-            for i, other in enumerate(runs)
-            if other.method == method and other.split_digest == run.split_digest
-        ]
-        same.sort(key=lambda i: runs[i].seed != run.seed)
-        for i in same[:1]:
-            name = "local, training alone" if method == "local" else "fedavg, shared model"
-            reference = Reference(name, tones[i], dash, runs[i], model, places)
-            if not np.isnan(runs[i].values("top1", model)[places]).all():
-                references.append(reference)
+    for method, model, dash, name in (
+        ("fedavg", "shared", "dash", "fedavg, shared model"),
+        ("local", "personal", "dot", "local, training alone"),
+    ):
+        other = find_counterpart(run, runs, method)
+        if other is not None and not np.isnan(other.values("top1", model)[places]).all():
+            colour = find_colour(other, runs)
+            references.append(Reference(name, colour, dash, other, model, places))
     return references
 
 

@@ -184,13 +184,12 @@ def plot(run: RecordedRun, alike: Similarity) -> go.Figure:
 
 def draw(figure: "Figure", subject: Subject) -> str:
     """Draws the similarities and, below, what each network adds, for print."""
-    runs = [(group, run) for group, run in paper.list_first_runs(subject) if mixes_by_labels(run)]
-    if not runs:
+    group = next((group for group in subject.groups if mixes_by_labels(group.runs[0])), None)
+    if group is None:
         raise IsthmusError(
             "no run here mixes by the similarity of labels; expected fedsimsup; add a run of it"
         )
-    group, run = runs[0]
-    alike = compute_similarity(run)
+    alike = compute_similarity(group.runs[0])
     above, below = figure.subplots(2, height_ratios=(3, 1))
     shades = above.imshow(alike.matrix, cmap=paper.SHADES, vmin=0, vmax=1, aspect="auto")
     figure.colorbar(shades, ax=above, label="cosine of label counts")

@@ -310,26 +310,27 @@ def _draw_clients(
 def draw(figure: "Figure", subject: Subject) -> str:
     """Draws where clients are in a simplex, one panel per group, for print."""
     shown = [
-        (group, run, surface)
-        for group, run in paper.list_first_runs(subject)
-        if (surface := collect_surface(run)) is not None
+        (group, surface)
+        for group in subject.groups
+        if (surface := collect_surface(group.runs[0])) is not None
     ]
     if not shown:
         raise IsthmusError(
             "no run here has a simplex; expected one of floco, floco-plus; add one of them"
         )
     panels = figure.subplots(1, len(shown), squeeze=False)[0]
-    for axes, (group, run, surface) in zip(panels, shown, strict=True):
-        models = _draw_panel(axes, run, surface, subject.view)
+    for axes, (group, surface) in zip(panels, shown, strict=True):
+        models = _draw_panel(axes, group.runs[0], surface, subject.view)
         axes.set_title(group.label if len(shown) > 1 else "", fontsize=7)
     axis = subject.view.axis
     figure.colorbar(models, ax=panels.tolist(), shrink=0.75, label=axis)
-    group, run, _ = shown[0]
+    group, _ = shown[0]
+    drawing = choose_projection(find_places(group.runs[0]).at)
     return (
         "Discs: clients at their points of the simplex, with the class they have most examples "
         f"of; outlines: the regions they train. Hexagons: its models, mean {axis} over all "
-        f"clients, each on its own data. In the first panel "
-        f"{choose_projection(find_places(run).at).about}.{paper.name_seed(group)}"
+        f"clients, each on its own data. In the first panel {drawing.about}."
+        f"{paper.name_seed(group)}"
     )
 
 

@@ -238,6 +238,28 @@ def place_bar_below(view: View) -> dict[str, Any]:
     }
 
 
+def draw_band(x: Floats, low: Floats, high: Floats, colour: str) -> dict[str, Any]:
+    """Gives the trace of a band between two lines."""
+    return {
+        "x": round_numbers(np.concatenate([x, x[::-1]])),
+        "y": round_numbers(np.concatenate([high, low[::-1]])),
+        "mode": "lines",
+        "line": {"width": 0},
+        "fill": "toself",
+        "fillcolor": make_transparent(colour),
+        "hoverinfo": "skip",
+    }
+
+
+def hatch(colour: Any, shape: str | Sequence[str], edge: float = 1) -> dict[str, Any]:
+    """Gives bars full of a colour, or hatched in it: told apart without colour too."""
+    return {
+        "color": colour,
+        "pattern": {"shape": shape, "size": 5, "solidity": 0.35, "fillmode": "replace"},
+        "line": {"width": edge, "color": colour},
+    }
+
+
 def make_transparent(colour: str) -> str:
     """Makes a colour transparent."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))

@@ -16,7 +16,6 @@ from isthmus.report.figures.theme import SYMBOLS, map_to_dark
 from isthmus.report.section import Report, Section, Shown, collect
 from isthmus.report.tables import formats
 from isthmus.report.tables.summary import describe_selection
-from isthmus.report.templates import exists
 from isthmus.report.templates import render as fill
 from isthmus.system.files import write_text
 
@@ -74,9 +73,9 @@ def render(
 
 def render_section(section: Section, content: Shown, report: Report) -> Markup:
     """Returns a section as text: in its own template, or in that of a single figure."""
-    own = f"sections/{section.name}.html"
     text = fill(
-        own if exists(own) else "sections/figure.html",
+        f"sections/{section.name}.html",
+        "sections/figure.html",
         report=report,
         figures=content.figures,
         dark_tones=map_to_dark(),
