@@ -75,7 +75,7 @@ def test_a_row_is_a_method_over_its_seeds(three: list[RecordedRun]) -> None:
     first seed's four is below 0.6, none of the second's. A run sends 2 * (1000 + 500) bytes."""
     ditto = rows(three)["ditto"]
     assert ditto.top1.mean == pytest.approx(0.6625)
-    assert ditto.average(lambda run: run.worst) == pytest.approx(0.55)
+    assert ditto.averages.worst == pytest.approx(0.55)
     assert ditto.harmed == (1, 8)
     assert ditto.best
     assert rows(three)["local"].harmed is None

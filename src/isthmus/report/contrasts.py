@@ -1,6 +1,6 @@
 """Methods over their seeds, held against a reference on the same clients."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +11,10 @@ from isthmus.records.reader import RecordedRun
 from isthmus.report import statistics
 from isthmus.report.groups import SEEDED, Group, group_by_seed, name_apart
 from isthmus.report.statistics import Interval, WinTieLoss
-from isthmus.report.tables.summary import SummaryRow, average_known, summarize
+from isthmus.report.tables.summary import SummaryRow, average_over_seeds, summarize
 
 # Settings that decide who holds which examples: runs that differ in one are on other data.
 FEDERATION = ("data", "partition", "noise", "clients", "test", "validation", "held_out")
-
-
 REFERENCE = "fedavg"
 
 
@@ -37,6 +35,7 @@ class MethodRow(NamedTuple):
 
     group: Group
     runs: tuple[SummaryRow, ...]  # one per seed
+    averages: SummaryRow  # over the seeds
     top1: Interval
     difference: Difference | None  # to the reference; None where no pair is known
     best: bool  # the highest mean of several, of those that were not chosen on test data
@@ -60,10 +59,6 @@ class MethodRow(NamedTuple):
         """
         known = [(run.harmed, run.clients) for run in self.runs if run.harmed is not None]
         return (sum(int(n) for n, _ in known), sum(of for _, of in known)) if known else None
-
-    def average(self, number: Callable[[SummaryRow], float | None]) -> float | None:
-        """Returns the mean over seeds of a number of a run."""
-        return average_known([number(run) for run in self.runs])
 
 
 class MethodBlock(NamedTuple):
@@ -139,11 +134,9 @@ def _data_settings(run: RecordedRun) -> frozenset[tuple[str, str]]:
 
 def _block(name: str, runs: Sequence[RecordedRun], against: str) -> MethodBlock:
     groups = group_by_seed(runs)
-    shown = {id(run): row for run, row in zip(runs, summarize(runs), strict=True)}
-    of_seeds = [
-        tuple(shown[id(run)]._replace(label=label) for run, label in _name_runs(group))
-        for group in groups
-    ]
+    of_runs = summarize(runs)
+    by_path = {run.path: row for run, row in zip(runs, of_runs, strict=True)}
+    averages = average_over_seeds(groups, runs, of_runs)
     means = {
         group.label: statistics.bootstrap(
             [run.over_clients("top1") for run in group.runs], have_same_split(group.runs)
@@ -152,13 +145,11 @@ def _block(name: str, runs: Sequence[RecordedRun], against: str) -> MethodBlock:
     }
     reference = next((group for group in groups if group.method == against), None)
     best = _find_best(groups, means) if len(groups) > 1 else None
-    to_reference = {
-        group.label: _difference(group, reference)
+    known = {
+        group.label: difference
         for group in groups
         if reference is not None and group is not reference
-    }
-    known = {
-        label: difference for label, difference in to_reference.items() if difference is not None
+        if (difference := _difference(group, reference)) is not None
     }
     corrected = statistics.holm([difference.p for difference in known.values()]).tolist()
     differences = {
@@ -168,21 +159,25 @@ def _block(name: str, runs: Sequence[RecordedRun], against: str) -> MethodBlock:
     rows = [
         MethodRow(
             group=group,
-            runs=of_seed,
+            runs=tuple(
+                by_path[run.path]._replace(label=label)
+                for run, label in zip(group.runs, _name_runs(group), strict=True)
+            ),
+            averages=average,
             top1=means[group.label],
             difference=differences.get(group.label),
             best=group is best,
             tied=best is not None and group is not best and _is_tied(group, best, means),
         )
-        for group, of_seed in zip(groups, of_seeds, strict=True)
+        for group, average in zip(groups, averages, strict=True)
     ]
     return MethodBlock(name, reference and reference.label, tuple(rows))
 
 
-def _name_runs(group: Group) -> Iterator[tuple[RecordedRun, str]]:
-    for run in group.runs:
-        several = len(group.runs) > 1
-        yield run, f"{group.label} · seed {run.seed}" if several else group.label
+def _name_runs(group: Group) -> list[str]:
+    if len(group.runs) == 1:
+        return [group.label]
+    return [f"{group.label} · seed {run.seed}" for run in group.runs]
 
 
 def have_same_split(runs: Sequence[RecordedRun]) -> bool:

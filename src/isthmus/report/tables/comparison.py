@@ -106,9 +106,8 @@ def csv(comparison: Comparison) -> str:
 
 
 def _collect_row(comparison: Comparison, block: MethodBlock, row: MethodRow) -> dict[str, Any]:
-    first, difference, ranks = row.runs[0], row.difference, comparison.ranks
+    averages, difference, ranks = row.averages, row.difference, comparison.ranks
     tally = difference.tally if difference else (None,) * 3
-    settings = row.group.runs[0].settings
     return {
         "data": block.name,
         "method": row.label,
@@ -119,8 +118,8 @@ def _collect_row(comparison: Comparison, block: MethodBlock, row: MethodRow) -> 
         "splits": " ".join(str(run.split_digest) for run in row.group.runs),
         "round": " ".join(str(run.round) for run in row.runs),
         "status": " ".join(run.status for run in row.runs),
-        "selection": first.selection,
-        "chosen_on_test": first.chosen_on_test,
+        "selection": averages.selection,
+        "chosen_on_test": averages.chosen_on_test,
         "level": LEVEL,
         "resamples": RESAMPLES,
         "top1": row.top1.mean,
@@ -128,9 +127,9 @@ def _collect_row(comparison: Comparison, block: MethodBlock, row: MethodRow) -> 
         "top1_high": row.top1.high,
         "best": row.best,
         "tied_with_best": row.tied,
-        "top1_worst_5_percent": row.average(lambda run: run.worst),
-        "ece_per_batch" if first.per_batch else "ece": row.average(lambda run: run.means["ece"]),
-        "shared_top1": row.average(lambda run: run.shared),
+        "top1_worst_5_percent": averages.worst,
+        "ece_per_batch" if averages.per_batch else "ece": averages.means["ece"],
+        "shared_top1": averages.shared,
         "reference": block.reference,
         "difference": difference and difference.mean.mean,
         "difference_low": difference and difference.mean.low,
@@ -144,11 +143,11 @@ def _collect_row(comparison: Comparison, block: MethodBlock, row: MethodRow) -> 
         "harmed_of": row.harmed and row.harmed[1],
         "average_rank": ranks
         and dict(zip(ranks.labels, ranks.average, strict=True)).get(row.label),
-        "down_bytes": row.average(lambda run: run.down_bytes),
-        "up_bytes": row.average(lambda run: run.up_bytes),
+        "down_bytes": averages.down_bytes,
+        "up_bytes": averages.up_bytes,
         **{
             f"settings.{key}": value if isinstance(value, str) else json.dumps(value, default=str)
-            for key, value in settings.items()
+            for key, value in row.group.runs[0].settings.items()
             if key not in SEEDED
         },
     }

@@ -42,19 +42,19 @@ COLUMNS = (
     ComparisonColumn(
         "personal top-1 %, worst 5 %",
         ("worst", "5 %"),
-        lambda row, _: row.runs[0].mark(format_percent(row.average(lambda run: run.worst))),
+        lambda row, _: row.averages.mark(format_percent(row.averages.worst)),
     ),
     ComparisonColumn(
         "personal ECE %",
         ("ECE", "%"),
-        lambda row, _: row.runs[0].mark_metric(
-            METRICS["ece"], format_metric("ece", row.average(lambda run: run.means["ece"]))
+        lambda row, _: row.averages.mark_metric(
+            METRICS["ece"], format_metric("ece", row.averages.means["ece"])
         ),
     ),
     ComparisonColumn(
         "shared top-1 %, clients",
         ("shared", "top-1 %"),
-        lambda row, _: format_percent(row.average(lambda run: run.shared)),
+        lambda row, _: format_percent(row.averages.shared),
     ),
     ComparisonColumn(
         "difference, points [interval]",
@@ -76,27 +76,24 @@ COLUMNS = (
     ComparisonColumn(
         "clients harmed",
         ("harmed", "clients"),
-        lambda row, _: row.runs[0].mark(_format_harmed(row)),
+        lambda row, _: row.averages.mark(_format_harmed(row)),
     ),
     ComparisonColumn(
-        "bytes, down and up", ("bytes", "sent"), lambda row, _: format_bytes(_count_bytes(row))
+        "bytes, down and up",
+        ("bytes", "sent"),
+        lambda row, _: format_bytes(row.averages.down_bytes + row.averages.up_bytes),
     ),
 )
 
 
 def print_rows(block: MethodBlock) -> list[list[str]]:
     """Prints the rows of a block, each in the order of COLUMNS."""
-    oracle = any(_is_oracle(row) for row in block.rows if row.label == block.reference)
-    marks = [DAGGER if oracle or _is_oracle(row) else "" for row in block.rows]
+    oracle = any(row.averages.chosen_on_test for row in block.rows if row.label == block.reference)
+    marks = [DAGGER if oracle or row.averages.chosen_on_test else "" for row in block.rows]
     return [
         [column.cell(row, mark) for column in COLUMNS]
         for row, mark in zip(block.rows, marks, strict=True)
     ]
-
-
-def _count_bytes(row: MethodRow) -> float:
-    """Returns the bytes down and up of a run, mean over seeds."""
-    return row.average(lambda run: run.down_bytes + run.up_bytes) or 0.0
 
 
 def describe(comparison: Comparison) -> str:
@@ -143,7 +140,7 @@ def _describe_resampling(rows: Sequence[MethodRow]) -> str:
 
 
 def _except_oracles(rows: Sequence[MethodRow]) -> str:
-    return f" without {DAGGER}" if any(map(_is_oracle, rows)) else ""
+    return f" without {DAGGER}" if any(row.averages.chosen_on_test for row in rows) else ""
 
 
 def _describe_differences(comparison: Comparison, rows: Sequence[MethodRow]) -> list[str]:
@@ -180,10 +177,8 @@ def describe_block(block: MethodBlock, reference: str) -> list[str]:
     elif block.reference != reference:
         sentences.append(f"Differences are to {block.reference}.")
     sentences += [text for text in (_name_left_out(block), _describe_budgets(block)) if text]
-    chosen = [row.runs[0]._replace(label=row.label) for row in block.rows]
-    return sentences + [
-        text for text in (describe_selection(chosen), name_unfinished(runs)) if text
-    ]
+    chosen = describe_selection([row.averages for row in block.rows])
+    return sentences + [text for text in (chosen, name_unfinished(runs)) if text]
 
 
 def _describe_seeds(block: MethodBlock) -> str:
@@ -259,14 +254,19 @@ def list_ranks(comparison: Comparison) -> list[tuple[str, float]]:
     ranks = comparison.ranks
     if ranks is None:
         return []
-    oracles = {row.label for block in comparison.blocks for row in block.rows if _is_oracle(row)}
+    oracles = {
+        row.label
+        for block in comparison.blocks
+        for row in block.rows
+        if row.averages.chosen_on_test
+    }
     ordered = sorted(zip(ranks.average, ranks.labels, strict=True))
     return [(label + (DAGGER if label in oracles else ""), rank) for rank, label in ordered]
 
 
 def list_notes(comparison: Comparison) -> list[str]:
     """Lists the paragraphs under the table: what the numbers are, ranks, the dagger."""
-    oracle = any(_is_oracle(row) for block in comparison.blocks for row in block.rows)
+    oracle = any(row.averages.chosen_on_test for block in comparison.blocks for row in block.rows)
     texts = [describe(comparison), describe_ranks(comparison), FOOTNOTE if oracle else None]
     return [text for text in texts if text]
 
@@ -287,8 +287,4 @@ def _format_harmed(row: MethodRow) -> str:
 
 
 def _mark(row: MethodRow) -> str:
-    return (TIED if row.tied else "") + (DAGGER if _is_oracle(row) else "")
-
-
-def _is_oracle(row: MethodRow) -> bool:
-    return row.runs[0].chosen_on_test
+    return (TIED if row.tied else "") + (DAGGER if row.averages.chosen_on_test else "")
