@@ -192,7 +192,9 @@ def test_a_path_nobody_has_begun_is_not_drawn(write: Write) -> None:
 
 def test_many_clients_become_a_band(write: Write) -> None:
     run = read(write("superfed-mm", clients=80, evaluations=(50,)))
-    names = [trace.name for trace in path.plot_path(run, [run]).data]
+    paths = path.collect_path(run)
+    assert paths is not None
+    names = [trace.name for trace in path.plot_path(run, paths, [run]).data]
     assert "each client" not in names
     assert "from the 10th to the 90th hundredth of the clients" in names
 

@@ -1,6 +1,5 @@
 """Branches: two networks whose logits are added, alone and together."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ import plotly.graph_objects as go
 
 from isthmus.records.reader import Along, RecordedRun
 from isthmus.report.figures import lines, similarity
-from isthmus.report.figures.theme import ACCURACY, LOSS, build_layout, find_colour
+from isthmus.report.figures.theme import ACCURACY, LOSS, build_layout
 from isthmus.report.section import Report, Shown
 
 VIEWS = (ACCURACY, LOSS)
@@ -36,7 +35,7 @@ def show(report: Report) -> Shown | None:
         if along is None:
             continue
         name = f"figure-branches-{i}"
-        figures[name] = plot(run, report.runs)
+        figures[name] = plot(run, report.tones[i])
         panels.append(
             {
                 "name": name,
@@ -60,10 +59,9 @@ def show(report: Report) -> Shown | None:
     return Shown(values, {**figures, **alike.figures})
 
 
-def plot(run: RecordedRun, runs: Sequence[RecordedRun]) -> go.Figure:
+def plot(run: RecordedRun, colour: str) -> go.Figure:
     """Draws the accuracy and loss of two networks whose logits are added, and of their sum."""
     result = go.Figure(layout=build_layout(VIEWS))
-    colour = find_colour(run, runs)
     for view in VIEWS:
         along = collect_branches(run, view.metric)
         assert along is not None  # there is something to draw

@@ -13,7 +13,6 @@ from isthmus.report.figures import paper
 from isthmus.report.figures.theme import (
     SHOWN_AT_MOST,
     build_layout,
-    find_colour,
     hatch,
     list_classes,
     round_numbers,
@@ -64,23 +63,19 @@ def compute_by_seed(group: Group, runs: Sequence[RecordedRun]) -> dict[int, Gain
     }
 
 
-def plot(group: Group, runs: Sequence[RecordedRun], detailed: bool = True) -> go.Figure:
+def plot(
+    group: Group, by_seed: Mapping[int, Gains], colour: str, detailed: bool = True
+) -> go.Figure:
     """Draws what each client gains over training alone, from the one that loses most upwards.
 
     The bars of all seeds that can be compared are there, those of the first visible.
     """
     figure = go.Figure(layout=build_layout())
-    colour = find_colour(group.runs[0], runs)
-    by_seed = compute_by_seed(group, runs)
     for run in group.runs:
         if (run.seed or 0) in by_seed:
             figure.add_bar(
                 **_draw_bars(run, by_seed[run.seed or 0], colour, detailed), visible=not figure.data
             )
-    if not figure.data:
-        raise IsthmusError(
-            f"{group.runs[0].path} has no run of local on its federation among the runs; add one"
-        )
     crowded = len(group.runs[0].federation.client) > SHOWN_AT_MOST
     figure.update_layout(bargap=0 if crowded else 0.2)
     figure.update_xaxes(
@@ -140,7 +135,10 @@ def show(report: Report) -> Shown:
     margin = 0.06 * (high - low) or 1.0
     detailed = len(points) <= NAMED_AT_MOST
     seeds = sorted({seed for by_seed in gains.values() for seed in by_seed})
-    figures = {f"figure-gain-{i}": plot(groups[i], runs, detailed) for i in gains}
+    figures = {
+        f"figure-gain-{i}": plot(groups[i], by_seed, report.styles[i].colour, detailed)
+        for i, by_seed in gains.items()
+    }
     for figure in figures.values():
         figure.update_yaxes(range=[low - margin, high + margin])
         figure.layout.meta = {"seeds": [{"name": str(seed)} for seed in seeds]}

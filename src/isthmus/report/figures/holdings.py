@@ -5,11 +5,10 @@ import plotly.graph_objects as go
 
 from isthmus.records.reader import RecordTable, labels
 from isthmus.report.figures.theme import (
-    GRID,
-    SERIES,
+    SHARES,
     SHOWN_AT_MOST,
+    build_bar,
     build_layout,
-    make_transparent,
     round_numbers,
 )
 from isthmus.report.section import Report, Shown
@@ -46,17 +45,12 @@ def plot(federation: RecordTable) -> go.Figure:
         x=federation.client[:SHOWN_AT_MOST].tolist(),
         y=list(range(counts.shape[1])),
         customdata=counts.T.tolist(),
-        colorscale=[[0, GRID[0]], [0.001, make_transparent(SERIES[0][0])], [1, SERIES[0][0]]],
+        colorscale=SHARES,
         zmin=0,
         zmax=100,
         xgap=1,
         ygap=1,
-        colorbar={
-            "title": {"text": "share, %", "font": {"size": 12}},
-            "thickness": 10,
-            "outlinewidth": 0,
-            "len": 0.9,
-        },
+        colorbar=build_bar("share, %", len=0.9),
         hovertemplate="<b>client %{x}</b>: %{customdata} examples of class %{y}<br>"
         "%{z:.3~g} % of what it holds<extra></extra>",
     )

@@ -9,10 +9,9 @@ from isthmus.errors import IsthmusError
 from isthmus.report.figures import paper
 from isthmus.report.figures.measured import (
     MEASURED,
-    SERVER,
-    SERVER_TEST,
     Landscape,
     LandscapeModel,
+    name_data,
     read_landscape,
 )
 from isthmus.report.figures.theme import (
@@ -58,7 +57,7 @@ def show(report: Report) -> Shown | None:
         name = f"landscape-{i}"
         figures[f"figure-{name}"] = plot_contours(plane)
         figures[f"figure-{name}-surface"] = plot_surface(plane)
-        data = [_name_data(plane, d) for d in range(len(plane.on))]
+        data = [name_data(name, plane.split) for name in plane.on]
         panels.append(
             {
                 "name": name,
@@ -200,9 +199,9 @@ def list_choices(plane: Landscape) -> dict[str, list[Any]]:
 def describe_data(plane: Landscape) -> list[str]:
     """Says what the data are: whose, which part, how many examples, after which round."""
     return [
-        f"{_name_data(plane, d)}: {n:,} examples, {len(plane.x)} × {len(plane.y)} models, "
+        f"{name_data(name, plane.split)}: {n:,} examples, {len(plane.x)} × {len(plane.y)} models, "
         f"after round {plane.round}"
-        for d, n in enumerate(plane.n.tolist())
+        for name, n in zip(plane.on, plane.n.tolist(), strict=True)
     ]
 
 
@@ -212,11 +211,6 @@ def _build_layout() -> go.Layout:
     result.yaxis.title.text = ""
     result.meta = {"views": [{**view, "axis": ""} for view in result.meta["views"]]}
     return result
-
-
-def _name_data(plane: Landscape, d: int) -> str:
-    name = plane.on[d]
-    return SERVER_TEST if name == SERVER else f"the {plane.split} part of client {name}"
 
 
 def _list_heights(plane: Landscape, view: View) -> list[list[list[float | None]]]:
@@ -339,9 +333,10 @@ def draw(figure: "Figure", subject: Subject) -> str:
     group, plane = planes[0]
     return (
         f"The plane through three models, at their distances; {view.axis} on "
-        f"{_name_data(plane, 0)} ({plane.n[0]:,} examples), on a grid of {len(plane.x)} by "
-        f"{len(plane.y)} models, after round {plane.round}. Star: a shared model; disc: a "
-        f"client's own; diamond: personal. Numbers are clients.{paper.name_seed(group)}"
+        f"{name_data(plane.on[0], plane.split)} ({plane.n[0]:,} examples), on a grid of "
+        f"{len(plane.x)} by {len(plane.y)} models, after round {plane.round}. Star: a shared "
+        "model; disc: a client's own; diamond: personal. Numbers are clients."
+        f"{paper.name_seed(group)}"
     )
 
 

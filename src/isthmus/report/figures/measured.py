@@ -142,6 +142,12 @@ def read_landscape(run: RecordedRun) -> Landscape | None:
     )
 
 
+def name_data(name: str, split: str) -> str:
+    """Names what models were measured on: whose data, and which part of a client's."""
+    known = {SERVER: SERVER_TEST, EVERYONE: f"mean over clients, each on its own {split} part"}
+    return known.get(name, f"the {split} part of client {name}")
+
+
 def _list_models(
     table: Mapping[str, NDArray[Any]], where: Integers, count: int
 ) -> Sequence[LandscapeModel]:

@@ -64,17 +64,6 @@ def collect_path(run: RecordedRun) -> ClientPaths | None:
     )
 
 
-def find_path(run: RecordedRun) -> ClientPaths:
-    """Collects a run's path, or says why there is none to draw."""
-    path = collect_path(run)
-    if path is None or path.client.size == 0:
-        raise IsthmusError(
-            f"{run.path} has no client with an own end; expected a path, as superfed-mm or apfl "
-            "have after some rounds; take such a run, or a later evaluation"
-        )
-    return path
-
-
 def find_middle(path: ClientPaths) -> int:
     """Finds the place in the middle, where a slider starts."""
     return len(path.lam) // 2
@@ -122,10 +111,10 @@ def show(report: Report) -> Shown | None:
     if not paths:
         return None
     figures = {}
-    for i in drawn:
+    for i, path in drawn.items():
         run = report.runs[i]
-        figures[f"figure-path-{i}"] = plot_path(run, report.runs)
-        figures[f"figure-path-{i}-clients"] = plot_clients(run, report.runs)
+        figures[f"figure-path-{i}"] = plot_path(run, path, report.runs)
+        figures[f"figure-path-{i}-clients"] = plot_clients(run, path, report.tones[i])
     if figures:
         lines.align(list(figures.values()))
     values = {
@@ -172,19 +161,19 @@ def _list_means(paths: Sequence[ClientPaths]) -> list[list[str]]:
     ]
 
 
-def plot_path(run: RecordedRun, runs: Sequence[RecordedRun]) -> go.Figure:
+def plot_path(run: RecordedRun, path: ClientPaths, runs: Sequence[RecordedRun]) -> go.Figure:
     """Draws a metric from the shared model to the clients' own; a slider moves ring and dots."""
-    path = find_path(run)
     start = find_middle(path)
     figure = go.Figure(layout=build_layout(VIEWS))
     colour = find_colour(run, runs)
     mark = DAGGER if run.chosen_on_test else ""
+    references = find_references(run, runs)
     for view in VIEWS:
         metric, factor = view.metric, view.factor
         along = Along(path.client, path.lam, path.values[metric], path.chosen)
         shown = {"meta": {"view": metric}, "visible": view is VIEWS[0]}
         figure.add_scatter(**lines.draw_clients(along, view, colour), **shown)
-        for reference in find_references(run, runs):
+        for reference in references:
             level = factor * reference.mean(metric)
             figure.add_scatter(
                 x=[0, 1],
@@ -265,15 +254,13 @@ def plot_path(run: RecordedRun, runs: Sequence[RecordedRun]) -> go.Figure:
     return figure
 
 
-def plot_clients(run: RecordedRun, runs: Sequence[RecordedRun]) -> go.Figure:
+def plot_clients(run: RecordedRun, path: ClientPaths, colour: str) -> go.Figure:
     """Draws every client's model at the slider's place beside its personal one, client by client.
 
     Its data come from the tables of `plot_path`, which the slider names first.
     """
-    path = find_path(run)
     start = find_middle(path)
     figure = go.Figure(layout=build_layout(VIEWS))
-    colour = find_colour(run, runs)
     mark = DAGGER if run.chosen_on_test else ""
     order = np.lexsort((path.client, path.chosen))
     rank = np.empty(len(order), dtype=np.int64)

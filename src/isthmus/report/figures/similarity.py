@@ -11,13 +11,13 @@ from isthmus.records.columns import Floats, Integers
 from isthmus.records.reader import RecordedRun
 from isthmus.report.figures import paper
 from isthmus.report.figures.theme import (
-    GRID,
     SERIES,
+    SHARES,
     SHOWN_AT_MOST,
     ZERO,
+    build_bar,
     build_layout,
     list_classes,
-    make_transparent,
     round_numbers,
 )
 from isthmus.report.section import Plate, Report, Shown, Subject
@@ -123,17 +123,11 @@ def plot(run: RecordedRun, alike: Similarity) -> go.Figure:
         y=names,
         zmin=0,
         zmax=1,
-        colorscale=[[0, GRID[0]], [0.001, make_transparent(SERIES[0][0])], [1, SERIES[0][0]]],
+        colorscale=SHARES,
         xgap=0.5,
         ygap=0.5,
         yaxis="y2",
-        colorbar={
-            "title": {"text": "similarity", "font": {"size": 12}},
-            "thickness": 10,
-            "outlinewidth": 0,
-            "len": 0.6,
-            "y": 0.68,
-        },
+        colorbar=build_bar("similarity", len=0.6, y=0.68),
         hovertemplate="<b>clients %{y} and %{x}</b>: <b>%{z:.3f}</b><extra></extra>",
     )
     added = (

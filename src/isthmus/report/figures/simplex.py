@@ -19,6 +19,7 @@ from isthmus.report.figures.measured import (
     SERVER_TEST,
     Surface,
     collect_surface,
+    name_data,
     read_coordinates,
 )
 from isthmus.report.figures.theme import (
@@ -145,7 +146,7 @@ def show(report: Report) -> Shown | None:
                 "placed": int(clients.placed.sum()),
                 "total": len(clients.client),
                 "projection": choose_projection(clients.at).about,
-                "options": name_data(surface),
+                "options": list_options(surface),
                 "about": describe_data(surface)[0],
                 "measured": surface.measured,
                 "lines": _list_models(surface),
@@ -215,20 +216,16 @@ def list_choices(
     }
 
 
-def name_data(surface: Surface) -> list[str]:
-    """Names the data that models were measured on, to choose from."""
+def list_options(surface: Surface) -> list[str]:
+    """Lists the data that models were measured on, in few words, to choose from."""
     names = {SERVER: SERVER_TEST, EVERYONE: "all clients, their mean"}
     return [names.get(name, f"client {name}") for name in surface.on]
 
 
 def describe_data(surface: Surface) -> list[str]:
     """Says what the data are: whose, which part, how many examples, after which round."""
-    names = {
-        SERVER: SERVER_TEST,
-        EVERYONE: f"mean over clients, each on its own {surface.split} part",
-    }
     return [
-        f"{names.get(name, f'the {surface.split} part of client {name}')}: {n:,} examples, "
+        f"{name_data(name, surface.split)}: {n:,} examples, "
         f"{len(surface.at)} models, after round {surface.round}"
         for name, n in zip(surface.on, surface.n.tolist(), strict=True)
     ]

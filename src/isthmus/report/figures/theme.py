@@ -225,6 +225,12 @@ def build_layout(views: Sequence[View] = ()) -> go.Layout:
     return layout
 
 
+def build_bar(title: str, **place: Any) -> dict[str, Any]:
+    """Gives a scale of colours."""
+    bar = {"title": {"text": title, "font": {"size": 12}}, "thickness": 10, "outlinewidth": 0}
+    return bar | place
+
+
 def place_bar_below(view: View) -> dict[str, Any]:
     """Gives a scale of colours that lies below its figure, where a phone has room."""
     return {
@@ -264,3 +270,6 @@ def make_transparent(colour: str) -> str:
     """Makes a colour transparent."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.18)"
+
+
+SHARES = [[0, GRID[0]], [0.001, make_transparent(SERIES[0][0])], [1, SERIES[0][0]]]  # none is grey
