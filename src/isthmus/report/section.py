@@ -29,7 +29,7 @@ class Report(NamedTuple):
     @property
     def tones(self) -> list[str]:
         """Lists the colours of the runs."""
-        return [style.colour for style in theme.choose_styles(self.runs)]
+        return theme.choose_colours(self.runs)
 
     @property
     def styles(self) -> list[Style]:

@@ -208,8 +208,9 @@ def _add(
 def _mean(
     line: Line, view: View, axis: Axis, style: Style, name: str, model: str | None
 ) -> dict[str, Any]:
-    where = "sends next to nothing; it ended with" if line.level else f"%{{x:.4~g}} {axis.unit}, "
-    where += "" if line.level else "after round %{customdata[0]}: "
+    where = f"%{{x:.4~g}} {axis.unit}, after round %{{customdata[0]}}: "
+    if line.level:
+        where = "sends next to nothing; it ended with"
     over = "mean over clients, own test parts" if model else "of those that came back"
     customdata: list[list[float | None]] = [[int(t)] for t in line.round]
     if line.seeds > 1:

@@ -24,7 +24,6 @@ from isthmus.report.figures.theme import (
     SERIES,
     SURFACE,
     View,
-    attach_tables,
     build_layout,
     make_inert,
     place_bar_below,
@@ -127,7 +126,7 @@ def plot_contours(plane: Landscape) -> go.Figure:
     )
     result.update_xaxes(title_text="distance between models", showgrid=False, constrain="domain")
     result.update_yaxes(scaleanchor="x", showgrid=False, constrain="domain")
-    attach_tables(result, list_choices(plane))
+    result.layout.meta |= {"tables": list_choices(plane)}
     return result
 
 

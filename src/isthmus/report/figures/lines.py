@@ -28,9 +28,7 @@ def align(paths: Sequence[go.Figure]) -> None:
         margin = 0.05 * (max(values) - min(values)) or 1.0
         limits = round_numbers([min(values) - margin, max(values) + margin])
         for figure in paths:
-            views = [dict(each) for each in figure.layout.meta["views"]]
-            views[place]["range"] = limits
-            figure.layout.meta = {**figure.layout.meta, "views": views}
+            figure.layout.meta["views"][place]["range"] = limits
             if place == 0:
                 figure.layout.yaxis.range = limits
 

@@ -37,44 +37,37 @@ def collect_surface(run: RecordedRun) -> Surface | None:
     """Collects how good a run's simplex is: as it was measured, else from its last evaluation."""
     file = run.path / "simplex.csv"
     if file.is_file():
-        table = read_arrays(file, SIMPLEX)
-        whose, texts, splits = (table[name].tolist() for name in ("client", "at", "split"))
-        n = table["n"]
-        columns_of = {metric: table[metric] for metric in MEASURED}
-        last = int(table["round"].max(initial=0))
+        table: Mapping[str, NDArray[Any]] = read_arrays(file, SIMPLEX)
     else:
         rows = (run.clients.model == "simplex") & (run.clients.split == "test")
         rows &= (run.clients.round == run.last) & (run.clients.n > 0)
-        whose = [str(client) for client in run.clients.client[rows].tolist()]
-        texts, splits = run.clients.at[rows].tolist(), run.clients.split[rows].tolist()
-        n = run.clients.n[rows]
-        columns_of = {metric: getattr(run.clients, metric)[rows] for metric in MEASURED}
-        last = run.last
-    if not whose:
+        kept = ("round", "client", "at", "split", "n", *MEASURED)
+        table = {name: getattr(run.clients, name)[rows] for name in kept}
+    if not len(table["client"]):
         return None
-    on, where = _number_names(whose)
-    at, point = _number_names(texts)
-    values = {
-        metric: _fill_table(column, (where, point), (len(on), len(at)))
-        for metric, column in columns_of.items()
-    }
-    sizes = np.zeros(len(on), dtype=np.int64)
-    sizes[where] = n
+    on, where = _number_names(table["client"].astype(str).tolist())
+    at, point = _number_names(table["at"].tolist())
     clients = [place for place, name in enumerate(on) if name != SERVER]
-    order = [place for place, name in enumerate(on) if name == SERVER]
-    rows_shown = [*order, *clients[:CHOICES_AT_MOST]]
-    names, counts = [on[place] for place in rows_shown], sizes[rows_shown].tolist()
-    chosen = {metric: table[rows_shown] for metric, table in values.items()}
-    if clients:
-        names.insert(len(order), EVERYONE)
-        counts.insert(len(order), int(sizes[clients].sum()))
-        chosen = {
-            metric: np.insert(table, len(order), values[metric][clients].mean(0), axis=0)
-            for metric, table in chosen.items()
-        }
-    split = next((s for s, name in zip(splits, whose, strict=True) if name != SERVER), "test")
+    # Each choice is a mean over rows, in most of them of one.
+    choices = {SERVER: [on.index(SERVER)]} if SERVER in on else {}
+    choices |= {EVERYONE: clients} if clients else {}
+    choices |= {on[place]: [place] for place in clients[:CHOICES_AT_MOST]}
+    n = _count_examples(table, where)
+    values = {
+        metric: _fill_table(table[metric], (where, point), (len(on), len(at)))
+        for metric in MEASURED
+    }
     return Surface(
-        read_coordinates(at), tuple(names), split, np.array(counts), chosen, file.is_file(), last
+        at=read_coordinates(at),
+        on=tuple(choices),
+        split=_find_split(table),
+        n=np.array([n[places].sum() for places in choices.values()]),
+        values={
+            metric: np.stack([each[places].mean(0) for places in choices.values()])
+            for metric, each in values.items()
+        },
+        measured=file.is_file(),
+        round=int(table["round"].max()),
     )
 
 
@@ -113,8 +106,7 @@ def read_landscape(run: RecordedRun) -> Landscape | None:
     if not file.is_file():
         return None
     table = read_arrays(file, LANDSCAPE)
-    clients = table["client"].tolist()
-    on, where = _number_names(clients)
+    on, where = _number_names(table["client"].tolist())
     x, y = table["x"], table["y"]
     grid = table["model"] == ""
     if not grid.any():
@@ -122,23 +114,18 @@ def read_landscape(run: RecordedRun) -> Landscape | None:
     across, column = np.unique(x[grid], return_inverse=True)
     up, row = np.unique(y[grid], return_inverse=True)
     shape = (len(on), len(up), len(across))
-    measured = {metric: table[metric] for metric in MEASURED}
-    values = {
-        metric: _fill_table(numbers[grid], (where[grid], row, column), shape)
-        for metric, numbers in measured.items()
-    }
-    sizes = np.zeros(len(on), dtype=np.int64)
-    sizes[where] = table["n"]
-    splits = zip(table["split"].tolist(), clients, strict=True)
     return Landscape(
-        across,
-        up,
-        tuple(on),
-        next((split for split, name in splits if name != SERVER), "test"),
-        sizes,
-        values,
-        tuple(_list_models(table, where, len(on))),
-        int(table["round"].max()),
+        x=across,
+        y=up,
+        on=tuple(on),
+        split=_find_split(table),
+        n=_count_examples(table, where),
+        values={
+            metric: _fill_table(table[metric][grid], (where[grid], row, column), shape)
+            for metric in MEASURED
+        },
+        models=tuple(_list_models(table, where, len(on))),
+        round=int(table["round"].max()),
     )
 
 
@@ -167,6 +154,18 @@ def _list_models(
         )
         for key, rows in places.items()
     ]
+
+
+def _count_examples(table: Mapping[str, NDArray[Any]], where: Integers) -> Integers:
+    n = np.zeros(where.max() + 1, dtype=np.int64)
+    n[where] = table["n"]
+    return n
+
+
+def _find_split(table: Mapping[str, NDArray[Any]]) -> str:
+    """Finds which part of clients' data was taken."""
+    of_clients = table["split"][table["client"].astype(str) != SERVER]
+    return str(of_clients[0]) if len(of_clients) else "test"
 
 
 def _number_names(names: Sequence[str]) -> tuple[list[str], Integers]:

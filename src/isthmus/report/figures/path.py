@@ -17,7 +17,6 @@ from isthmus.report.figures.theme import (
     LOSS,
     SURFACE,
     View,
-    attach_tables,
     build_layout,
     find_colour,
     round_numbers,
@@ -250,7 +249,7 @@ def plot_path(run: RecordedRun, path: ClientPaths, runs: Sequence[RecordedRun]) 
             "automargin": True,
         },
     )
-    attach_tables(figure, list_steps(path))
+    figure.layout.meta |= {"tables": list_steps(path)}
     return figure
 
 

@@ -32,7 +32,6 @@ from isthmus.report.figures.theme import (
     SURFACE,
     ZERO,
     View,
-    attach_tables,
     build_layout,
     list_classes,
     place_bar_below,
@@ -162,13 +161,10 @@ def plot(run: RecordedRun) -> go.Figure:
     clients = find_places(run)
     drawing = choose_projection(clients.at)
     result = go.Figure(layout=build_layout(VIEWS))
-    edges = combinations(drawing.corners, 2)
+    edges = [np.stack(edge) for edge in combinations(drawing.corners, 2)]
     result.add_scatter(
-        **_draw_line(
-            _join([np.stack(edge) for edge in edges])
-            if len(drawing.corners) > 1
-            else drawing.corners
-        ),
+        **_place(_join(edges) if edges else drawing.corners),
+        mode="lines",
         line={"color": ZERO[0], "width": 1.2},
         hoverinfo="skip",
     )
@@ -179,7 +175,11 @@ def plot(run: RecordedRun) -> go.Figure:
     if 0 < len(placed) <= OUTLINED_AT_MOST:
         around = _join([outline_region(at, rho, drawing.corners) for at in placed])
         result.add_scatter(
-            **_draw_line(around), line={"color": INK[0], "width": 1}, opacity=0.6, hoverinfo="skip"
+            **_place(around),
+            mode="lines",
+            line={"color": INK[0], "width": 1},
+            opacity=0.6,
+            hoverinfo="skip",
         )
     result.add_scatter(**_draw_clients(run, clients, drawing))
     result.add_scatter(
@@ -194,7 +194,7 @@ def plot(run: RecordedRun) -> go.Figure:
     hidden = {"visible": False, "constrain": "domain"}
     result.update_xaxes(range=[low[0], high[0]], **hidden)
     result.update_yaxes(range=[low[1], high[1]], scaleanchor="x", **hidden)
-    attach_tables(result, list_choices(surface, clients, drawing))
+    result.layout.meta |= {"tables": list_choices(surface, clients, drawing)}
     return result
 
 
@@ -233,7 +233,7 @@ def describe_data(surface: Surface) -> list[str]:
 
 def _list_models(surface: Surface) -> list[list[str]]:
     return [
-        [" ".join(f"{number:.2g}" for number in at), f"{100 * top:.2f}", f"{nats:.3f}"]
+        [_print_point(at), f"{100 * top:.2f}", f"{nats:.3f}"]
         for at, top, nats in zip(
             surface.at, surface.values["top1"][0], surface.values["loss"][0], strict=True
         )
@@ -245,15 +245,17 @@ def _join(pieces: Sequence[Floats]) -> Floats:
     return np.vstack([np.vstack([piece, np.full((1, 2), np.nan)]) for piece in pieces])
 
 
-def _draw_line(places: Floats) -> dict[str, Any]:
-    return {"x": round_numbers(places[:, 0]), "y": round_numbers(places[:, 1]), "mode": "lines"}
+def _place(points: Floats) -> dict[str, Any]:
+    return {"x": round_numbers(points[:, 0]), "y": round_numbers(points[:, 1])}
+
+
+def _print_point(at: Floats) -> str:
+    return " ".join(f"{number:.2g}" for number in at)
 
 
 def _draw_models(surface: Surface, view: View, drawing: SimplexProjection) -> dict[str, Any]:
-    places = drawing(surface.at)
     return {
-        "x": round_numbers(places[:, 0]),
-        "y": round_numbers(places[:, 1]),
+        **_place(drawing(surface.at)),
         "mode": "markers",
         "marker": {
             "symbol": "hexagon",
@@ -264,7 +266,7 @@ def _draw_models(surface: Surface, view: View, drawing: SimplexProjection) -> di
             "line": {"width": 0.5, "color": ZERO[0]},
             "colorbar": place_bar_below(view),
         },
-        "customdata": [" ".join(f"{number:.2g}" for number in at) for at in surface.at],
+        "customdata": [_print_point(at) for at in surface.at],
         "hovertemplate": "model at (%{customdata}): <b>%{marker.color:.4~g}" + view.unit + "</b>"
         "<extra></extra>",
         "meta": {"view": view.metric, "from": {"marker.color": view.metric}},
@@ -274,12 +276,10 @@ def _draw_models(surface: Surface, view: View, drawing: SimplexProjection) -> di
 def _draw_clients(
     run: RecordedRun, clients: ClientPlaces, drawing: SimplexProjection
 ) -> dict[str, Any]:
-    drawn = drawing(clients.at)
     place = np.searchsorted(run.federation.client, clients.client)
     main = run.federation.labels[place].argmax(1).tolist()
     return {
-        "x": round_numbers(drawn[:, 0]),
-        "y": round_numbers(drawn[:, 1]),
+        **_place(drawing(clients.at)),
         "mode": "markers+text",
         "text": [str(c) for c in main],
         "textfont": {"color": SURFACE[0], "size": 10},
@@ -293,7 +293,7 @@ def _draw_clients(
         "customdata": [
             [
                 int(client),
-                " ".join(f"{number:.2g}" for number in at),
+                _print_point(at),
                 f"{100 * value:.2f}",
                 list_classes(run.federation, int(i), 3),
             ]

@@ -10,7 +10,7 @@ the choice is. Nothing is computed in between.
 """
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -162,11 +162,6 @@ def list_classes(federation: RecordTable, place: int, most: int = 6) -> str:
     order = [c for c in np.argsort(-counts, kind="stable").tolist() if counts[c] > 0]
     named = ", ".join(f"class {c}: {counts[c]}" for c in order[:most])
     return named + (f", {len(order) - most} more" if len(order) > most else "")
-
-
-def attach_tables(figure: go.Figure, tables: Mapping[str, Sequence[Any]]) -> None:
-    """Gives a figure the tables that a control takes its data from."""
-    figure.layout.meta = {**(figure.layout.meta or {}), "tables": dict(tables)}
 
 
 def make_inert(text: str) -> str:
