@@ -164,7 +164,9 @@ def test_another_seed_shows_its_clients(wide: Page, seeded: list[RecordedRun]) -
         assert bars["y"] == pytest.approx(gains.points.tolist(), rel=5e-5)
         seen = "[...document.querySelectorAll('#gain .panels [data-seed]')]"
         seen += ".filter((one) => one.offsetParent).map((one) => one.textContent)"
-        assert wide.ask(seen)[0].startswith(f"{gains.gain} of {len(gains.points)} clients gain")
+        assert wide.ask(seen)[0].startswith(
+            f"{gains.tally.wins} of {len(gains.points)} clients gain"
+        )
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
