@@ -177,7 +177,7 @@ def check_memory(table: TableFile, rows: int, columns: int) -> None:
 def parse_numbers(cells: Texts) -> NDArray[np.float64] | None:
     """Turns cells into numbers, if all of them are any."""
     try:
-        return np.array(cells, dtype=np.float64)
+        return np.fromiter(map(float, cells), np.float64, len(cells))
     except ValueError:
         return None
 
@@ -255,19 +255,21 @@ def _split(lines: Sequence[str], delimiter: str, width: int) -> list[Texts] | No
 
     None where there are quotes, or spaces to skip, or a line that has not as many fields.
     """
-    text = "".join(lines).replace("\r\n", "\n").removesuffix("\n")
-    # between two rows stands a line's end as a field of its own
-    text = delimiter + text.replace("\n", f"{delimiter}\n{delimiter}")
-    if width < 2 or '"' in text or "\r" in text or f"{delimiter} " in text:
+    text = delimiter.join(lines)
+    if "\r" in text:
+        text = text.replace("\r\n", "\n")
+    spaces = text[0] == " " or f"{delimiter} " in text
+    if width < 2 or '"' in text or "\r" in text or spaces:
         return None
     cells = text.split(delimiter)
-    ends = cells[:: width + 1]
-    if len(cells) != len(lines) * (width + 1) or ends.count("\n") != len(ends) - 1:
+    # a line ends in its last field: where all do, every line has as many
+    last = "".join(cells[width - 1 :: width]).removesuffix("\n").split("\n")
+    if len(cells) != len(lines) * width or len(last) != len(lines):
         return None
     limit = csv.field_size_limit()
     if len(text) > limit and max(map(len, cells)) > limit:
         return None
-    return [cells[place :: width + 1] for place in range(1, width + 1)]
+    return [*(cells[place::width] for place in range(width - 1)), last]
 
 
 def _fail(error: Exception) -> Iterator[str]:
