@@ -362,6 +362,20 @@ class TestNames:
         with pytest.raises(IsthmusError, match=r"'superfed/tabel1'.*'superfed/table1'"):
             find_recipe("superfed/tabel1")
 
+    def test_cells_are_chosen_by_column_and_by_either_name_of_a_method(self) -> None:
+        recipe = find_recipe("fedsimsup/table4")
+        column = "CIFAR10, n=50, Dir(0.1)"
+        assert [cell.mean for cell in recipe.choose([column], ["FedSimSup-T"])] == [0.908]
+        assert len(recipe.choose([column], ["fedsimsup-tcl"])) == 4
+        assert recipe.choose() == [*recipe.cells, *recipe.runs]
+
+    def test_an_unknown_column_or_method_suggests_the_nearest(self) -> None:
+        recipe = find_recipe("superfed/table1")
+        with pytest.raises(IsthmusError, match="no column 'MNIST,100'; did you mean 'MNIST, 100'"):
+            recipe.choose(["MNIST,100"])
+        with pytest.raises(IsthmusError, match="no method 'superfed-nm'; did you mean 'superfed-"):
+            recipe.choose(methods=["superfed-nm"])
+
     @pytest.mark.parametrize(
         ("text", "message"),
         [
@@ -388,3 +402,29 @@ class TestNames:
         cell = find_recipe("fedsimsup/table2").cells[0]
         with pytest.raises(IsthmusError, match="has no preset=release; expected paper"):
             cell.experiment(1, "release")
+
+
+class TestPage:
+    """docs/reproduction.md says what there is."""
+
+    page = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text()
+
+    def test_its_example_prints_what_it_says(self, capsys: pytest.CaptureFixture[str]) -> None:
+        (block,) = re.findall(r"```python\n(.*?)```", self.page, re.DOTALL)
+        exec(block, {})
+        assert "99.38 0.93\n" in (printed := capsys.readouterr().out)
+        assert printed.endswith("1024 500\n")
+
+    def test_it_counts_the_numbers_and_the_runs(self) -> None:
+        numbers = Counter(cell.paper for cell in list_cells())
+        met = Counter(cell.paper for cell in list_cells() if cell.reason is None)
+        for folder, paper in (
+            ("superfed", "SuPerFed"),
+            ("superfed-v1", "SuPerFed-v1"),
+            ("floco", "FLOCO"),
+            ("fedsimsup", "FedSimSup"),
+        ):
+            (row,) = [line for line in self.page.splitlines() if line.startswith(f"| `{folder}/`")]
+            assert f"| {numbers[paper]} | {met[paper]} |" in row
+        runs = {cell.experiment(1).toml() for cell in all_cells()}
+        assert f"Of {len(all_cells()):,} cells and runs, {len(runs)} are\n" in self.page

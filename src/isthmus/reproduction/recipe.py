@@ -79,6 +79,25 @@ class Recipe:
     runs: tuple[TableCell, ...]  # without: the curves of a figure; methods beside those of a table
     quotes: tuple[Quote, ...]
 
+    def choose(
+        self, columns: Collection[str] = (), methods: Collection[str] = ()
+    ) -> list[TableCell]:
+        """Lists cells and runs of some columns, or methods by either name; none named: all.
+
+        >>> [cell.mean for cell in find_recipe("superfed/table1").choose(["MNIST, 50"], ["apfl"])]
+        [99.4]
+        """
+        every = (*self.cells, *self.runs)
+        names = {name: None for cell in every for name in (cell.method, cell.label)}
+        _check_names(self.name, "column", columns, self.columns)
+        _check_names(self.name, "method", methods, list(names))
+        return [
+            cell
+            for cell in every
+            if (not columns or cell.column in columns)
+            and (not methods or cell.method in methods or cell.label in methods)
+        ]
+
 
 class Layer(BaseModel):
     """Settings, those that the release changes, and what is said of numbers: merged in order."""
