@@ -60,6 +60,12 @@ def test_two_clients_worked_by_hand_after_the_warm_up() -> None:
         assert shelf[f"phi/{i}"].tolist() == pytest.approx([SELF, SELF])
 
 
+def test_the_warm_up_is_not_a_round_short_of_its_share() -> None:
+    """0.29 * 100 is 28.999999999999996 in binary numbers; 29 is meant."""
+    assert PFedSim(warmup=0.29).schedule(100) == (29,)
+    assert PFedSim(warmup=0.5).schedule(101) == (50,)
+
+
 def test_the_shared_model_stays_after_the_warm_up() -> None:
     made = setting({"name": "pfedsim", "warmup": 0.5})
     middle = played(made, 2)

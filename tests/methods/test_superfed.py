@@ -146,6 +146,13 @@ def test_phase_two_begins_at_the_round_of_the_floor() -> None:
         assert bool(own.mixed) == (t >= floor(0.35 * 10))
 
 
+def test_a_share_that_binary_numbers_fall_short_of_is_not_cut_by_a_round() -> None:
+    """0.29 * 100 is 28.999999999999996 in binary numbers, whose floor is 28; 29 is meant."""
+    assert SuPerFed(start=0.29).schedule(100) == (29,)
+    assert SuPerFed(start=0.4).schedule(500) == (200,)
+    assert SuPerFed(start=0.35).schedule(10) == (3,)
+
+
 def test_phase_one_leaves_the_own_model_alone_to_the_bit() -> None:
     """No gradient, and no weight decay either, reaches it."""
     made = setting({"name": "superfed-mm", "start": 1.0}, weight_decay=0.5)

@@ -13,6 +13,7 @@ from isthmus.data.sources.array_files import check_usable, number_parts
 from isthmus.data.sources.arrays import TEST, TRAIN, VALIDATION, Arrays
 from isthmus.data.sources.spellings import number_owners
 from isthmus.errors import IsthmusError
+from isthmus.ranges import count_share
 from isthmus.streams import stream
 
 Indices = NDArray[np.int64]
@@ -145,7 +146,7 @@ class Federation:
     def split_off_newcomers(self, share: float, seed: int) -> tuple["Federation", "Federation"]:
         """Divides the clients into those that train and those that come later."""
         order = stream(seed, "held out").permutation(len(self))
-        later = order[: _share(share, len(self))]
+        later = order[: count_share(share, len(self))]
         return self._only(sorted(set(range(len(self))) - set(later))), self._only(sorted(later))
 
     def _only(self, ids: Sequence[int]) -> "Federation":
@@ -273,14 +274,9 @@ def _count_parts(
     free: int, chosen: int, held: int, test: float, validation: float
 ) -> tuple[int, int] | None:
     """Counts how many free examples to test and to choose on; None where a part stays empty."""
-    for_test = 0 if held else _share(test, free)
+    for_test = 0 if held else count_share(test, free)
     wanted = validation and not chosen
-    for_choice = max(1, _share(validation, free - for_test)) if wanted else 0
+    for_choice = max(1, count_share(validation, free - for_test)) if wanted else 0
     if for_test + for_choice >= free or not (for_test or held):
         return None
     return for_test, for_choice
-
-
-def _share(share: float, n: int) -> int:
-    # 0.29 * 100 is 28.999999999999996 in binary; 29 is meant.
-    return int(round(share * n, 9))

@@ -24,7 +24,7 @@ Departures: none known; where the paper leaves phi open (pairs that never met), 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import floor, log
+from math import log
 from typing import NamedTuple
 
 import torch
@@ -35,7 +35,7 @@ from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean
 from isthmus.method import About, Delivery, Method, State
-from isthmus.ranges import Share
+from isthmus.ranges import Share, count_share
 from isthmus.task import Task
 
 SELF = 0.9999  # a client's similarity to itself
@@ -72,7 +72,7 @@ class PFedSim(Method):
         return Server(task.w0)
 
     def schedule(self, rounds: int) -> tuple[int]:
-        return (floor(self.warmup * rounds),)  # L
+        return (count_share(self.warmup, rounds),)  # L
 
     def round(self, server: Server, clients: Clients) -> Server:
         if clients.t < self.schedule(clients.rounds)[0]:

@@ -26,7 +26,6 @@ chosen on validation data, not on test data (S4); biases are mixed with the lam 
 """
 
 from dataclasses import dataclass
-from math import floor
 from typing import Literal, NamedTuple
 
 import torch
@@ -36,7 +35,7 @@ from isthmus.client import Client, Point
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean, squared_cosine, squared_distance, sum_of_norms
 from isthmus.method import About, Method, ModelPath
-from isthmus.ranges import NonNegative, Share
+from isthmus.ranges import NonNegative, Share, count_share
 from isthmus.task import Task
 
 
@@ -126,7 +125,7 @@ class SuPerFed(Method):
         return Own(wl, yes, yes), Reply(wf, client.n)
 
     def schedule(self, rounds: int) -> tuple[int]:
-        return (floor(self.start * rounds),)  # L
+        return (count_share(self.start, rounds),)  # L
 
     def path(self) -> ModelPath:
         return ModelPath("path", self.mixtures, chosen=True, from_shared=True)
