@@ -2,6 +2,8 @@
 
 Values come as one array per seed, one number per client. Sizes: S seeds, N clients of a seed,
 k methods, n data sets.
+
+scipy.stats is imported where it is called: that takes longer than writing most pages.
 """
 
 from collections.abc import Sequence
@@ -10,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from isthmus.records.columns import Floats
 
@@ -128,10 +129,12 @@ def wilcoxon(differences: ArrayLike) -> float:
     """
     d = np.asarray(differences, dtype=np.float64)
     d = d[d != 0]
-    ranks = stats.rankdata(np.abs(d))
+    ranks = _rank(np.abs(d))
     positive = ranks[d > 0].sum()
     if len(d) > EXACT:
         far = abs(positive - ranks.sum() / 2) / sqrt(np.sum(ranks**2) / 4)
+        from scipy import stats
+
         return float(2 * stats.norm.sf(far))
     # Shared ranks are halves: their doubles are whole, and index the chances of each sum.
     doubled = (2 * ranks).astype(int)
@@ -165,9 +168,8 @@ def average_ranks(scores: ArrayLike) -> Floats:
     >>> average_ranks([[0.9, 0.8, 0.7], [0.6, 0.6, 0.5]]).tolist()
     [1.25, 1.75, 3.0]
     """
-    ranks: Floats = stats.rankdata(-np.asarray(scores, dtype=np.float64).round(12), axis=1).mean(
-        axis=0
-    )
+    rounded = np.asarray(scores, dtype=np.float64).round(12)
+    ranks: Floats = np.mean([_rank(-row) for row in rounded], axis=0)
     return ranks
 
 
@@ -183,6 +185,8 @@ def friedman(scores: ArrayLike) -> float:
     rounded = np.asarray(scores, dtype=np.float64).round(12)
     if np.all(rounded == rounded[:, :1]):
         return 1.0
+    from scipy import stats
+
     return float(stats.friedmanchisquare(*rounded.T).pvalue)
 
 
@@ -195,8 +199,17 @@ def critical_difference(methods: int, data_sets: int, level: float = LEVEL) -> f
     >>> round(critical_difference(methods=4, data_sets=14), 2)  # Demšar (2006), section 3.2.2
     1.25
     """
+    from scipy import stats
+
     q = stats.studentized_range.ppf(level, methods, inf) / sqrt(2)
     return float(q * sqrt(methods * (methods + 1) / (6 * data_sets)))
+
+
+def _rank(values: Floats) -> Floats:
+    """Ranks values, 1 for the least; equal ones share the mean of their ranks."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    return ranks
 
 
 def _drop_unknown(values: Sequence[ArrayLike]) -> list[Floats]:
