@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DATA ?= data
+# Bytecode is kept, whatever the shell says: to compile torch anew takes every process seconds.
+export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo test lint bench clean
