@@ -119,10 +119,13 @@ def test_a_personal_model_is_callable_and_a_plain_module(tmp_path: Path) -> None
 def test_an_exported_model_loads_without_anything_that_trains(tmp_path: Path) -> None:
     """In another process, which measures the accuracy that the card and the records state."""
     path = kept(tmp_path / "run", method="superfed-mm")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/client-0.json.0123abcd.part").write_text("{")  # of a killed process
     with isthmus.open(path) as run:
         cards = list(export(run, tmp_path / "models"))
         x, y = run.setting.federation.part(3, "test")
     assert [card.name for card in cards] == [f"client-{i}.json" for i in range(5)]
+    assert not list((tmp_path / "models").glob("*.part"))
     about = json.loads(cards[3].read_text())
     assert about["selection"] == "validation"
     assert about["chosen_on_test_data"] is False

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from isthmus import Experiment, IsthmusError, Run, federate
+from isthmus.training.federate import resume
 
 TABLES = ["federation.csv", "rounds.csv", "clients.csv", "reliability.csv", "notes.csv"]
 SETTINGS: dict[str, Any] = {
@@ -242,6 +243,14 @@ def test_a_run_is_written_into_an_empty_directory(tmp_path: Path) -> None:
         "state.lock",
         *TABLES,
     }
+
+
+def test_drafts_that_a_killed_process_left_are_removed(tmp_path: Path) -> None:
+    kept(tmp_path / "run", method="fedavg", rounds=1)
+    draft = tmp_path / "run" / "summary.json.0123abcd.part"
+    draft.write_text("{")
+    resume(tmp_path / "run", rounds=2)
+    assert not draft.exists()
 
 
 def test_what_is_already_there_is_not_touched(tmp_path: Path) -> None:

@@ -1,13 +1,24 @@
-"""Writing files: whole or not at all, by several at once, and into what is no file."""
+"""Writing files: whole or not at all, by several at once, into what is no file; and reading."""
 
 import os
+import signal
+import socket
 import stat
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from isthmus.system.files import overwrite, write_bytes, write_text
+from isthmus.system.files import (
+    open_regular,
+    overwrite,
+    remove_drafts,
+    write_bytes,
+    write_text,
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -82,3 +93,89 @@ def test_a_file_has_the_permissions_of_any_new_one(tmp_path: Path) -> None:
     write_text(tmp_path / "whole", "")
     modes = [(tmp_path / name).stat().st_mode for name in ("plain", "whole")]
     assert modes[0] == modes[1]
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from isthmus.system.files import overwrite
+with overwrite(Path(sys.argv[1])) as file:
+    file.write(b"half")
+    file.flush()
+    print("written", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_draft_of_a_killed_process_is_removed_and_that_of_a_live_one_stays(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "a.bin")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    (tmp_path / "train-images.gz.part").write_bytes(b"the beginning of a download")
+    (draft,) = tmp_path.glob("a.bin.*.part")
+    remove_drafts(tmp_path)
+    assert draft.exists()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert draft.exists()
+    remove_drafts(tmp_path)
+    assert names(tmp_path) == ["train-images.gz.part"]
+
+
+def test_drafts_are_not_removed_while_threads_write(tmp_path: Path) -> None:
+    """Whoever removes drafts may see one before it is locked, or after."""
+    ends = time.monotonic() + 0.5
+
+    def write() -> None:
+        while time.monotonic() < ends:
+            write_text(tmp_path / "a.txt", "whole")
+
+    threads = [threading.Thread(target=write) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while time.monotonic() < ends:
+        remove_drafts(tmp_path)
+    for thread in threads:
+        thread.join()
+    assert (tmp_path / "a.txt").read_text() == "whole"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_name_may_be_as_long_as_the_disk_allows(tmp_path: Path) -> None:
+    for name in ("a" * 255, "é" * 127):
+        write_text(tmp_path / name, "here")
+        assert names(tmp_path) == [name]
+        (tmp_path / name).unlink()
+
+
+def test_no_folder_has_no_drafts(tmp_path: Path) -> None:
+    remove_drafts(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "socket", "folder", "link"])
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "it"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as there:
+            there.bind(os.path.relpath(path))
+    else:
+        path.symlink_to("/dev/zero" if kind == "device" else path)
+    with pytest.raises(OSError, match=r"no regular file|symbolic links"):
+        open_regular(path)
+
+
+def test_a_file_is_opened_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"here")
+    with open_regular(tmp_path / "a") as file:
+        assert file.read() == b"here"
+    with pytest.raises(OSError, match="no file has such a name"):
+        open_regular("a\0b")
+    with pytest.raises(FileNotFoundError):
+        open_regular(tmp_path / "b")

@@ -16,7 +16,7 @@ from isthmus.report.contrasts import Comparison
 from isthmus.report.tables import comparison
 from isthmus.storage.database import explain_unwritable
 from isthmus.storage.store import Best
-from isthmus.system.files import write_text
+from isthmus.system.files import remove_drafts, write_text
 from isthmus.training.estimate import Estimate, refuse_what_cannot_fit
 from isthmus.training.headline import Headline
 
@@ -108,6 +108,7 @@ class Conductor:
 
     def run(self, forecast: Forecast, display: Display) -> Outcome:
         """Does what is left: trials, the choice among them, the runs that are reported."""
+        remove_drafts(self._out)
         write_whole(self._out / grids.FILE, self._grid.toml())
         for cell in forecast.cells:
             if cell not in forecast.left:

@@ -9,12 +9,14 @@ from isthmus.config.registry import read_network
 from isthmus.evaluation import is_chosen, splits_of
 from isthmus.models.card import save
 from isthmus.runs.opened import Opened
+from isthmus.system.files import remove_drafts
 
 
 def export(opened: Opened, folder: Path, ids: Sequence[int] | None = None) -> Iterator[Path]:
     """Writes clients' personal models, each with a card; yields the cards' paths."""
     experiment, setting = opened.experiment, opened.setting
     shape, names = setting.federation.shape, setting.method.networks().names
+    remove_drafts(folder)
     for personal in opened.clients(ids):
         n, *_ = setting.federation.sizes(personal.i)
         splits = splits_of(setting)

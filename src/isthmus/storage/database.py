@@ -12,7 +12,6 @@ was committed. What a failing disk or a careless copy did to the file is found o
 
 import errno
 import os
-import sys
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,7 @@ import lmdb
 from lmdb.verify import VerifyError, verify
 
 from isthmus.errors import IsthmusError
+from isthmus.system.files import take_lock
 
 Sync = Literal["round", "system"]
 
@@ -276,7 +276,7 @@ def _lock(path: Path) -> IO[bytes]:
             "check it, or name another one with --out"
         ) from None
     try:
-        _take(file)
+        take_lock(file)
     except OSError as error:
         file.seek(0)
         holder = file.read().decode(errors="replace").strip() or "unknown"
@@ -295,18 +295,6 @@ def _lock(path: Path) -> IO[bytes]:
         file.write(str(os.getpid()).encode())
     _held.add(file)
     return file
-
-
-def _take(file: IO[bytes]) -> None:
-    if sys.platform == "win32":
-        import msvcrt
-
-        file.seek(2**30)  # far from what is written: a locked region cannot be read by others
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-    else:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _put(transaction: lmdb.Transaction, changes: Mapping[bytes, bytes | None]) -> None:

@@ -31,7 +31,7 @@ from isthmus.records.writer import Cost, TableRows, TableWriter, round_rows
 from isthmus.shelf import EMPTY, after
 from isthmus.storage.database import Database, Sync, explain_unwritable, is_blank
 from isthmus.storage.rows import pack_rows, unpack_rows
-from isthmus.system.files import write_text
+from isthmus.system.files import remove_drafts, write_text
 
 SHELF = b"shelf/"
 STATE = "state.lmdb"
@@ -110,6 +110,7 @@ class Store:
             changes |= {b"server": tree.pack(server), b"progress": b"0"}
         try:
             self._database.write(changes)
+            remove_drafts(self._path)
             with explain_unwritable(self._path):
                 write_text(self._path / "experiment.toml", experiment)
                 setting = self._setting

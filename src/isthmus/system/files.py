@@ -1,11 +1,17 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, locked by one process, read if they are files."""
 
+import errno
 import os
+import re
 import secrets
+import stat
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
+
+DRAFT = re.compile(r".*\.[0-9a-f]{8}\.part", re.DOTALL)
 
 
 @contextmanager
@@ -13,26 +19,93 @@ def overwrite(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
     """Opens a file to write anew; it takes the place of what was there when all is written.
 
     Who reads meanwhile finds the old file whole, or none where there was none; so does everybody if
-    the writing fails, or the process dies, which may leave a draft that ends in ".part". Drafts
-    have names of their own, so several processes and threads may write one file: the last one
-    stays, whole. With `sync` the bytes are on the disk before the name is theirs. What is there and
-    no regular file, such as /dev/null or a pipe, is written into and stays what it is.
+    the writing fails, or the process dies, which may leave a draft that ends in ".part" (see
+    `remove_drafts`). Drafts have names of their own, so several processes and threads may write one
+    file: the last one stays, whole. With `sync` the bytes are on the disk before the name is
+    theirs. What is there and no regular file, such as /dev/null or a pipe, is written into and
+    stays what it is.
     """
     if path.exists() and not path.is_file():
-        with path.open("wb") as file:
-            yield file
+        with path.open("wb") as there:
+            yield there
         return
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    draft, file = _open_draft(path)
     try:
-        with draft.open("xb") as file:
+        with file:
             yield file
+            file.flush()
             if sync:
-                file.flush()
                 os.fsync(file.fileno())
-        draft.replace(path)
+            if os.name == "posix":
+                draft.replace(path)  # still locked, so that nobody takes it for left behind
+        if os.name != "posix":
+            draft.replace(path)  # an open file keeps its name there
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def _open_draft(path: Path) -> tuple[Path, BinaryIO]:
+    """Opens a draft that no other process has, and locks it for as long as it is open."""
+    short = os.fsdecode(os.fsencode(path.name)[:200])  # a name has 255 bytes at most
+    while True:
+        draft = path.with_name(f"{short}.{secrets.token_hex(4)}.part")
+        file = draft.open("xb")
+        try:
+            take_lock(file)
+        except BlockingIOError:  # somebody saw it before it was locked, and is removing it
+            file.close()
+            continue
+        except OSError:  # a disk that knows no locks: nobody removes it either
+            pass
+        if os.fstat(file.fileno()).st_nlink:
+            return draft, file
+        file.close()
+
+
+def remove_drafts(folder: Path) -> None:
+    """Removes drafts that killed processes left in a folder; those of live ones are locked."""
+    with suppress(OSError):
+        for draft in [path for path in folder.iterdir() if DRAFT.fullmatch(path.name)]:
+            with suppress(OSError), open_regular(draft) as file:
+                take_lock(file)
+                draft.unlink()
+
+
+def take_lock(file: IO[bytes]) -> None:
+    """Locks a file until it is closed, or the process ends; an OSError if another has done so."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        place = file.tell()
+        file.seek(2**30)  # far from what is written: a locked region cannot be read by others
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        file.seek(place)
+    else:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def open_regular(path: Path | str) -> BinaryIO:
+    """Opens a file to read; an OSError of anything else: a pipe is silent, a device never ends.
+
+    >>> open_regular(os.devnull)
+    Traceback (most recent call last):
+    OSError: [Errno 22] it is no regular file: '/dev/null'
+    """
+    wrong = OSError(errno.EINVAL, "it is no regular file", str(path))
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # first: some devices act when they are opened
+            raise wrong
+        # a pipe that has taken its place meanwhile is not waited for either
+        number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", getattr(os, "O_BINARY", 0)))
+    except ValueError:
+        raise OSError(errno.EINVAL, "no file has such a name", str(path)) from None
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise wrong
+    return os.fdopen(number, "rb")
 
 
 def write_bytes(path: Path, data: bytes, *, sync: bool = False) -> None:

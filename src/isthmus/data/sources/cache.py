@@ -2,12 +2,16 @@
 
 An array is called after what it was made from: the names, sizes and times of all files. Where one
 of them changes another array is made, and the old one goes. It is written under another name
-first, so that a killed process leaves no half of one. Where nothing can be written, it stays in
-memory. The folders of arrays, `NAME.decoded`, may be deleted at any time.
+first, so that a killed process leaves no half of one, and ends in the CRC-32 of all its bytes,
+which is checked each time it is mapped: one that was damaged is made again. Where nothing can be
+written, it stays in memory. The folders of arrays, `NAME.decoded`, may be deleted at any time.
 """
 
+import errno
 import hashlib
+import io
 import os
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +21,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from isthmus.data.sources.arrays import Arrays
-from isthmus.system.files import overwrite
+from isthmus.system.files import open_regular, overwrite, remove_drafts
+
+CHUNK = 2**20
+WHOLE = 0x2144DF1C  # the CRC-32 of any bytes that end in their own CRC-32, the lowest byte first
 
 
 class FileExamples(NamedTuple):
@@ -46,6 +53,7 @@ def read_cached(
         states = [(path, path.stat()) for path in files]
     except OSError:
         return read()  # which says what is missing
+    remove_drafts(folder)
     top = folder.parent
     name = name_state((os.path.relpath(path, top), s.st_size, s.st_mtime_ns) for path, s in states)
     stems = [f"{field}-{variant}" for field in FileExamples._fields]
@@ -92,10 +100,18 @@ def name_state(files: Iterable[tuple[str, int, int]]) -> str:
 def map_array(path: Path) -> NDArray[Any] | None:
     """Maps an array into memory, to be read only; None if it is not there, or damaged."""
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        with open_regular(path) as file:
+            checksum = 0
+            while chunk := file.read(CHUNK):
+                checksum = zlib.crc32(chunk, checksum)
+            if checksum != WHOLE:
+                return None
+            file.seek(0)
+            np.lib.format.read_magic(file)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            return np.memmap(file, dtype, "r", file.tell(), shape)
+    except (OSError, ValueError):
         return None
-    return array
 
 
 def write_array(
@@ -103,12 +119,21 @@ def write_array(
 ) -> None:
     """Writes an array whose pieces come one after the other, all of it or nothing."""
     path.parent.mkdir(exist_ok=True)
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "it is no regular file", str(path))
     descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
-    head = {"descr": descr, "fortran_order": False, "shape": shape}
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        head, {"descr": descr, "fortran_order": False, "shape": shape}
+    )
+    checksum = zlib.crc32(head.getvalue())
     with overwrite(path, sync=True) as file:  # not mapped: a full disk is an error, not a signal
-        np.lib.format.write_array_header_1_0(file, head)
+        file.write(head.getvalue())
         for piece in pieces:
-            file.write(np.ascontiguousarray(piece).data)
+            data = np.ascontiguousarray(piece).data
+            checksum = zlib.crc32(data, checksum)
+            file.write(data)
+        file.write(checksum.to_bytes(4, "little"))
 
 
 def delete_others(path: Path, stem: str) -> None:

@@ -14,6 +14,7 @@ from isthmus.data.sources.cache import delete_others, map_array, name_state, wri
 from isthmus.data.sources.file_errors import refuse_broken
 from isthmus.data.sources.progress import show_progress
 from isthmus.errors import IsthmusError
+from isthmus.system.files import open_regular, remove_drafts
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as everybody has them
 ENDINGS = (".jpeg", ".jpg", ".png")
@@ -79,6 +80,7 @@ def decode(
         (os.path.relpath(file.path, tree), file.nbytes, file.changed) for file in files
     )
     path = tree.with_name(f"{tree.name}.decoded") / f"{stem}-{name}.npy"
+    remove_drafts(path.parent)
     images = _map_images(path, shape)
     if images is not None:
         return images
@@ -92,11 +94,12 @@ def decode(
         warnings.simplefilter("ignore")  # Pillow's, of files that are odd and can be read
         try:
             write_array(path, np.uint8, shape, decode_all())
+            delete_others(path, stem)
+            images = _map_images(path, shape)
         except OSError:  # no reading error: those have become IsthmusErrors
-            return np.fromiter(decode_all(), np.dtype((np.uint8, shape[1:])), len(files))
-    delete_others(path, stem)
-    images = _map_images(path, shape)
-    assert images is not None  # it was written just now
+            images = None
+        if images is None:
+            images = np.fromiter(decode_all(), np.dtype((np.uint8, shape[1:])), len(files))
     return images
 
 
@@ -112,7 +115,7 @@ def decode_image(path: str, side: int, exact: bool) -> Images:
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(path, formats=("JPEG", "PNG")) as image:
+        with open_regular(path) as file, Image.open(file, formats=("JPEG", "PNG")) as image:
             if image.width * image.height > MOST_PIXELS or (exact and image.size != (side, side)):
                 wanted = f"{side} x {side}" if exact else f"at most {MOST_PIXELS:,} pixels"
                 raise IsthmusError(
