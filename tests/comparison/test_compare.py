@@ -17,11 +17,13 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, IsthmusError
+from isthmus.comparison.conduct import hold
 from isthmus.comparison.grid import Grid, change, check, read, refuse_another
 from isthmus.comparison.processes import JobPool
 from isthmus.config.registry import PARTS
 from isthmus.methods import METHODS
 from isthmus.records import reader
+from isthmus.storage.lock import open_lock
 
 TABLES = ("table.md", "table.tex", "table.csv")
 TINY = [
@@ -120,6 +122,7 @@ def test_tables_and_page_are_left_and_what_was_asked(whole: Path) -> None:
     assert {path.name for path in whole.iterdir()} == {
         *TABLES,
         "compare.toml",
+        "compare.lock",
         "report.html",
         "runs",
     }
@@ -158,6 +161,31 @@ def test_a_killed_comparison_goes_on_to_the_same_tables(whole: Path, tmp_path: P
     assert "with 1 at a time" in said
     assert digests(out) == digests(whole)
     assert texts(out) == texts(whole)
+
+
+def test_a_second_comparison_is_told_who_holds_the_directory(isthmus: Isthmus) -> None:
+    """It changes nothing, neither where the first has just begun nor where it goes on."""
+    out = Path("out")
+    out.mkdir()
+    with open_lock(out / "compare.lock"):
+        says = f"out is in use by process {os.getpid()}; expected one at a time; wait"
+        assert says in isthmus("compare", *ASKED, "--out", "out").mistake
+        assert [path.name for path in out.iterdir()] == ["compare.lock"]
+        (out / "compare.toml").write_text(grid("local", "fedavg").toml())
+        assert says in isthmus("resume", "out").mistake
+        assert {path.name for path in out.iterdir()} == {"compare.lock", "compare.toml"}
+
+
+def test_the_lock_of_a_comparison_that_was_killed_before_it_began_keeps_nobody_out(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "compare.lock").write_text("4711")
+    (tmp_path / "compare.toml.a1b2c3d4.part").write_text("half a file")
+    refuse_another(grid("local"), tmp_path)
+    hold(grid("local"), tmp_path).close()
+    (tmp_path / "precious").write_text("kept")
+    with pytest.raises(IsthmusError, match="is not empty and holds no comparison"):
+        refuse_another(grid("local"), tmp_path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -384,6 +412,7 @@ def test_a_mistake_gets_one_line_and_nothing_is_written(isthmus: Isthmus, mistak
     Path("full/file").touch()
     Path("other/runs/local-1").mkdir(parents=True)
     other = grid("local", seeds=(1, 2, 3))
+    Path("other/compare.lock").touch()
     Path("other/compare.toml").write_text(other.toml())
     wrong = change(other.experiments["local"], lr=0.5)
     Path("other/runs/local-1/experiment.toml").write_text(wrong.toml())

@@ -1,6 +1,7 @@
 """The command compare: several methods by several seeds on one federation."""
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,7 +96,7 @@ def go_on(out: Path, data_root: Path, jobs: int | None) -> None:
 def carry_out(grid: "Grid", out: Path, data_root: Path, jobs: int | None) -> None:
     """Does what is left of a comparison, shows it, then writes its tables and its page."""
     from isthmus.cli.progress import Board
-    from isthmus.comparison.conduct import Conductor
+    from isthmus.comparison.conduct import Conductor, hold
     from isthmus.comparison.grid import is_comparison
     from isthmus.comparison.processes import JobPool
     from isthmus.system.machine import count_cores
@@ -105,19 +106,25 @@ def carry_out(grid: "Grid", out: Path, data_root: Path, jobs: int | None) -> Non
         raise IsthmusError(f"--jobs {jobs}; expected at least 1; for example --jobs 2")
     pool: JobPool[Cell]
     try:
-        with messages.catch_interrupts() as stop, JobPool(at_a_time) as pool:
-            conductor = Conductor(grid, out, data_root, pool, stop, messages.print_note)
-            forecast = conductor.forecast()
-            _print_forecast(grid, forecast, at_a_time)
-            rounds = {cell.name: cell.experiment.rounds for cell in forecast.cells}
-            seconds = {cell.name: forecast.seconds(cell) for cell in forecast.cells}
-            with Board(rounds, seconds=seconds) as board:
-                outcome = conductor.run(forecast, board)
+        with ExitStack() as held:
+            is_new = not out.exists()
+            if not is_new:
+                held.enter_context(hold(grid, out))
+            with messages.catch_interrupts() as stop, JobPool(at_a_time) as pool:
+                conductor = Conductor(grid, out, data_root, pool, stop, messages.print_note)
+                forecast = conductor.forecast()
+                _print_forecast(grid, forecast, at_a_time)
+                if is_new:  # what is refused before leaves no directory
+                    held.enter_context(hold(grid, out))
+                rounds = {cell.name: cell.experiment.rounds for cell in forecast.cells}
+                seconds = {cell.name: forecast.seconds(cell) for cell in forecast.cells}
+                with Board(rounds, seconds=seconds) as board:
+                    outcome = conductor.run(forecast, board)
+            _conclude(grid, outcome, out)
     except KeyboardInterrupt:
         began = is_comparison(out)
         how = f"; go on with: isthmus resume {out}" if began else " before it began"
         messages.exit_stopped(f"stopped{how}")
-    _conclude(grid, outcome, out)
 
 
 def _locate(experiment: "Experiment", seed: int, data_root: Path) -> "Experiment":

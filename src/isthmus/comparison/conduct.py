@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import IO, Literal, NamedTuple, Protocol
 
 from isthmus.comparison import grid as grids
 from isthmus.comparison.grid import Cell, Grid
@@ -15,6 +15,7 @@ from isthmus.report import page
 from isthmus.report.contrasts import Comparison
 from isthmus.report.tables import comparison
 from isthmus.storage.database import explain_unwritable
+from isthmus.storage.lock import open_lock
 from isthmus.storage.store import Best
 from isthmus.system.files import remove_drafts, write_text
 from isthmus.training.estimate import Estimate, refuse_what_cannot_fit
@@ -203,6 +204,22 @@ def _show(display: Display, cell: Cell, message: JobMessage) -> None:
         display.end(cell.name, "failed", message["failed"])
     elif message["ended"]:
         display.end(cell.name)
+
+
+def hold(grid: Grid, out: Path) -> IO[bytes]:
+    """Makes a comparison's directory where it is missing, and keeps others out until it is closed.
+
+    What there is to do is looked at again: before, somebody else may have done something there.
+    """
+    with explain_unwritable(out):
+        out.mkdir(parents=True, exist_ok=True)
+    lock = open_lock(out / grids.LOCK)
+    try:
+        grids.refuse_another(grid, out)
+    except BaseException:
+        lock.close()
+        raise
+    return lock
 
 
 def write_results(grid: Grid, outcome: Outcome, out: Path) -> Comparison | None:

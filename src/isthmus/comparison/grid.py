@@ -20,6 +20,7 @@ from isthmus.config.registry import PARTS, list_options, merge
 from isthmus.errors import IsthmusError, nearest
 
 FILE = "compare.toml"
+LOCK = "compare.lock"
 OWN_SETTINGS = ("method", "lr", "lr_decay", "momentum", "weight_decay", "head", "selection")
 # What a run may make of its settings when it begins: engine chosen, clients counted, files found.
 SETTLED = (
@@ -307,7 +308,7 @@ def is_finished(place: Path, experiment: Experiment) -> bool:
 
 def refuse_another(grid: Grid, out: Path) -> None:
     """Refuses a directory that holds something else than this comparison."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+    if not out.exists() or (out.is_dir() and _is_unused(out)):
         return
     if not is_comparison(out):
         raise IsthmusError(
@@ -321,6 +322,14 @@ def refuse_another(grid: Grid, out: Path) -> None:
             f"{out} holds another comparison ({differences}); expected a new directory; name "
             "another one with --out"
         )
+
+
+def _is_unused(out: Path) -> bool:
+    """Tells whether a directory holds nothing but what a comparison leaves that never began."""
+    return not is_comparison(out) and all(
+        file.name == LOCK or (file.name.startswith(FILE) and file.suffix == ".part")
+        for file in out.iterdir()
+    )
 
 
 def _describe_differences(here: Grid, there: Grid) -> Iterator[str]:

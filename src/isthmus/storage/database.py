@@ -10,21 +10,18 @@ was committed. What a failing disk or a careless copy did to the file is found o
   the rest, is noticed though nobody reads it.
 """
 
-import errno
-import os
-import weakref
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import lmdb
 from lmdb.verify import VerifyError, verify
 
 from isthmus.errors import IsthmusError
-from isthmus.system.files import take_lock
+from isthmus.storage.lock import open_lock
 
 Sync = Literal["round", "system"]
 
@@ -48,7 +45,7 @@ class Database:
             raise IsthmusError(f"no {path}; expected the state of a run; name a run's directory")
         self._path = path
         self._closed = False
-        self._guard = _lock(path)
+        self._guard = open_lock(path.with_suffix(".lock"))
         try:
             if not new:
                 _inspect(path)
@@ -248,53 +245,6 @@ def _open(path: Path, sync: Sync, **how: Any) -> lmdb.Environment:
         environment.close()
         raise _unusable(path, f"it holds {held} of its {used} bytes")
     return environment
-
-
-_held: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
-
-
-def _close_inherited() -> None:
-    """Closes what a forked process inherited, so that a lock ends with the process that took it."""
-    for file in list(_held):
-        file.close()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_inherited)
-
-
-def _lock(path: Path) -> IO[bytes]:
-    """Takes a lock that ends with the process that holds it, however that ends."""
-    # By hand: filelock 4.2 holds under fork and kill as well, but on Windows it locks the first
-    # byte, so that nobody could read there which process is the holder.
-    name = path.with_suffix(".lock")
-    try:
-        file = name.open("ab+", buffering=0)
-    except OSError as error:
-        raise IsthmusError(
-            f"{name} cannot be written ({error.strerror}); expected a directory to write into; "
-            "check it, or name another one with --out"
-        ) from None
-    try:
-        take_lock(file)
-    except OSError as error:
-        file.seek(0)
-        holder = file.read().decode(errors="replace").strip() or "unknown"
-        file.close()
-        if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
-            raise IsthmusError(
-                f"{name} cannot be locked ({error.strerror}); expected a disk that knows locks; "
-                "name a directory on another one with --out"
-            ) from None
-        raise IsthmusError(
-            f"{path.parent} is in use by process {holder}; expected one at a time; wait until it "
-            "has ended, or stop it"
-        ) from None
-    with suppress(OSError):  # the lock holds also where a full disk has no room for the number
-        file.truncate(0)
-        file.write(str(os.getpid()).encode())
-    _held.add(file)
-    return file
 
 
 def _put(transaction: lmdb.Transaction, changes: Mapping[bytes, bytes | None]) -> None:

@@ -1,0 +1,59 @@
+"""Locks that end with the process that holds them, however that ends."""
+
+import errno
+import os
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from isthmus.errors import IsthmusError
+from isthmus.system.files import take_lock
+
+_held: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
+
+
+def _close_inherited() -> None:
+    """Closes what a forked process inherited, so that a lock ends with the process that took it."""
+    for file in list(_held):
+        file.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_inherited)
+
+
+def open_lock(name: Path) -> IO[bytes]:
+    """Takes the lock that a file stands for; closing what is returned gives it up.
+
+    The file stays, and says which process was the last to hold it.
+    """
+    # By hand: filelock 4.2 holds under fork and kill as well, but on Windows it locks the first
+    # byte, so that nobody could read there which process is the holder.
+    try:
+        file = name.open("ab+", buffering=0)
+    except OSError as error:
+        raise IsthmusError(
+            f"{name} cannot be written ({error.strerror}); expected a directory to write into; "
+            "check it, or name another one with --out"
+        ) from None
+    try:
+        take_lock(file)
+    except OSError as error:
+        file.seek(0)
+        holder = file.read().decode(errors="replace").strip() or "unknown"
+        file.close()
+        if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
+            raise IsthmusError(
+                f"{name} cannot be locked ({error.strerror}); expected a disk that knows locks; "
+                "name a directory on another one with --out"
+            ) from None
+        raise IsthmusError(
+            f"{name.parent} is in use by process {holder}; expected one at a time; wait until it "
+            "has ended, or stop it"
+        ) from None
+    with suppress(OSError):  # the lock holds also where a full disk has no room for the number
+        file.truncate(0)
+        file.write(str(os.getpid()).encode())
+    _held.add(file)
+    return file
