@@ -48,11 +48,12 @@ class Origin(NamedTuple):
         return None
 
 
-def _idx(
+def _files(
     folder: str, mirrors: tuple[str, ...], *files: tuple[str, str, int]
 ) -> tuple[OriginFile, ...]:
+    """Lists files of a folder by (name, MD5, bytes), which every mirror has under that name."""
     return tuple(
-        OriginFile(f"{folder}/{name}.gz", md5, nbytes, tuple(f"{url}/{name}.gz" for url in mirrors))
+        OriginFile(f"{folder}{name}", md5, nbytes, tuple(f"{url}/{name}" for url in mirrors))
         for name, md5, nbytes in files
     )
 
@@ -81,17 +82,17 @@ ORIGINS: dict[str, Origin] = {
         "MNIST, 70,000 handwritten digits, 1x28x28",
         "CC BY-SA 3.0",
         (tuple(f"mnist/{name}*" for name in IDX), tuple(f"{name}*" for name in IDX)),
-        _idx(
-            "mnist",
+        _files(
+            "mnist/",
             (
                 "https://ossci-datasets.s3.amazonaws.com/mnist",
                 "https://storage.googleapis.com/cvdf-datasets/mnist",
                 "http://yann.lecun.com/exdb/mnist",
             ),
-            ("train-images-idx3-ubyte", "f68b3c2dcbeaaa9fbdd348bbdeb94873", 9_912_422),
-            ("train-labels-idx1-ubyte", "d53e105ee54ea40749a09fcbcd1e9432", 28_881),
-            ("t10k-images-idx3-ubyte", "9fb629c4189551a2d022fa330f9573f3", 1_648_877),
-            ("t10k-labels-idx1-ubyte", "ec29112dd5afa0611ce80d1b7f02629c", 4_542),
+            ("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873", 9_912_422),
+            ("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432", 28_881),
+            ("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3", 1_648_877),
+            ("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c", 4_542),
         ),
         hub="ylecun/mnist",
     ),
@@ -99,17 +100,17 @@ ORIGINS: dict[str, Origin] = {
         "Fashion-MNIST, 70,000 articles of clothing, 1x28x28",
         "MIT",
         (tuple(f"fashion-mnist/{name}*" for name in IDX),),
-        _idx(
-            "fashion-mnist",
+        _files(
+            "fashion-mnist/",
             (
                 "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
                 "https://storage.googleapis.com/tensorflow/tf-keras-datasets",
                 "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
             ),
-            ("train-images-idx3-ubyte", "8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26_421_880),
-            ("train-labels-idx1-ubyte", "25c81989df183df01b3e8a0aad5dffbe", 29_515),
-            ("t10k-images-idx3-ubyte", "bef4ecab320f06d8554ea6380940ec79", 4_422_102),
-            ("t10k-labels-idx1-ubyte", "bb300cfdad3c16e7a12a480ee83cd310", 5_148),
+            ("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26_421_880),
+            ("train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe", 29_515),
+            ("t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79", 4_422_102),
+            ("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310", 5_148),
         ),
         hub="zalando-datasets/fashion_mnist",
     ),
@@ -123,64 +124,43 @@ ORIGINS: dict[str, Origin] = {
                 for folder in ("emnist/", "emnist/gzip/", "gzip/", "")
             ),
         ),
-        (
-            OriginFile(
-                "emnist/gzip.zip",
-                "58c8d27c78d21e728a6bc7b3cc06412e",
-                561_753_746,
-                (
-                    "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
-                    "https://www.itl.nist.gov/iaui/vip/cs_links/EMNIST/gzip.zip",
-                ),
+        _files(
+            "emnist/",
+            (
+                "https://biometrics.nist.gov/cs_links/EMNIST",
+                "https://www.itl.nist.gov/iaui/vip/cs_links/EMNIST",
             ),
+            ("gzip.zip", "58c8d27c78d21e728a6bc7b3cc06412e", 561_753_746),
         ),
     ),
     "cifar10": Origin(
         "CIFAR-10, 60,000 photographs, 3x32x32, ten classes",
         "none stated",
         (("cifar-10-batches-py/*_batch*",), ("cifar-10-python.tar.gz",)),
-        (
-            OriginFile(
-                "cifar-10-python.tar.gz",
-                "c58f30108f718f92721af3b95e74349a",
-                170_498_071,
-                (
-                    "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-                    "https://cave.cs.toronto.edu/kriz/cifar-10-python.tar.gz",
-                ),
-            ),
+        _files(
+            "",
+            ("https://www.cs.toronto.edu/~kriz", "https://cave.cs.toronto.edu/kriz"),
+            ("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", 170_498_071),
         ),
     ),
     "cifar100": Origin(
         "CIFAR-100, 60,000 photographs, 3x32x32, 100 classes",
         "none stated",
         (("cifar-100-python/train", "cifar-100-python/test"), ("cifar-100-python.tar.gz",)),
-        (
-            OriginFile(
-                "cifar-100-python.tar.gz",
-                "eb9058c3a382ffc7106e4002c42a8d85",
-                169_001_437,
-                (
-                    "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-                    "https://cave.cs.toronto.edu/kriz/cifar-100-python.tar.gz",
-                ),
-            ),
+        _files(
+            "",
+            ("https://www.cs.toronto.edu/~kriz", "https://cave.cs.toronto.edu/kriz"),
+            ("cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85", 169_001_437),
         ),
     ),
     "tinyimagenet": Origin(
         "Tiny ImageNet, 110,000 photographs, 3x64x64, 200 classes",
         "ImageNet's terms, research only",
         (("tiny-imagenet-200/wnids.txt", "tiny-imagenet-200/train", "tiny-imagenet-200/val"),),
-        (
-            OriginFile(
-                "tiny-imagenet-200.zip",
-                "90528d7ca1a48142e341f4ef8d21d0de",
-                248_100_043,
-                (
-                    "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-                    "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
-                ),
-            ),
+        _files(
+            "",
+            ("http://cs231n.stanford.edu", "https://cs231n.stanford.edu"),
+            ("tiny-imagenet-200.zip", "90528d7ca1a48142e341f4ef8d21d0de", 248_100_043),
         ),
         unpacks="tiny-imagenet-200",
     ),
