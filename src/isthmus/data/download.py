@@ -214,13 +214,7 @@ def unpack(archive: Path, folder: str, show: Show) -> None:
             _refuse_what_leads_elsewhere(archive, members, folder)
             shutil.rmtree(fresh, ignore_errors=True)
             for count, member in enumerate(members, start=1):
-                path = fresh / member.filename
-                if member.is_dir():
-                    path.mkdir(parents=True, exist_ok=True)
-                    continue
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with file.open(member) as packed, path.open("wb") as out:
-                    shutil.copyfileobj(packed, out)
+                file.extract(member, fresh)
                 show(folder, count, len(members))
             shutil.rmtree(old, ignore_errors=True)
             if target.exists():
