@@ -41,8 +41,6 @@ def download_from_hub(name: str, origin: Origin, root: Path, show: Show) -> None
         loaded = datasets.load_dataset(origin.hub)
         (root / name).mkdir(parents=True, exist_ok=True)
         WRITERS[origin.hub_form](loaded, root / name, show)
-    except IsthmusError:
-        raise
     except OSError as error:
         raise IsthmusError(
             f"{root / name} cannot be written, or {origin.hub} cannot be read "
