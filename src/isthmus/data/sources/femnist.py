@@ -49,19 +49,8 @@ class Femnist:
             places = f"femnist/{PACKED} or femnist/data/train/*.json"
             raise refuse_missing("femnist", f"{places} below {root}", root)
         _make_alike(writers)
-        x, y, part, owner, names = leaf.join_users(writers)
-        return Arrays(
-            x,
-            y,
-            x[:0],
-            y[:0],
-            classes=len(CHARACTERS),
-            scale=255.0,
-            owner=owner,
-            names=names,
-            split=part if split else None,
-            labels=tuple(CHARACTERS),
-        )
+        arrays = leaf.join_users(writers, CHARACTERS)
+        return arrays._replace(scale=255.0, split=arrays.split if split else None)
 
 
 def _block(share: leaf.UserShare) -> leaf.Block:

@@ -10,14 +10,14 @@ may be missing. Every file may be gzipped.
 import gzip
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.data.sources.arrays import TEST, TRAIN
+from isthmus.data.sources.arrays import TEST, TRAIN, Arrays
 from isthmus.errors import IsthmusError
 
 
@@ -43,16 +43,6 @@ class Block(NamedTuple):
     x: NDArray[Any]
     y: NDArray[Any]
     part: NDArray[np.int8]
-
-
-class Owned(NamedTuple):
-    """The examples of all users, one user after another in the order of their names."""
-
-    x: NDArray[Any]
-    y: NDArray[np.int64]
-    part: NDArray[np.int8]
-    owner: NDArray[np.int64]
-    names: tuple[str, ...]
 
 
 def short(value: object) -> str:
@@ -131,10 +121,13 @@ def shares(files: Sequence[tuple[int | None, Path]]) -> Iterator[UserShare]:
         )
 
 
-def join_users(users: dict[str, list[Block]], parts: Sequence[int] = ()) -> Owned:
-    """Puts the users' blocks together; takes them out of `users` to save memory.
+def join_users(
+    users: dict[str, list[Block]], labels: Iterable[str], parts: Sequence[int] = ()
+) -> Arrays:
+    """Puts the users' blocks together, one user after another in the order of their names.
 
-    A user without examples, or with none in one of `parts`, is left out.
+    Takes them out of `users` to save memory. A user without examples, or with none in one of
+    `parts`, is left out.
     """
     names = tuple(name for name in sorted(users) if _has_parts(users[name], parts))
     if not names:
@@ -152,7 +145,10 @@ def join_users(users: dict[str, list[Block]], parts: Sequence[int] = ()) -> Owne
         for block in users.pop(name):
             rows = slice(row, row := row + len(block.y))
             x[rows], y[rows], part[rows] = block
-    return Owned(x, y, part, np.repeat(np.arange(len(names)), sizes), names)
+    owner, labels = np.repeat(np.arange(len(names)), sizes), tuple(labels)
+    return Arrays(
+        x, y, x[:0], y[:0], len(labels), owner=owner, names=names, split=part, labels=labels
+    )
 
 
 def _has_parts(blocks: Sequence[Block], parts: Sequence[int]) -> bool:

@@ -65,19 +65,8 @@ class Shakespeare:
             roles.setdefault(name, []).extend(self._blocks(part, windows))
         timed, divided = self.split == "time", not texts and files[0][0] is not None
         parts = (TRAIN, VALIDATION, TEST) if timed else ()
-        x, y, part_of, owner, names = leaf.join_users(roles, parts)
-        return Arrays(
-            x,
-            y,
-            x[:0],
-            y[:0],
-            classes=len(ALPHABET) + 1,
-            tokens=True,
-            owner=owner,
-            names=names,
-            split=part_of if timed or divided else None,
-            labels=(*ALPHABET, "unknown"),
-        )
+        arrays = leaf.join_users(roles, (*ALPHABET, "unknown"), parts)
+        return arrays._replace(tokens=True, split=arrays.split if timed or divided else None)
 
     def _blocks(self, part: int | None, windows: NDArray[np.uint8]) -> Iterator[leaf.Block]:
         """Gives a role's windows part by part, without a copy."""
