@@ -13,10 +13,9 @@ from written import idx as as_idx
 from written import pickled, write
 
 from isthmus.data.federation import Federation
-from isthmus.data.sources import cache, cifar10, idx
+from isthmus.data.sources import cache, cifar, idx
 from isthmus.data.sources.arrays import Arrays, Source
-from isthmus.data.sources.cifar10 import Cifar10
-from isthmus.data.sources.cifar100 import Cifar100
+from isthmus.data.sources.cifar import Cifar10, Cifar100
 from isthmus.data.sources.mnist import Mnist
 from isthmus.errors import IsthmusError
 
@@ -244,8 +243,8 @@ def test_sizes_and_kinds_of_labels_are_kept_apart(tmp_path: Path) -> None:
 
 
 def test_without_its_files_what_is_kept_is_not_used(tmp_path: Path) -> None:
-    pickled(tmp_path / cifar10.FILES.folder, ten())
+    pickled(tmp_path / cifar.CIFAR10_FILES.folder, ten())
     Cifar10().load(tmp_path, seed=0)
-    (tmp_path / cifar10.FILES.folder / "test_batch").unlink()
+    (tmp_path / cifar.CIFAR10_FILES.folder / "test_batch").unlink()
     with pytest.raises(IsthmusError, match=r"^no test_batch in .*get them with: "):
         Cifar10().load(tmp_path, seed=0)

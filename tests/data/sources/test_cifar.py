@@ -16,8 +16,7 @@ from written import batch, cifar10, cifar100, packed, pickled, python2
 from commands import Isthmus
 from isthmus.data.sources import cifar
 from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.cifar10 import Cifar10
-from isthmus.data.sources.cifar100 import Cifar100
+from isthmus.data.sources.cifar import Cifar10, Cifar100
 from isthmus.errors import IsthmusError
 
 ROOT = os.environ.get("ISTHMUS_DATA_ROOT")

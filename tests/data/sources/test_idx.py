@@ -14,9 +14,7 @@ import pytest
 from written import idx, write
 
 from isthmus.data.sources.arrays import Source
-from isthmus.data.sources.emnist import Emnist
-from isthmus.data.sources.fashion import FashionMnist
-from isthmus.data.sources.mnist import Mnist
+from isthmus.data.sources.mnist import Emnist, FashionMnist, Mnist
 from isthmus.errors import IsthmusError
 
 FILES = [

@@ -1,16 +1,13 @@
 """Data sets by name: frozen settings whose `load` gives arrays."""
 
 from isthmus.data.sources.arrays import Source
-from isthmus.data.sources.cifar10 import Cifar10
-from isthmus.data.sources.cifar100 import Cifar100
+from isthmus.data.sources.cifar import Cifar10, Cifar100
 from isthmus.data.sources.digits import Digits
-from isthmus.data.sources.emnist import Emnist
-from isthmus.data.sources.fashion import FashionMnist
 from isthmus.data.sources.femnist import Femnist
 from isthmus.data.sources.files import Files
 from isthmus.data.sources.folders import Folders
 from isthmus.data.sources.imagenet import ImageNet
-from isthmus.data.sources.mnist import Mnist
+from isthmus.data.sources.mnist import Emnist, FashionMnist, Mnist
 from isthmus.data.sources.shakespeare import Shakespeare
 from isthmus.data.sources.synthetic import Synthetic
 from isthmus.data.sources.table import Table

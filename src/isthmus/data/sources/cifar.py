@@ -1,8 +1,16 @@
-"""The Python version of CIFAR-10 and CIFAR-100: pickles in a folder, or in the archive as it comes.
+"""CIFAR-10 and CIFAR-100, Python version: pickles in a folder, or in the archive as it comes.
 
 A. Krizhevsky, V. Nair, G. Hinton (2009), from the Tiny Images of A. Torralba, R. Fergus and
 W. T. Freeman: 50,000 training and 10,000 test photographs, 3x32x32. Their makers state no licence
-and ask to be cited.
+and ask to be cited. Expected in the data root:
+
+    CIFAR-10    the folder `cifar-10-batches-py` with `data_batch_1` to `data_batch_5`, `test_batch`
+                and `batches.meta`, or the archive `cifar-10-python.tar.gz`; ten classes
+    CIFAR-100   the folder `cifar-100-python` with `train`, `test` and `meta`, or the archive
+                `cifar-100-python.tar.gz`; 100 classes, which are five each of 20 coarse ones
+
+Normalisation of CIFAR-10 is FLOCO's; of CIFAR-100, by the mean and the deviation of each channel
+over the training images. The SuPerFed code resizes to 28x28 and does not normalise.
 
 The archive is never unpacked: its members are looked for by name and read one after the other, so
 that whatever else it holds, and wherever that would go, does not matter.
@@ -12,13 +20,15 @@ import gzip
 import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.data.sources.arrays import Arrays
 from isthmus.data.sources.cache import FileExamples, read_cached
 from isthmus.data.sources.file_errors import refuse_broken, refuse_missing
 from isthmus.data.sources.progress import show_progress
@@ -208,3 +218,64 @@ def _resize(whole: Images, size: int) -> Images:
         torch.from_numpy(whole), (size, size), mode="bilinear", antialias=True, align_corners=False
     )
     return shrunk.numpy()
+
+
+CIFAR10_FILES = CifarFiles(
+    "cifar10",
+    "CIFAR-10",
+    "cifar-10-batches-py",
+    "cifar-10-python.tar.gz",
+    train=tuple(f"data_batch_{i}" for i in range(1, 6)),
+    test="test_batch",
+    meta="batches.meta",
+)
+CIFAR10_NORM = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # as in FLOCO's code
+
+
+@dataclass(frozen=True)
+class Cifar10:
+    """CIFAR-10, 3x32x32, ten classes; read from its pickles, which are not run."""
+
+    size: Size = 32  # 28: as the SuPerFed code resizes
+    normalise: bool = True
+
+    clients: ClassVar[int] = 100
+    model: ClassVar[str] = "simplecnn"
+    partition: ClassVar[str] = "pathological"
+
+    def load(self, root: Path, seed: int) -> Arrays:
+        """Reads the seven files, or the arrays in the cache."""
+        examples = CIFAR10_FILES.load(root, self.size, 10)
+        return examples.arrays(10, *(CIFAR10_NORM if self.normalise else ()))
+
+
+CIFAR100_FILES = CifarFiles(
+    "cifar100",
+    "CIFAR-100",
+    "cifar-100-python",
+    "cifar-100-python.tar.gz",
+    train=("train",),
+    test="test",
+    meta="meta",
+)
+CIFAR100_CLASSES = {"fine": 100, "coarse": 20}
+CIFAR100_NORM = (0.5071, 0.4866, 0.4409), (0.2673, 0.2564, 0.2762)
+
+
+@dataclass(frozen=True)
+class Cifar100:
+    """CIFAR-100, 3x32x32, 100 or 20 classes; read from its pickles, which are not run."""
+
+    labels: Literal["fine", "coarse"] = "fine"
+    size: Size = 32  # 28: as the SuPerFed code resizes
+    normalise: bool = True
+
+    clients: ClassVar[int] = 100
+    model: ClassVar[str] = "resnet9"
+    partition: ClassVar[str] = "dirichlet-classwise"
+
+    def load(self, root: Path, seed: int) -> Arrays:
+        """Reads the three files, or the arrays in the cache."""
+        classes = CIFAR100_CLASSES[self.labels]
+        examples = CIFAR100_FILES.load(root, self.size, classes, self.labels)
+        return examples.arrays(classes, *(CIFAR100_NORM if self.normalise else ()))

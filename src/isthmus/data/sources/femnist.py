@@ -10,7 +10,6 @@ in one byte; only where some value is farther than 0.001/255 from any k/255, all
 floating-point numbers. LEAF's split stays; the validation part is cut from its training part.
 """
 
-import string
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +21,9 @@ from numpy.typing import NDArray
 from isthmus.data.sources import leaf
 from isthmus.data.sources.arrays import TRAIN, Arrays
 from isthmus.data.sources.file_errors import refuse_missing
+from isthmus.data.sources.mnist import CHARACTERS
 from isthmus.errors import IsthmusError
 
-CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 PACKED = "femnist.npz"
 
 
