@@ -1,6 +1,7 @@
-"""What the networks are put together from: body and classifier, pooling, checks and draws."""
+"""What the networks are put together from: body and classifier, layers, checks and draws."""
 
 from collections import OrderedDict
+from itertools import pairwise
 
 from torch import Tensor, nn
 
@@ -10,6 +11,24 @@ from isthmus.errors import IsthmusError
 def build_network(body: nn.Module, classifier: nn.Module) -> nn.Module:
     """Joins a body that makes features and a classifier that makes logits of them."""
     return nn.Sequential(OrderedDict(body=body, classifier=classifier))
+
+
+def stack_linear(*widths: int, bias: bool = True) -> list[nn.Module]:
+    """Lists linear layers from each width to the next, with ReLU between them."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs, bias), nn.ReLU()]
+    return layers[:-1]
+
+
+def pool(
+    convolution: nn.Conv2d,
+    size: int = 2,
+    padding: int = 0,
+    activation: type[nn.Module] = nn.ReLU,
+) -> list[nn.Module]:
+    """Lists a convolution, what activates it, and the maximum over its neighbours."""
+    return [convolution, activation(), nn.MaxPool2d(size, padding=padding)]
 
 
 class Average(nn.Module):

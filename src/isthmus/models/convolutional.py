@@ -5,7 +5,14 @@ from math import sqrt
 from torch import nn
 
 from isthmus.errors import IsthmusError
-from isthmus.models.blocks import build_network, draw_xavier, read_image_shape, zero_biases
+from isthmus.models.blocks import (
+    build_network,
+    draw_xavier,
+    pool,
+    read_image_shape,
+    stack_linear,
+    zero_biases,
+)
 
 POOL_AND_KERNEL = {28: (2, 2), 32: (2, 3), 64: (3, 2)}  # of cnn5, by the side of the image
 LENET5 = (6, 16, 120)  # channels, channels, hidden width
@@ -19,11 +26,11 @@ def cnn5(shape: tuple[int, ...], classes: int) -> nn.Module:
             f"cnn5 was given images of {height} x {width}; expected 28 x 28, 32 x 32 or 64 x 64; "
             "set model=cnn"
         )
-    pool, kernel = POOL_AND_KERNEL[height]
+    size, kernel = POOL_AND_KERNEL[height]
     body = nn.Sequential(
-        *_pool(nn.Conv2d(channels, 32, 5), pool),
-        *_pool(nn.Conv2d(32, 64, 5), pool),
-        *_pool(nn.Conv2d(64, 32, kernel), pool),
+        *pool(nn.Conv2d(channels, 32, 5), size),
+        *pool(nn.Conv2d(32, 64, 5), size),
+        *pool(nn.Conv2d(64, 32, kernel), size),
         nn.Flatten(),
         nn.Linear(32, 512),  # the authors' 1x1 convolution: the map is one place wide
         nn.ReLU(),
@@ -62,8 +69,8 @@ def _lenet5(
     first, second, hidden = widths
     return build_network(
         nn.Sequential(
-            *_pool(nn.Conv2d(channels, first, 5)),
-            *_pool(nn.Conv2d(first, second, 5)),
+            *pool(nn.Conv2d(channels, first, 5)),
+            *pool(nn.Conv2d(first, second, 5)),
             nn.Flatten(),
             nn.Linear(second * _halve_twice(height) * _halve_twice(width), hidden),
             nn.ReLU(),
@@ -94,9 +101,9 @@ def simplecnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     return draw_xavier(
         build_network(
             nn.Sequential(
-                *_pool(nn.Conv2d(channels, 16, 5), activation=nn.LeakyReLU),
-                *_pool(nn.Conv2d(16, 32, 5, padding=1), activation=nn.LeakyReLU),
-                *_pool(nn.Conv2d(32, 64, 3, padding=1), activation=nn.LeakyReLU),
+                *pool(nn.Conv2d(channels, 16, 5), activation=nn.LeakyReLU),
+                *pool(nn.Conv2d(16, 32, 5, padding=1), activation=nn.LeakyReLU),
+                *pool(nn.Conv2d(32, 64, 3, padding=1), activation=nn.LeakyReLU),
                 nn.Flatten(),
                 nn.Linear(64 * reduce(height) * reduce(width), 128),
                 nn.LeakyReLU(),
@@ -112,8 +119,8 @@ def simplecnn_femnist(shape: tuple[int, ...], classes: int) -> nn.Module:
     return draw_xavier(
         build_network(
             nn.Sequential(
-                *_pool(nn.Conv2d(channels, 16, 5), activation=nn.LeakyReLU),
-                *_pool(nn.Conv2d(16, 32, 5), activation=nn.LeakyReLU),
+                *pool(nn.Conv2d(channels, 16, 5), activation=nn.LeakyReLU),
+                *pool(nn.Conv2d(16, 32, 5), activation=nn.LeakyReLU),
                 nn.Flatten(),
             ),
             nn.Linear(32 * _halve_twice(height) * _halve_twice(width), classes),
@@ -134,9 +141,7 @@ def vgg9(shape: tuple[int, ...], classes: int) -> nn.Module:
         build_network(
             nn.Sequential(*layers, nn.Flatten()),
             nn.Sequential(
-                nn.Linear(512 * (height // 16) * (width // 16), 256, bias=False),
-                nn.ReLU(),
-                nn.Linear(256, classes, bias=False),
+                *stack_linear(512 * (height // 16) * (width // 16), 256, classes, bias=False)
             ),
         )
     )
@@ -147,16 +152,10 @@ def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     channels, height, width = read_image_shape("cnn", shape, least=8)
     return build_network(
         nn.Sequential(
-            *_pool(nn.Conv2d(channels, 16, 3, padding=1)),
-            *_pool(nn.Conv2d(16, 32, 3, padding=1)),
-            *_pool(nn.Conv2d(32, 64, 3, padding=1)),
+            *pool(nn.Conv2d(channels, 16, 3, padding=1)),
+            *pool(nn.Conv2d(16, 32, 3, padding=1)),
+            *pool(nn.Conv2d(32, 64, 3, padding=1)),
             nn.Flatten(),
         ),
         nn.Linear(64 * (height // 8) * (width // 8), classes),
     )
-
-
-def _pool(
-    convolution: nn.Conv2d, pool: int = 2, activation: type[nn.Module] = nn.ReLU
-) -> list[nn.Module]:
-    return [convolution, activation(), nn.MaxPool2d(pool)]

@@ -8,7 +8,7 @@ from math import prod
 
 from torch import nn
 
-from isthmus.models.blocks import build_network, draw_xavier, read_image_shape
+from isthmus.models.blocks import build_network, draw_xavier, pool, read_image_shape, stack_linear
 from isthmus.ranges import PositiveInt
 
 
@@ -23,13 +23,7 @@ def mlp(shape: tuple[int, ...], classes: int, *, hidden: PositiveInt = 64) -> nn
 def twonn(shape: tuple[int, ...], classes: int, *, hidden: PositiveInt = 200) -> nn.Module:
     """McMahan's 2NN: inputs-200-200 | 200-classes, ReLU, biases; 199,210 parameters on MNIST."""
     return build_network(
-        nn.Sequential(
-            nn.Flatten(),
-            nn.Linear(prod(shape), hidden),
-            nn.ReLU(),
-            nn.Linear(hidden, hidden),
-            nn.ReLU(),
-        ),
+        nn.Sequential(nn.Flatten(), *stack_linear(prod(shape), hidden, hidden), nn.ReLU()),
         nn.Linear(hidden, classes),
     )
 
@@ -39,15 +33,9 @@ def twonn_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
     return draw_xavier(
         build_network(
             nn.Sequential(
-                nn.Flatten(),
-                nn.Linear(prod(shape), 200, bias=False),
-                nn.ReLU(),
-                nn.Linear(200, 200, bias=False),
-                nn.ReLU(),
+                nn.Flatten(), *stack_linear(prod(shape), 200, 200, bias=False), nn.ReLU()
             ),
-            nn.Sequential(
-                nn.Linear(200, 200, bias=False), nn.ReLU(), nn.Linear(200, classes, bias=False)
-            ),
+            nn.Sequential(*stack_linear(200, 200, classes, bias=False)),
         )
     )
 
@@ -57,12 +45,8 @@ def twocnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     channels, height, width = read_image_shape("twocnn", shape, least=4)
     return build_network(
         nn.Sequential(
-            nn.Conv2d(channels, 32, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(32, 64, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
+            *pool(nn.Conv2d(channels, 32, 5, padding=2)),
+            *pool(nn.Conv2d(32, 64, 5, padding=2)),
             nn.Flatten(),
             nn.Linear(64 * (height // 4) * (width // 4), 512),
             nn.ReLU(),
@@ -82,20 +66,10 @@ def twocnn_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
     return draw_xavier(
         build_network(
             nn.Sequential(
-                nn.Conv2d(channels, 32, 5, padding=1, bias=False),
-                nn.ReLU(),
-                nn.MaxPool2d(2, padding=1),
-                nn.Conv2d(32, 64, 5, padding=1, bias=False),
-                nn.ReLU(),
-                nn.MaxPool2d(2, padding=1),
+                *pool(nn.Conv2d(channels, 32, 5, padding=1, bias=False), padding=1),
+                *pool(nn.Conv2d(32, 64, 5, padding=1, bias=False), padding=1),
                 nn.Flatten(),
             ),
-            nn.Sequential(
-                nn.Linear(features, 200, bias=False),
-                nn.ReLU(),
-                nn.Linear(200, 200, bias=False),
-                nn.ReLU(),
-                nn.Linear(200, classes, bias=False),
-            ),
+            nn.Sequential(*stack_linear(features, 200, 200, classes, bias=False)),
         )
     )

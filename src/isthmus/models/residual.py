@@ -6,7 +6,13 @@ the authors' do. No layer but the normalisation has a bias; weights are drawn Xa
 
 from torch import Tensor, nn
 
-from isthmus.models.blocks import Average, build_network, draw_xavier, read_image_shape
+from isthmus.models.blocks import (
+    Average,
+    build_network,
+    draw_xavier,
+    read_image_shape,
+    stack_linear,
+)
 from isthmus.models.normalisation import NORMS, Norm
 
 
@@ -94,9 +100,4 @@ def _mobilenet(name: str, shape: tuple[int, ...], classes: int, norm: Norm) -> n
 
 
 def _make_classifier(classes: int) -> nn.Module:
-    return nn.Sequential(
-        Average(2, 3),
-        nn.Linear(512, 256, bias=False),
-        nn.ReLU(),
-        nn.Linear(256, classes, bias=False),
-    )
+    return nn.Sequential(Average(2, 3), *stack_linear(512, 256, classes, bias=False))
