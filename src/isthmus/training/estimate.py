@@ -7,7 +7,7 @@ The figures are rough: they tell minutes from hours, and what fits from what doe
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil, log
 from pathlib import Path
@@ -39,14 +39,10 @@ class Estimate(NamedTuple):
     wire_bytes: int
 
 
-class First:
+class First(Loop):
     """An engine that runs the first client it is asked for, and answers the same for all others."""
 
-    def __init__(self, device: str) -> None:
-        self._loop = Loop(device=device)
-        self.seconds = 0.0  # that all of them would take
-        self.notes: list[str] = []
-        self.workers = 1
+    seconds = 0.0  # that all of them would take
 
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]
@@ -55,20 +51,9 @@ class First:
         first = next(requests)
         others = [request.i for request in requests]
         began = time.perf_counter()
-        ((i, result),) = self._loop.run(setting, call, iter([first]))
+        result = self.compute(setting, call, first)
         self.seconds += (1 + len(others)) * (time.perf_counter() - began)
-        yield from ((i, result) for i in (i, *others))
-
-    def describe(self, why: str = "") -> str:
-        """Says how it computes."""
-        return "one client for all"
-
-    def watch(self) -> Callable[[], Mapping[str, float]]:
-        """Measures where the time of the first clients goes."""
-        return self._loop.watch()
-
-    def close(self) -> None:
-        """Does nothing, since the engine holds nothing."""
+        yield from ((i, result) for i in (first.i, *others))
 
 
 class Trial(NamedTuple):
@@ -116,7 +101,10 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
     # What comes and goes within a step: parameters, gradients, momenta, and what they pass through.
     working = VECTORS * setting.task.w0.nbytes
     _fits("of memory", working, free_memory())
-    few, engine = setting._replace(task=replace(setting.task, epochs=1)), First(experiment.device)
+    few, engine = (
+        setting._replace(task=replace(setting.task, epochs=1)),
+        First(device=experiment.device),
+    )
     try:
         # In the first round, and where the method changes, some things are done that are not done
         # in others.
