@@ -3,9 +3,9 @@
 Sizes: V vertices, H weights of the last layer, K clients, N in all.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,10 @@ from isthmus.formulas.vector import onto_simplex
 from isthmus.method import Delivery
 from isthmus.methods.floco import simplex
 from isthmus.methods.floco.simplex import WHOLE, Region, Simplex
+
+if TYPE_CHECKING:
+    from isthmus.methods.floco.floco import Floco
+    from isthmus.methods.floco.floco_plus import FlocoPlus
 
 Z = (1e-4, 1.0, 1000)  # the grid of z: first, last, how many
 CLIP = 1e-4  # distances below count as this much, and clients that near to each other as one
@@ -97,11 +101,6 @@ class Places(NamedTuple):
     points: Tensor  # [N, V]
     placed: Tensor  # [N]
 
-    @classmethod
-    def nowhere(cls, clients: int, theta: Simplex) -> "Places":
-        """Places nobody."""
-        return cls(theta.centre().repeat(clients, 1), torch.zeros(clients, dtype=torch.bool))
-
     def region(self, i: int, rho: float) -> Region:
         """Gives what client i trains: around its point, or everything while it has none."""
         alpha = self.points[i]
@@ -126,30 +125,6 @@ class Places(NamedTuple):
         return Places(self.points.index_copy(0, ids[new], points[new]), placed)
 
 
-class Family(Protocol):
-    """What FLOCO and FLOCO+ have in common."""
-
-    @property
-    def tau(self) -> int:
-        """The round that begins by placing the clients."""
-
-    @property
-    def rho(self) -> float:
-        """The radius of a client's region."""
-
-    @property
-    def kappa_scale(self) -> Scale:
-        """What the scores are divided by."""
-
-    @property
-    def local(self) -> Callable[..., Any]:
-        """Trains the simplex, in a client's region."""
-
-    @property
-    def moves(self) -> Callable[..., Any]:
-        """Trains it in the whole simplex, and tells how far the vertices went."""
-
-
 class Server(NamedTuple):
     """What a server of FLOCO holds: the simplex, and where in it every client is."""
 
@@ -170,10 +145,11 @@ class Reply(NamedTuple):
 
 def begin(theta: Simplex, clients: int) -> Server:
     """Gives the state before the first round: nobody is placed."""
-    return Server(theta, Places.nowhere(clients, theta))
+    points, placed = theta.centre().repeat(clients, 1), torch.zeros(clients, dtype=torch.bool)
+    return Server(theta, Places(points, placed))
 
 
-def play(method: Family, server: Server, clients: Clients) -> Server:
+def play(method: "Floco | FlocoPlus", server: Server, clients: Clients) -> Server:
     """Plays a round: the server's box of both methods."""
     theta, places = server
     if clients.t == 0 and method.tau >= clients.rounds:
@@ -189,7 +165,7 @@ def play(method: Family, server: Server, clients: Clients) -> Server:
     return Server(simplex.average(reply.theta, reply.n), places)
 
 
-def deliver(method: Family, server: Server, clients: Clients) -> Delivery:
+def deliver(method: "Floco | FlocoPlus", server: Server, clients: Clients) -> Delivery:
     """Gives every client the simplex, and each what it finds its point by."""
     projection = read_projection(clients.shelf)
     guide = partial(server.places.guide, rho=method.rho, projection=projection)
