@@ -92,22 +92,17 @@ class FedAla(Method):
 
         def step(m: Tensor, batch: Batch) -> Tensor:
             def objective(m: Tensor) -> Tensor:
-                return client.loss(interpolate(own.v, server.w, m), batch)
+                return client.loss(torch.lerp(own.v, server.w, m), batch)
 
             g = client.gradient(objective, m)
             return torch.where(learned, (m - self.ala_lr * g).clamp(0, 1), m)
 
         m = torch.where(own.seen, client.scan(step, own.m, self.ala_epochs), own.m)
-        wk = client.descend(interpolate(own.v, server.w, m))
+        wk = client.descend(torch.lerp(own.v, server.w, m))
         return Own(wk, m, torch.tensor(True)), Reply(wk, client.n)
 
     def personal(self, client: Client, own: Own, server: Server) -> Tensor:
-        return interpolate(own.v, server.w, own.m)
+        return torch.lerp(own.v, server.w, own.m)
 
     def common(self, server: Server) -> Tensor:
         return server.w
-
-
-def interpolate(v: Tensor, w: Tensor, m: Tensor) -> Tensor:
-    """Takes of each parameter of w the share m, and of v the rest; w itself where m is 1."""
-    return torch.lerp(v, w, m)
