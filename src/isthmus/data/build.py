@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,6 @@ from isthmus.data.partitions import Partition
 from isthmus.data.sources import SOURCES
 from isthmus.data.sources.arrays import Arrays, Source
 from isthmus.errors import IsthmusError
-
-
-class Owners(NamedTuple):
-    """Whose each example is, and a note on those who are left out."""
-
-    owner: NDArray[np.int64]  # -1: of an owner whose examples do not fill three parts
-    notes: tuple[str, ...]
 
 
 def build_federation(
@@ -77,7 +70,8 @@ def add_noise(federation: Federation, noise: Noise, seed: int) -> Federation:
 
 def _find_owners(
     arrays: Arrays, owner: NDArray[np.int64], test: float, validation: float
-) -> Owners:
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Says whose each example is, -1 where the owner's do not fill three parts; notes how many."""
     by_owner = np.argsort(owner, kind="stable")
     owners, sizes = np.unique(owner, return_counts=True)
     owner, small = owner.copy(), 0
@@ -92,7 +86,7 @@ def _find_owners(
             "the partition"
         )
     note = f"{small:,} of {len(owners):,} owners have too few examples to fill three parts"
-    return Owners(owner, (note,) if small else ())
+    return owner, (note,) if small else ()
 
 
 def _owner_name(arrays: Arrays, owner: int) -> str:

@@ -41,12 +41,12 @@ class Partition(Protocol):
         """Gives each client its indices into y."""
 
 
-def check_enough(examples: int, wanted: int, what: str, remedy: str = "lower clients") -> None:
+def check_enough(examples: int, wanted: int, what: str) -> None:
     """Refuses to divide too few examples."""
     if wanted > examples:
         raise IsthmusError(
             f"{wanted} {what} asked for, but there are only {examples} examples; expected at least "
-            f"one example each; {remedy}"
+            "one example each; lower clients"
         )
 
 
