@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.cli import messages
-from isthmus.cli.catalogue import wrap_text
+from isthmus.cli.list import wrap_text
 from isthmus.cli.options import AsJson, Data, DataRoot, File, Seed, Settings, read_experiment
 from isthmus.errors import IsthmusError, nearest
 

@@ -46,7 +46,7 @@ def begin(
         if needed is not None:
             messages.print_estimate(experiment, needed)
         why = choice.explain_step(step, experiment.step, setting.task.model)
-        messages.print_engine(setting.engine, why)
+        messages.print_line(f"engine: {setting.engine.describe(why)}")
     began = time.perf_counter()
     run = _finish(built, store, out, track, board)
     if spent is not None:
@@ -74,7 +74,7 @@ def go_on(
     needed = None if over else estimate(experiment, setting)
     if needed is not None:
         messages.print_estimate(experiment, needed, done)
-        messages.print_engine(setting.engine, "as when the run began")
+        messages.print_line(f"engine: {setting.engine.describe('as when the run began')}")
     store.start(experiment.toml())
     return _finish(built, store, run, track)
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from isthmus.config.experiment import Experiment
-    from isthmus.context import Engine
     from isthmus.records.writer import Cost
     from isthmus.training.estimate import Estimate
     from isthmus.training.federate import Run
@@ -117,11 +116,6 @@ def print_estimate(experiment: "Experiment", needed: "Estimate", done: int = 0) 
         f"{needed.ram_bytes / 1e6:,.0f} MB of memory, {needed.disk_bytes / 1e6:,.0f} MB on disk, "
         f"{needed.wire_bytes * share / 1e6:,.0f} MB between clients and server"
     )
-
-
-def print_engine(engine: "Engine", why: str) -> None:
-    """Prints how clients are computed, and why their steps are compiled or not."""
-    print_line(f"engine: {engine.describe(why)}")
 
 
 def print_profile(spent: Mapping[str, float], costs: "Sequence[Cost]", seconds: float) -> None:
