@@ -77,6 +77,6 @@ def wrap_text(text: str, first: str) -> list[str]:
 
 def _describe_options(entry: Entry) -> str:
     return ", ".join(
-        f"{key}={[*value] if isinstance(value, tuple) else value}"
+        f"{key}={list(value) if isinstance(value, tuple) else value}"
         for key, value in entry["options"].items()
     )

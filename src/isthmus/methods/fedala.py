@@ -102,7 +102,7 @@ class FedAla(Method):
         return Own(wk, m, torch.tensor(True)), Reply(wk, client.n)
 
     def personal(self, client: Client, own: Own, server: Server) -> Tensor:
-        return torch.lerp(own.v, server.w, own.m)
+        return torch.lerp(own.v, server.w, own.m)  # w itself where m is 1
 
     def common(self, server: Server) -> Tensor:
         return server.w

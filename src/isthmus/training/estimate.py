@@ -101,10 +101,8 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
     # What comes and goes within a step: parameters, gradients, momenta, and what they pass through.
     working = VECTORS * setting.task.w0.nbytes
     _fits("of memory", working, free_memory())
-    few, engine = (
-        setting._replace(task=replace(setting.task, epochs=1)),
-        First(device=experiment.device),
-    )
+    few = setting._replace(task=replace(setting.task, epochs=1))
+    engine = First(device=experiment.device)
     try:
         # In the first round, and where the method changes, some things are done that are not done
         # in others.
