@@ -228,7 +228,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "age,hospital\n1,a\n",
         "no column 'outcome' for label; its columns are age, hospital; add --set label=COLUMN",
     ),
-    "no column of clients": ("age,outcome\n1,a\n", "add --set client=COLUMN, or --set client= and"),
+    "no column of clients": ("age,outcome\n1,a\n", "add --set client=COLUMN, or --set 'client="),
     "nothing to learn from": ("hospital,outcome\na,b\nc,d\n", "no column left to learn from"),
     "two of one name": ("age,age,hospital,outcome\n1,2,a,b\n", "two columns 'age'"),
     "an odd name": ('"a\nge",hospital,outcome\n1,a,b\n', r"has a column 'a\nge'"),
@@ -376,9 +376,9 @@ class TestCommands:
         assert "its columns are age, sex, hospital, outcome; add --set label=COLUMN" in said.mistake
         said = isthmus("run", "--data", "patients.csv", *SET[:2])
         assert "add --set client=COLUMN" in said.mistake
-        said = isthmus("run", "--data", "patients.csv", *SET[:2], "--set", "client=")
+        said = isthmus("run", "--data", "patients.csv", *SET[:2], "--set", 'client=""')
         assert "do not say whose each example is" in said.mistake
-        divided = [*SET[:2], "--set", "client=", "--set", "partition=iid", "--set", "clients=6"]
+        divided = [*SET[:2], "--set", 'client=""', "--set", "partition=iid", "--set", "clients=6"]
         said = isthmus("run", "--data", "patients.csv", *divided, *FEW)
         assert said.code == 0, said.err
         assert "patient.csv is not there" in isthmus("run", "--data", "patient.csv").mistake

@@ -13,7 +13,7 @@ from isthmus.engines import Stacked
 from isthmus.methods.floco import server as placing
 from isthmus.methods.floco import simplex
 from isthmus.methods.floco.floco import Floco
-from isthmus.methods.floco.server import Places, Reply, Server
+from isthmus.methods.floco.server import Reply
 from isthmus.methods.floco.simplex import Region, Simplex
 from isthmus.models.flat import Flat
 from isthmus.shelf import Shelf
@@ -57,7 +57,7 @@ def test_a_round_worked_by_hand() -> None:
             both = tree.stack([reply, Reply(other, 3 * reply.n)])
             return torch.tensor([0, 1]), both
 
-    server = method.round(Server(start, Places.nowhere(2, start)), Answers())  # type: ignore[arg-type]
+    server = method.round(placing.begin(start, 2), Answers())  # type: ignore[arg-type]
     expected = [1.00625, 0.74375, 0.00625, 0.24375]
     assert server.theta.vertices.flatten().tolist() == pytest.approx(expected, abs=1e-12)
     assert method.common(server).tolist() == pytest.approx([0.50625, 0.49375], abs=1e-12)

@@ -131,7 +131,7 @@ class Table:
         listed = ", ".join(columns[:30]) + (", ..." if len(columns) > 30 else "")
         remedy = f"add --set {option}=COLUMN"
         if option == "client":
-            remedy += ", or --set client= and a partition"
+            remedy += ", or --set 'client=\"\"' and a partition"
         raise IsthmusError(
             f"{table.path} has no column {name!r} for {option}; its columns are {listed}; {remedy}"
         )
