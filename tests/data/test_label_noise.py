@@ -169,8 +169,9 @@ def test_noise_reaches_data_from_python_and_a_resumed_run(tmp_path: Path) -> Non
 
 
 def test_one_class_cannot_be_noisy() -> None:
+    data = Federation.of(np.zeros((40, 3), np.float32), np.zeros(40, int), np.arange(40) % 2)
     with pytest.raises(IsthmusError, match="1 class; expected two or more"):
-        made("pair", data={"name": "synthetic", "classes": 1}, partition="iid")
+        federate(Experiment(noise="pair", method="fedavg"), data=data)
 
 
 def test_experiments_of_before_there_was_noise_still_load(tmp_path: Path) -> None:

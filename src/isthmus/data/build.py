@@ -30,6 +30,11 @@ def build_federation(
 ) -> Federation:
     """Reads the source, and divides it among `clients`; 0 stands for one per owner."""
     arrays = noise.corrupt_all(source.load(data_root, seed), seed)
+    if arrays.y.min() == arrays.y.max():
+        raise IsthmusError(
+            f"all {len(arrays.y):,} examples are of one class; expected two or more; is it the "
+            "column, or the array, of the labels?"
+        )
     rng = streams.stream(seed, "partition")
     names: list[str] = []
     left_out: tuple[str, ...] = ()

@@ -9,7 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isthmus.data.sources.array_files import check_usable, number_parts
+from isthmus.data.sources.array_files import (
+    check_range,
+    check_usable,
+    number_parts,
+    to_native,
+)
 from isthmus.data.sources.arrays import TEST, TRAIN, VALIDATION, Arrays
 from isthmus.data.sources.spellings import number_owners
 from isthmus.errors import IsthmusError
@@ -80,9 +85,9 @@ class Federation:
         `split` says "train", "validation" or "test" of each example that came divided; `labels`
         are names of the classes.
         """
-        x, y, clients = np.asarray(x), np.asarray(y), np.asarray(clients)
+        x, y, clients = to_native(np.asarray(x)), np.asarray(y), np.asarray(clients)
         held = (x[:0], y[:0]) if server_test is None else server_test
-        held_x, held_y = np.asarray(held[0]), np.asarray(held[1])
+        held_x, held_y = to_native(np.asarray(held[0])), np.asarray(held[1])
         if not len(x) == len(y) == len(clients):
             raise IsthmusError(
                 f"{len(x)} inputs, {len(y)} labels and {len(clients)} client ids; expected as many "
@@ -121,6 +126,7 @@ class Federation:
             labels=tuple(labels),
             notes=owners.notes,
         )
+        check_range(arrays)
         return cls.from_owners(arrays, test, validation, seed)
 
     @classmethod

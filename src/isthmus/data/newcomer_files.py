@@ -7,6 +7,7 @@ from typing import Any
 
 from isthmus.data.federation import Federation
 from isthmus.data.own_files import detect_kind, find_own_files
+from isthmus.data.sources.array_files import check_range
 from isthmus.data.sources.files import Files
 from isthmus.data.sources.folders import Folders
 from isthmus.data.sources.table import Table
@@ -39,5 +40,6 @@ def read_newcomers(
     scaled = arrays._replace(
         classes=like.classes, scale=run.scale, mean=run.mean, std=run.std, tokens=run.tokens
     )
+    check_range(scaled)
     test, validation = like.shares.get("test", 0.2), like.shares.get("validation", 0.1)
     return Federation.from_owners(scaled, test, validation, seed)

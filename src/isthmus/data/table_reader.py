@@ -5,6 +5,7 @@ it several times faster than large ones, and as fast as need be without another 
 """
 
 import csv
+import io
 import reprlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.errors import IsthmusError
+from isthmus.system.files import open_regular
 from isthmus.system.machine import free_memory
 
 BLOCK = 256  # rows that are in memory as text
@@ -200,7 +202,7 @@ def _blocks(path: Path, delimiter: str) -> Iterator[list[Texts]]:
 def _csv_blocks(path: Path, delimiter: str) -> Iterator[list[Texts]]:
     line = 0
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file:
             delimiter = delimiter or max(DELIMITERS, key=file.readline().count)
             file.seek(0)
             header, line = next(_read_rows(file, delimiter), ([], 0))
@@ -285,6 +287,7 @@ def _parquet_blocks(path: Path) -> Iterator[list[Texts]]:
             f"{path} needs pyarrow; expected it to be installed; pip install 'isthmus[tables]'"
         ) from None
     try:
+        open_regular(path).close()
         with parquet.ParquetFile(path) as file:
             yield [[name.strip()] for name in file.schema_arrow.names]
             for batch in file.iter_batches(BLOCK):

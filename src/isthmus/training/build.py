@@ -189,6 +189,10 @@ def _build_networks(
     others: Sequence[Network],
 ) -> tuple[Flat, ...]:
     """Builds the network, and the second one of each kind of client."""
+    if federation.classes < 2:
+        raise IsthmusError(
+            "all examples of the data are of one class; expected two or more; give other labels"
+        )
 
     def make(table: registry.Table) -> Network:
         shape, classes = federation.shape, federation.classes

@@ -17,10 +17,12 @@ from isthmus.data.sources.spellings import (
     number_owners,
 )
 from isthmus.errors import IsthmusError
+from isthmus.system.files import open_regular
 from isthmus.system.machine import free_memory
 
 PARTS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
 FEWEST = 1000  # classes that are believed, however few the examples
+MOST = float(np.finfo(np.float32).max)
 
 
 class Piece(NamedTuple):
@@ -33,19 +35,26 @@ class Piece(NamedTuple):
     y: NDArray[Any]
 
 
+def unpack_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Reads the arrays of an .npz file by their names, if there is memory for them."""
+    with open_regular(path) as file:
+        with zipfile.ZipFile(file) as members:
+            needed = sum(member.file_size for member in members.infolist())
+        if needed > (free_memory() or needed):
+            raise ValueError(f"it unpacks to {needed / 1e6:,.0f} MB, more than there is memory")
+        with np.load(file, allow_pickle=False) as arrays:
+            return {name: np.asarray(arrays[name]) for name in arrays.files}
+
+
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Reads the arrays of an .npz or .safetensors file by their names."""
     try:
         if path.suffix == ".safetensors":
             from safetensors.numpy import load_file
 
+            open_regular(path).close()
             return load_file(path)
-        with zipfile.ZipFile(path) as members:
-            needed = sum(member.file_size for member in members.infolist())
-        if needed > (free_memory() or needed):
-            raise ValueError(f"it unpacks to {needed / 1e6:,.0f} MB, more than there is memory")
-        with np.load(path, allow_pickle=False) as file:
-            return {name: np.asarray(file[name]) for name in file.files}
+        return unpack_arrays(path)
     except Exception as error:  # what a damaged file makes a reader raise is anybody's guess
         reason = " ".join(str(error).split())[:160] or type(error).__name__
         raise IsthmusError(
@@ -114,7 +123,13 @@ def number_parts(values: Sequence[Any] | NDArray[Any]) -> NDArray[np.int8]:
     [0, 2]
     """
     numbers = {**PARTS, **{str(number): number for number in PARTS.values()}}
-    values = np.asarray(values).ravel().tolist()
+    array = decode_texts(np.asarray(values))
+    if array.dtype.kind not in "Uiuf":
+        raise IsthmusError(
+            f"the split has type {array.dtype}; expected train, validation or test, or 0, 1 or 2; "
+            "convert it"
+        )
+    values = array.ravel().tolist()
     texts = {value: str(value).strip().lower() for value in values}  # few, however many the rows
     for row, value in enumerate(values, start=1):
         if texts[value] not in numbers:
@@ -122,6 +137,11 @@ def number_parts(values: Sequence[Any] | NDArray[Any]) -> NDArray[np.int8]:
                 f"the split says {reprlib.repr(texts[value])} in row {row}; expected train, "
                 "validation or test; rename it"
             )
+    if values and TRAIN not in map(numbers.__getitem__, texts.values()):
+        raise IsthmusError(
+            f"the split says {' or '.join(sorted(set(texts.values())))} in all {len(values)} rows; "
+            "expected some that say train; correct it"
+        )
     return np.array([numbers[texts[value]] for value in values], np.int8)
 
 
@@ -138,7 +158,7 @@ def join_pieces(pieces: Sequence[Piece], scale: float, like: Arrays | None = Non
                 f"{first.path} {first.x.shape[1:]} and {first.y.dtype}; expected one kind; convert "
                 "one of them"
             )
-    x = np.concatenate([piece.x for piece in pieces])
+    x = to_native(np.concatenate([piece.x for piece in pieces]))
     y = np.concatenate([piece.y for piece in pieces])
     labels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -153,7 +173,7 @@ def join_pieces(pieces: Sequence[Piece], scale: float, like: Arrays | None = Non
     owner = [np.full(len(p.y), number[p.owner]) for p in pieces if p.owner is not None]
     split = [np.full(len(p.y), TRAIN if p.part is None else p.part, np.int8) for p in pieces]
     check_usable(x, y)
-    return Arrays(
+    joined = Arrays(
         x,
         y.astype(np.int64),
         x[:0],
@@ -166,6 +186,13 @@ def join_pieces(pieces: Sequence[Piece], scale: float, like: Arrays | None = Non
         labels=labels,
         notes=notes,
     )
+    check_range(joined)
+    return joined
+
+
+def to_native(values: NDArray[Any]) -> NDArray[Any]:
+    """Gives numbers in the order of bytes that the machine has, which is all that torch takes."""
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
 def number_labels(texts: Iterable[str], labels: Sequence[str], path: Path) -> NDArray[np.int64]:
@@ -194,8 +221,8 @@ def natural_order(text: str) -> tuple[bool, float, str]:
 
 
 def check_usable(x: NDArray[Any], y: NDArray[Any]) -> None:
-    """Refuses inputs that are no numbers, and labels that are not 0, 1, ..."""
-    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or y.min(initial=0) < 0:
+    """Refuses inputs that are no numbers a network takes, and labels that are not 0, 1, ..."""
+    if y.ndim != 1 or y.dtype.kind not in "iu" or y.min(initial=0) < 0:
         raise IsthmusError(
             f"labels have type {y.dtype} and shape {y.shape}; expected whole numbers 0, 1, ... "
             "one per example; number the classes with np.unique(labels, return_inverse=True)"
@@ -205,7 +232,28 @@ def check_usable(x: NDArray[Any], y: NDArray[Any]) -> None:
             f"labels go up to {y.max()} in {len(y)} examples; expected classes 0, 1, ...; number "
             "them with np.unique(labels, return_inverse=True)"
         )
-    if not (np.issubdtype(x.dtype, np.integer) or np.issubdtype(x.dtype, np.floating)):
-        raise IsthmusError(f"inputs have type {x.dtype}; expected numbers; convert them")
-    if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
+    if x.dtype.kind not in "iuf" or x.dtype.itemsize > 8:
+        raise IsthmusError(
+            f"inputs have type {x.dtype}; expected numbers of at most 64 bits; convert them, for "
+            "example with x.astype(np.float32)"
+        )
+    if 0 in x.shape[1:]:
+        raise IsthmusError(
+            f"inputs have shape {x.shape[1:]}; expected at least one number each; give them some"
+        )
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
         raise IsthmusError("inputs hold nan or infinity; expected numbers; fill or drop them")
+
+
+def check_range(arrays: Arrays) -> None:
+    """Refuses inputs that are beyond 32-bit numbers once they are scaled as a network sees them."""
+    bounds = [(x.min(), x.max()) for x in (arrays.x, arrays.test_x) if x.size]
+    largest = max(abs(float(bound)) for pair in bounds for bound in pair)
+    seen = largest / arrays.scale if arrays.x.dtype.kind in "iu" else largest
+    if arrays.std:
+        seen = (seen + max(map(abs, arrays.mean))) / min(arrays.std)
+    if seen > MOST:
+        raise IsthmusError(
+            f"inputs go up to {largest:.3g}, scaled {seen:.3g}; expected them below "
+            f"{MOST:.2g}; divide them, or set another scale"
+        )

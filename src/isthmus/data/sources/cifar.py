@@ -34,6 +34,7 @@ from isthmus.data.sources.file_errors import refuse_broken, refuse_missing
 from isthmus.data.sources.progress import show_progress
 from isthmus.data.sources.unpickle import read_table
 from isthmus.errors import IsthmusError
+from isthmus.system.files import open_regular
 
 MOST = 2**28  # bytes in a file, and in an unpacked archive; the real ones have 186 million
 
@@ -108,7 +109,7 @@ class CifarFiles(NamedTuple):
         if not path.is_file():
             raise refuse_missing(self.name, f"{file} in {path.parent}", root)
         try:
-            with path.open("rb") as opened:
+            with open_regular(path) as opened:
                 return Bounded(opened, path).read()
         except OSError as error:
             raise refuse_broken(path, error) from error
@@ -136,7 +137,7 @@ class Bounded:
 def _read_members(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """Reads the wanted members of a packed archive in the order they come."""
     left = set(wanted)
-    with gzip.open(path) as file:
+    with open_regular(path) as packed, gzip.open(packed) as file:
         bounded: Any = Bounded(file, path)
         with tarfile.open(fileobj=bounded, mode="r|") as archive:
             entries = (entry for entry in archive if entry.name in left)

@@ -10,15 +10,14 @@ in one byte; only where some value is farther than 0.001/255 from any k/255, all
 floating-point numbers. LEAF's split stays; the validation part is cut from its training part.
 """
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from isthmus.data.sources import leaf
+from isthmus.data.sources.array_files import unpack_arrays
 from isthmus.data.sources.arrays import TRAIN, Arrays
 from isthmus.data.sources.file_errors import refuse_missing
 from isthmus.data.sources.mnist import CHARACTERS
@@ -89,12 +88,12 @@ def _make_alike(writers: dict[str, list[leaf.Block]]) -> None:
 
 def _read_packed(path: Path) -> dict[str, list[leaf.Block]]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays: dict[str, NDArray[Any]] = {name: file[name] for name in file.files}
+        arrays = unpack_arrays(path)
         x, y, owner, names = (arrays[name] for name in ("x", "y", "owner", "names"))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # what a damaged file makes a reader raise is anybody's guess
+        reason = " ".join(str(error).split())[:160] or type(error).__name__
         raise IsthmusError(
-            f"{path} cannot be read ({error}); expected arrays x, y, owner and names; get it "
+            f"{path} cannot be read ({reason}); expected arrays x, y, owner and names; get it "
             "again: isthmus data get femnist --source hub --force"
         ) from None
     if not (
@@ -104,7 +103,8 @@ def _read_packed(path: Path) -> dict[str, list[leaf.Block]]:
         and x.shape[:1] == y.shape == owner.shape
         and all(a.dtype.kind in "iu" and a.min(initial=0) >= 0 for a in (y, owner))
         and y.max(initial=0) < len(CHARACTERS)
-        and owner.max(initial=-1) < len(names) == len(set(names.tolist()))
+        and (not len(owner) or owner.max() < len(names))
+        and len(names) == len(set(names.tolist()))
         and names.dtype.kind == "U"
     ):
         raise IsthmusError(
@@ -112,6 +112,7 @@ def _read_packed(path: Path) -> dict[str, list[leaf.Block]]:
             "expected bytes of 28x28 images, labels from 0 to 61, and each image's owner by "
             "number; get it again: isthmus data get femnist --source hub --force"
         )
+    owner = owner.astype(np.int64)
     rows = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
     return {
         str(names[owner[own[0]]]): [

@@ -23,9 +23,11 @@ from isthmus.data.sources.array_files import PARTS, Piece, join_pieces, read_pie
 from isthmus.data.sources.arrays import Arrays
 from isthmus.errors import IsthmusError
 from isthmus.ranges import NonNegativeInt, Positive
+from isthmus.system.files import open_regular
 from isthmus.system.machine import free_memory
 
 IMAGES = (".png", ".jpg", ".jpeg")
+FORMATS = ("PNG", "JPEG")
 
 
 class ClientFile(NamedTuple):
@@ -100,11 +102,11 @@ class Folders:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")  # of an image that unpacks to too many pixels
-                with Image.open(path, formats=("PNG", "JPEG")) as file:
-                    given = (file.height, file.width)
+                with open_regular(path) as file, Image.open(file, formats=FORMATS) as opened:
+                    given = (opened.height, opened.width)
                     if shape is not None and not self.size and given != shape[1:]:
                         raise _other_size(path, given, shape)
-                    image: Any = file.convert("L" if self.channels == 1 else "RGB")
+                    image: Any = opened.convert("L" if self.channels == 1 else "RGB")
             if self.size:
                 image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
         except IsthmusError:

@@ -23,6 +23,7 @@ from isthmus.data.sources.cache import FileExamples, read_cached
 from isthmus.data.sources.file_errors import refuse_broken, refuse_missing
 from isthmus.data.sources.progress import show_progress
 from isthmus.errors import IsthmusError
+from isthmus.system.files import open_regular
 
 MOST = 2**30  # bytes in a file; the largest of them all, EMNIST's, has 547 million
 CHUNK = 2**22
@@ -99,9 +100,9 @@ class IdxFiles(NamedTuple):
         for folder in self.folders:
             packed, plain = root / folder / f"{file}.gz", root / folder / file
             if packed.is_file():
-                return ByteFile(str(packed), packed, partial(gzip.open, packed))
+                return ByteFile(str(packed), packed, partial(_unpack, packed))
             if plain.is_file():
-                return ByteFile(str(plain), plain, partial(plain.open, "rb"))
+                return ByteFile(str(plain), plain, partial(open_regular, plain))
         for folder in self.folders if self.archive else ():
             path, member = root / folder / self.archive, f"{self.inside}{file}.gz"
             if path.is_file():
@@ -111,8 +112,19 @@ class IdxFiles(NamedTuple):
 
 
 @contextmanager
+def _unpack(path: Path) -> Iterator[gzip.GzipFile]:
+    with open_regular(path) as packed, gzip.open(packed) as file:
+        yield file
+
+
+@contextmanager
 def _member(path: Path, name: str) -> Iterator[gzip.GzipFile]:
-    with zipfile.ZipFile(path) as archive, archive.open(name) as packed, gzip.open(packed) as file:
+    with (
+        open_regular(path) as whole,
+        zipfile.ZipFile(whole) as archive,
+        archive.open(name) as packed,
+        gzip.open(packed) as file,
+    ):
         yield file
 
 

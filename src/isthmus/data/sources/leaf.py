@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from isthmus.data.sources.arrays import TEST, TRAIN, Arrays
 from isthmus.errors import IsthmusError
+from isthmus.system.files import open_regular
 
 
 class UserShare(NamedTuple):
@@ -59,8 +60,8 @@ def short(value: object) -> str:
 def read(path: Path) -> Any:
     """Reads a json file, gzipped or not."""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return json.load(file)
+        with open_regular(path) as file:
+            return json.load(gzip.open(file) if path.suffix == ".gz" else file)
     except RecursionError:
         reason: object = "its lists are nested too deeply"
     except (OSError, EOFError, zlib.error, ValueError) as error:

@@ -36,7 +36,7 @@ def describe_photograph(path: str, label: int) -> Photograph:
     """Looks at one file."""
     try:
         state = os.stat(path)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: no file has such a name
         raise refuse_broken(path, error) from error
     if not S_ISREG(state.st_mode):
         raise IsthmusError(f"{path} is no ordinary file; expected an image; get the file again")

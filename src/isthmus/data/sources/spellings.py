@@ -82,13 +82,18 @@ def decode_texts(values: NDArray[Any]) -> NDArray[Any]:
 def number_owners(values: NDArray[Any], where: str) -> NumberedNames:
     """Numbers owners in their order; refuses a row without one."""
     values = decode_texts(values)
+    if values.dtype.kind in "Vc":
+        raise _refuse_kind(values, where)
     row = find_missing(values)
     if row is not None:
         raise IsthmusError(
             f"{where} has no client in row {row}; expected whose each row is; fill it, or delete "
             "the row"
         )
-    known, numbers = np.unique(values, return_inverse=True)
+    try:
+        known, numbers = np.unique(values, return_inverse=True)
+    except TypeError:  # of objects that cannot be compared
+        raise _refuse_kind(values, where) from None
     if known.dtype.kind != "U":
         return NumberedNames(tuple(str(name) for name in known), numbers, ())
     spelled = merge_spellings(known.tolist(), "the clients")
@@ -96,6 +101,13 @@ def number_owners(values: NDArray[Any], where: str) -> NumberedNames:
     place = {name: number for number, name in enumerate(names)}
     of_word = np.array([place[name] for name in spelled.names.values()], np.int64)
     return NumberedNames(tuple(names), of_word[numbers], spelled.notes)
+
+
+def _refuse_kind(values: NDArray[Any], where: str) -> IsthmusError:
+    return IsthmusError(
+        f"{where} has clients of type {values.dtype}, which have no order; expected numbers or "
+        "names; convert them"
+    )
 
 
 def _meaning(word: str) -> str | Decimal:

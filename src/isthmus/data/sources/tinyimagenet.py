@@ -25,6 +25,7 @@ from isthmus.data.sources.photographs import (
     list_photographs,
 )
 from isthmus.errors import IsthmusError
+from isthmus.system.files import open_regular
 
 FOLDER = "tiny-imagenet-200"
 CLASSES, SIDE = 200, 64
@@ -68,7 +69,8 @@ def _lines(root: Path, file: str) -> list[str]:
     if not path.is_file():
         raise refuse_missing("tinyimagenet", f"{file} in {root / FOLDER}", root)
     try:
-        return path.read_text("utf-8").splitlines()
+        with open_regular(path) as opened:
+            return opened.read().decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise refuse_broken(path, error) from error
 
