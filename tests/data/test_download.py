@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import re
 import stat
 import subprocess
@@ -21,11 +22,11 @@ import pytest
 
 from commands import Isthmus
 from isthmus.data import download, hub, origins
-from isthmus.data.download import Patience
 from isthmus.data.origins import ORIGINS, Origin, OriginFile
 from isthmus.data.sources.femnist import Femnist
 from isthmus.data.sources.mnist import Mnist
 from isthmus.data.sources.shakespeare import Shakespeare
+from isthmus.data.web import Patience
 from isthmus.errors import IsthmusError
 
 BODY = np.random.default_rng(0).bytes(300_000)
@@ -76,6 +77,10 @@ class Server:
             def stubborn(self, begun: int) -> None:
                 self.good(0)
 
+            def slowly(self, begun: int) -> None:
+                time.sleep(0.2)
+                self.good(begun)
+
             def fading(self, begun: int) -> None:
                 self.good(0, most=1000)
 
@@ -119,6 +124,47 @@ class Server:
                     self.wfile.write(b"x")
                     self.wfile.flush()
                     time.sleep(0.1)
+
+            def unasked(self, begun: int) -> None:
+                self.reply(206, server.body[5:10], Content_Range="bytes 5-9/*")
+
+            def unranged(self, begun: int) -> None:
+                self.reply(206, server.body)
+
+            def flickering(self, begun: int) -> None:
+                """Gives the beginning, then says that it was another file: for ever."""
+                if begun:
+                    self.reply(206, b"x", Content_Range="bytes 5-5/*")
+                else:
+                    self.good(0, most=100_000)
+
+            def interim(self, begun: int) -> None:
+                while True:
+                    self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                    time.sleep(0.001)
+
+            def trickling(self, begun: int) -> None:
+                """A head that does not end, letter by letter."""
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+                for _ in range(20):
+                    self.wfile.write(b"x")
+                    time.sleep(0.1)
+
+            def wordy(self, begun: int) -> None:
+                """A redirection with a body that does not end."""
+                self.wfile.write(b"HTTP/1.1 302 Found\r\nLocation: /good\r\n\r\n")
+                while True:
+                    self.wfile.write(bytes(2**16))
+
+            def trailing(self, begun: int) -> None:
+                """Chunks, and after the last one headers that do not end."""
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
+                while True:
+                    self.wfile.write(b"X: x\r\n" * 10_000)
+
+            def nonsense(self, begun: int) -> None:
+                self.wfile.write(b"what is this?\r\n\r\n")
+                self.close_connection = True
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -229,8 +275,15 @@ FAILURES = {
     "wrong": ("MD5 ", 1),
     "endless": ("sent more than the 300,000 bytes", 1),
     "fading": ("broke off after 1,000 of 300,000 bytes", 3),
-    "silent": ("timed out", 3),
-    "dripping": ("bytes in 1 s", 3),
+    "silent": ("sent 0 bytes in 0.5", 1),
+    "dripping": ("bytes in 0.5", 1),
+    "unasked": ("sent the range 'bytes 5-9/*' for 0-", 3),
+    "unranged": ("sent the range '' for 0-", 3),
+    "interim": (" bytes in 0.5", 1),
+    "trickling": (" bytes in 0.5", 1),
+    "wordy": ("sent more than there can be", 3),
+    "trailing": ("sent more than there can be", 3),
+    "nonsense": ("what is this?", 3),
 }
 
 
@@ -238,8 +291,8 @@ FAILURES = {
 def test_a_mirror_that_fails_is_named_with_the_reason(
     server: Server, tmp_path: Path, way: str
 ) -> None:
-    """What may pass is tried three times: once and after two pauses. urllib goes to one address
-    five times."""
+    """What may pass is tried three times: once and after two pauses; what took all the time that
+    there is, once. urllib goes to one address five times."""
     reason, asked = FAILURES[way]
     file = server.file(way)
     message = refused(file, tmp_path)
@@ -259,6 +312,75 @@ def test_a_server_that_sends_another_range_is_asked_from_the_start(
         server.file("elsewhere"), tmp_path, QUICK._replace(pauses=())
     )
     assert not (tmp_path / "set/file.bin.part").exists()
+
+
+def test_a_mirror_that_begins_anew_for_ever_is_left(server: Server, tmp_path: Path) -> None:
+    """The first 100,000 bytes count as progress once."""
+    assert "sent the range" in refused(server.file("flickering"), tmp_path)
+    assert len(server.asked) == 4
+
+
+LIES = ["unasked", "unranged", "elsewhere", "interim", "wordy", "nonsense", "wrong", "endless"]
+
+
+@pytest.mark.parametrize("way", LIES)
+def test_after_a_lie_the_next_mirror_is_tried(server: Server, tmp_path: Path, way: str) -> None:
+    path = get(server.file(way, "good"), tmp_path, QUICK._replace(pauses=()))
+    assert path.read_bytes() == BODY
+    assert [entry.name for entry in path.parent.iterdir()] == ["file.bin"]
+
+
+def test_a_pipe_in_the_place_of_a_part_is_not_waited_for(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    os.mkfifo(tmp_path / "set/file.bin.part")
+    assert "cannot be read or written" in refused(server.file("good"), tmp_path)
+
+
+def test_of_several_who_get_a_set_at_once_one_does_and_the_others_take_it(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Threads are as good as processes: a lock belongs to who opened its file."""
+    file = server.file("slowly")
+    origin = Origin("a set", "none", (("set/file.bin",),), (file,))
+    threads = [
+        threading.Thread(
+            target=download.download_all,
+            args=("set", origin, tmp_path),
+            kwargs={"force": False, "show": nothing, "patience": QUICK},
+        )
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (tmp_path / "set/file.bin").read_bytes() == BODY
+    assert server.asked == [("/slowly", None)]
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
+        *("set", "set/file.bin"),
+    ]
+    assert "another process gets set into" in capsys.readouterr().err
+
+
+def test_an_archive_is_unpacked_by_one_of_several(server: Server, tmp_path: Path) -> None:
+    server.body = zipped({"tree/a.txt": BODY})
+    origin = Origin(
+        "a tree", "none", (("tree/a.txt",),), (server.file("good", path="t.zip"),), "tree"
+    )
+    threads = [
+        threading.Thread(
+            target=download.download_all,
+            args=("tree", origin, tmp_path),
+            kwargs={"force": True, "show": nothing, "patience": QUICK},
+        )
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [path.name for path in tmp_path.iterdir()] == ["tree"]
+    assert (tmp_path / "tree/a.txt").read_bytes() == BODY
 
 
 def test_a_wrong_checksum_leaves_nothing_behind(server: Server, tmp_path: Path) -> None:

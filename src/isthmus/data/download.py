@@ -4,39 +4,38 @@ By hand, because the libraries that download do not resume.
 """
 
 import hashlib
+import os
 import shutil
 import stat
+import sys
 import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.client import HTTPException, HTTPResponse
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPResponse
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
-from urllib import request
 from urllib.error import HTTPError
 
 from isthmus.data.origins import Origin, OriginFile
+from isthmus.data.web import Patience, open_web
 from isthmus.errors import IsthmusError
+from isthmus.system.files import hold_lock, open_regular
 
 CHUNK = 1 << 16
 ROOM = 10  # an archive may not hold more than so many times its size
+LONGEST = 3600.0  # seconds that another process is waited for
 SOON = (408, 429, 500, 502, 503, 504)  # what a server says that may answer a little later
 
 Show = Callable[[str, int, int], None]  # what, how much of it is done, how much there is
 
 
-class Patience(NamedTuple):
-    """How long a mirror is waited for."""
-
-    seconds: float = 30.0  # for an answer, and between looks at the speed
-    slowest: float = 1000.0  # bytes a second
-    pauses: tuple[float, ...] = (1.0, 3.0)  # before another try that is hoped to bring more
-
-
 class PassingError(Exception):
     """A failure that another try may not meet."""
+
+
+class SlowError(PassingError):
+    """A mirror was waited for in vain; another try would take as long."""
 
 
 class LastingError(Exception):
@@ -58,14 +57,31 @@ def download_all(
         raise IsthmusError(
             f"nobody publishes the files of {name}; expected another way; {other}{origin.by_hand}"
         )
-    for file in origin.files:
-        target = root / file.path
-        if force or not target.exists():
-            download_file(name, file, target, bool(origin.hub), show, patience)
-        elif origin.unpacks and (md5 := _md5(target)) != file.md5:
-            raise IsthmusError(f"{target} has MD5 {md5}; expected {file.md5}; remove it")
-        if origin.unpacks:
-            unpack(target, origin.unpacks, show)
+    with claim(name, root) as waited:
+        if waited and origin.find(root) is not None:
+            return
+        for file in origin.files:
+            target = root / file.path
+            if force or not target.exists():
+                download_file(name, file, target, bool(origin.hub), show, patience)
+            elif origin.unpacks and (md5 := _md5(target)) != file.md5:
+                raise IsthmusError(f"{target} has MD5 {md5}; expected {file.md5}; remove it")
+            if origin.unpacks:
+                unpack(target, origin.unpacks, show)
+
+
+@contextmanager
+def claim(name: str, root: Path) -> Iterator[bool]:
+    """Lets one process at a time get a data set; yields whether another one was waited for."""
+
+    def tell() -> None:
+        print(f"another process gets {name} into {root}; waiting for it", file=sys.stderr)
+
+    with ExitStack() as held:
+        with _disk(root):
+            root.mkdir(parents=True, exist_ok=True)
+            waited = held.enter_context(hold_lock(root / f".{name}.lock", LONGEST, tell))
+        yield waited
 
 
 def download_file(
@@ -104,15 +120,16 @@ def _receive_patiently(
 ) -> None:
     """Receives from one mirror, as often as that brings more."""
     pauses = iter(patience.pauses)
+    most = _size(part)
     while True:
-        before = _size(part)
         try:
             return _receive(url, file, part, show, patience)
         except PassingError as failure:
-            if _size(part) >= before + CHUNK:
-                pauses = iter(patience.pauses)
+            more = _size(part) >= most + CHUNK  # than ever: it could begin anew for ever
+            if more:
+                pauses, most = iter(patience.pauses), _size(part)
             pause = next(pauses, None)
-            if pause is None:
+            if pause is None or (isinstance(failure, SlowError) and not more):
                 raise LastingError(str(failure)) from None
             time.sleep(pause)
 
@@ -121,11 +138,11 @@ def _receive(url: str, file: OriginFile, part: Path, show: Show, patience: Patie
     """Adds to the part what it lacks, and checks the whole."""
     before = _size(part)
     if before != file.nbytes:
-        with _open(url, before, part, patience.seconds) as response:
+        with _open(url, before, file.nbytes, part, patience) as response:
             begun = before if response.status == 206 else 0
-            with _disk(part), part.open("ab" if begun else "wb") as out:
+            with _disk(part), open(part, "ab" if begun else "wb", opener=_open_at_once) as out:
                 done = begun
-                for chunk in _chunks(response, patience):
+                for chunk in _chunks(response):
                     done += len(chunk)
                     if done > file.nbytes:
                         break
@@ -134,74 +151,62 @@ def _receive(url: str, file: OriginFile, part: Path, show: Show, patience: Patie
         if done < file.nbytes:
             raise PassingError(f"broke off after {done:,} of {file.nbytes:,} bytes")
         if done > file.nbytes:
-            part.unlink()
+            part.unlink(missing_ok=True)
             raise LastingError(f"sent more than the {file.nbytes:,} bytes of the file")
     md5 = _md5(part)
     if md5 != file.md5:
-        part.unlink()
+        part.unlink(missing_ok=True)
         kind = PassingError if before else LastingError  # what was there may have been wrong
         raise kind(f"MD5 {md5}, expected {file.md5}")
 
 
 @contextmanager
-def _open(url: str, begun: int, part: Path, seconds: float) -> Iterator[HTTPResponse]:
+def _open(
+    url: str, begun: int, nbytes: int, part: Path, patience: Patience
+) -> Iterator[HTTPResponse]:
     """Asks for a file from a byte on; the answer is that (206) or all of it (200)."""
     headers = {"User-Agent": "isthmus", "Accept-Encoding": "identity"}
     if begun:
         headers["Range"] = f"bytes={begun}-"
     try:
-        response = _web().open(request.Request(url, headers=headers), timeout=seconds)
+        response, pace = open_web(url, headers, patience)
     except HTTPError as error:
         error.close()
         if error.code == 416:  # nothing lies from there on: the part is of another file
-            part.unlink()
+            part.unlink(missing_ok=True)
         kind = PassingError if error.code in (*SOON, 416) else LastingError
         raise kind(f"HTTP {error.code} {shorten(error.reason)}") from None
-    except (OSError, HTTPException, ValueError) as error:
-        raise PassingError(
-            shorten(getattr(error, "reason", error)) or type(error).__name__
-        ) from None
+    except Exception as error:  # what an answer makes the library raise is anybody's guess
+        raise _explain(error) from None
     with response:
         if response.status == 206:
             given = response.headers.get("Content-Range", "")
             if not given.startswith(f"bytes {begun}-"):
-                part.unlink()
+                part.unlink(missing_ok=True)
                 raise PassingError(f"sent the range {shorten(given)!r} for {begun}-")
+        pace.begin_body(nbytes)
         yield response
 
 
-def _web() -> request.OpenerDirector:
-    """Makes what opens http and https and nothing else, wherever it is sent on to."""
-    opener = request.OpenerDirector()
-    for handler in (
-        request.ProxyHandler,
-        request.HTTPHandler,
-        request.HTTPSHandler,
-        request.HTTPRedirectHandler,
-        request.HTTPDefaultErrorHandler,
-        request.HTTPErrorProcessor,
-        request.UnknownHandler,
-    ):
-        opener.add_handler(handler())
-    return opener
+def _explain(error: Exception) -> PassingError:
+    reason = getattr(error, "reason", error)
+    kind = SlowError if isinstance(reason, TimeoutError) else PassingError
+    return kind(shorten(reason) or type(error).__name__)
 
 
-def _chunks(response: HTTPResponse, patience: Patience) -> Iterator[bytes]:
-    mark, since = time.monotonic(), 0
+def _chunks(response: HTTPResponse) -> Iterator[bytes]:
     while True:
         try:
             chunk = response.read1(CHUNK)
-        except (OSError, HTTPException, ValueError) as error:
-            raise PassingError(shorten(error) or type(error).__name__) from None
+        except Exception as error:
+            raise _explain(error) from None
         if not chunk:
             return
         yield chunk
-        since += len(chunk)
-        passed = time.monotonic() - mark
-        if passed > patience.seconds:
-            if since < patience.slowest * passed:
-                raise PassingError(f"sent {since:,} bytes in {passed:.0f} s")
-            mark, since = time.monotonic(), 0
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)  # a pipe is not waited for
 
 
 def unpack(archive: Path, folder: str, show: Show) -> None:
@@ -269,7 +274,7 @@ def _size(path: Path) -> int:
 
 
 def _md5(path: Path) -> str:
-    with _disk(path), path.open("rb") as file:
+    with _disk(path), open_regular(path) as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.data.download import Show, shorten
+from isthmus.data.download import Show, claim, shorten
 from isthmus.data.origins import ORIGINS, Form, Origin
 from isthmus.errors import IsthmusError
-from isthmus.system.files import overwrite, write_bytes
+from isthmus.system.files import overwrite, remove_drafts, write_bytes
 
 Write = Callable[[Any, Path, Show], None]
 
@@ -38,9 +38,11 @@ def download_from_hub(name: str, origin: Origin, root: Path, show: Show) -> None
             f"--source hub: {error}; expected the extra hub; pip install 'isthmus[hub]'"
         ) from None
     try:
-        loaded = datasets.load_dataset(origin.hub)
-        (root / name).mkdir(parents=True, exist_ok=True)
-        WRITERS[origin.hub_form](loaded, root / name, show)
+        with claim(name, root):
+            loaded = datasets.load_dataset(origin.hub)
+            (root / name).mkdir(parents=True, exist_ok=True)
+            remove_drafts(root / name)
+            WRITERS[origin.hub_form](loaded, root / name, show)
     except OSError as error:
         raise IsthmusError(
             f"{root / name} cannot be written, or {origin.hub} cannot be read "

@@ -6,8 +6,10 @@ import re
 import secrets
 import stat
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -87,7 +89,47 @@ def take_lock(file: IO[bytes]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def open_regular(path: Path | str) -> BinaryIO:
+@contextmanager
+def hold_lock(path: Path, seconds: float, tell: Callable[[], None]) -> Iterator[bool]:
+    """Holds a lock that one process at a time has; yields whether another was waited for.
+
+    `tell` is called once if there is one to wait for. The lock is a file that goes in the end; if
+    a process was killed, it stays and is no lock.
+    """
+    ends, waited = time.monotonic() + seconds, False
+    while True:
+        file = path.open("ab")
+        try:
+            take_lock(file)
+            if _is_there(path, file):
+                break
+        except BlockingIOError:
+            if not waited:
+                tell()
+            waited = True
+            if time.monotonic() > ends:
+                raise TimeoutError(errno.ETIMEDOUT, "another process holds it", str(path)) from None
+            time.sleep(0.05)
+        except OSError:  # a disk that knows no locks
+            break
+        file.close()
+    try:
+        yield waited
+    finally:
+        with suppress(OSError):
+            path.unlink()
+        file.close()
+
+
+def _is_there(path: Path, file: IO[bytes]) -> bool:
+    """Tells whether a file still has its name: who had it before may have removed it."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def open_regular(path: Path | str) -> BufferedReader:
     """Opens a file to read; an OSError of anything else: a pipe is silent, a device never ends.
 
     >>> open_regular(os.devnull)
