@@ -5,6 +5,10 @@ class IsthmusError(ValueError):
     """Says in one line what was given, what was expected and what to do."""
 
 
+class UnwritableError(IsthmusError):
+    """Says which file cannot be written, and why."""
+
+
 def quote(value: object) -> str:
     """Shows a value that was given, at a length that a line can hold.
 

@@ -149,7 +149,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "an unknown command": (["rum"], "rum"),
     "something unknown to list": (["list", "method"], "did you mean 'methods'?"),
     "a report of nothing": (["report", "missing"], "missing"),
-    "an out below a file": (["run", *TINY, "--out", "bad.toml/run"], "cannot be made"),
+    "an out below a file": (["run", *TINY, "--out", "bad.toml/run"], "cannot be written"),
 }
 
 

@@ -502,7 +502,9 @@ def test_tables_without_room_are_one_line_too(
     with monkeypatch.context() as patch:
         patch.setattr(Database, "write", filling(disk, b"3", leave=0))
         line = isthmus("run", tmp_path / "reference" / "experiment.toml", "--out", path).mistake
-    assert line.startswith(f"isthmus: {path} cannot be written (No space left on device); ")
+    assert line.startswith(f"isthmus: {path}/")
+    assert " cannot be written (No space left on device); expected room on the disk; " in line
+    assert f"what was committed before is kept: go on with: isthmus resume {path}" in line
     (disk / "ballast").unlink()
     assert (done_rounds(path), written_rounds(path)) == (3, 2)
     resume(path)
@@ -514,7 +516,7 @@ def test_a_full_disk_at_the_start_is_one_line(tmp_path: Path, disk: Path) -> Non
     path = disk / "run"
     for room in (0, 4096, 30_000, 60_000):
         weight = ballast(disk, leave=room)
-        with pytest.raises(IsthmusError, match=f"{FULL}|cannot be made|cannot be opened"):
+        with pytest.raises(IsthmusError, match=f"{FULL}|cannot be opened"):
             federate(experiment("fedavg", **WIDE), out=path)
         weight.unlink()
         shutil.rmtree(path, ignore_errors=True)
@@ -529,10 +531,30 @@ def test_a_directory_that_cannot_be_written_is_one_line(
     federate(experiment("fedavg"), out=path, watch=after(2))
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     assert (
-        "cannot be made (Read-only file system)"
+        "cannot be written (Read-only file system)"
         in isthmus("run", path / "experiment.toml", "--out", disk / "other").mistake
     )
     line = isthmus("resume", path).mistake
     assert "state.lock cannot be written (Read-only file system)" in line
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
     assert resume(path).progress.t == 6
+
+
+@pytest.mark.parametrize("lock", ["left behind", "not there"])
+def test_a_run_that_cannot_be_written_can_be_looked_into(
+    tmp_path: Path, disk: Path, isthmus: Isthmus, lock: str
+) -> None:
+    path = disk / "run"
+    federate(experiment("superfed-mm"), out=path)
+    if lock == "not there":
+        (path / "state.lock").unlink()
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    for command in (
+        ("export", path, "--client", 0, "--to", tmp_path / "models"),
+        ("show", path),
+        ("report", path, "--out", tmp_path / "page.html"),
+    ):
+        said = isthmus(*command)
+        assert said.code == 0, said.err
+    measured = isthmus("landscape", path, "--points", 500)  # which it does not begin
+    assert f"{path}/landscape.csv cannot be written" in measured.mistake

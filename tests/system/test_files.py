@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.errors import UnwritableError
 from isthmus.system.files import (
+    append_text,
     open_regular,
     overwrite,
     remove_drafts,
@@ -179,3 +181,62 @@ def test_a_file_is_opened_by_its_name(tmp_path: Path) -> None:
         open_regular("a\0b")
     with pytest.raises(FileNotFoundError):
         open_regular(tmp_path / "b")
+
+
+def small_disk_that_is_full(tmp_path: Path) -> Path:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    return Path("/dev/full")
+
+
+HOPELESS = {
+    "below a file": (lambda folder: folder / "file" / "a.txt", "Not a directory|File exists"),
+    "a directory": (lambda folder: folder, "Is a directory"),
+    "a name of 300 letters": (lambda folder: folder / ("a" * 300), "File name too long.*shorter"),
+    "a folder of 300 letters": (lambda folder: folder / ("a" * 300) / "b", "File name too long"),
+    "a full disk": (small_disk_that_is_full, "No space left on device.*room on the disk"),
+    "no place for files": (lambda folder: Path("/proc/a.txt"), "No such file|denied|not permitted"),
+}
+
+
+@pytest.mark.parametrize("where", HOPELESS)
+def test_what_cannot_be_written_is_one_line_with_the_file_and_the_reason(
+    tmp_path: Path, where: str
+) -> None:
+    (tmp_path / "file").write_text("here")
+    place, reason = HOPELESS[where]
+    path = place(tmp_path)
+    with pytest.raises(UnwritableError, match=reason) as raised:
+        write_text(path, "a" * 100_000)
+    assert str(raised.value).startswith(f"{path} cannot be written (")
+    assert names(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_text() == "here"
+
+
+def test_the_longest_names_are_written(tmp_path: Path) -> None:
+    """A disk holds names of 255 bytes; their drafts have others."""
+    for name in ("a" * 255, "é" * 127, "日" * 85):
+        write_text(tmp_path / name, "here")
+        assert (tmp_path / name).read_text() == "here"
+
+
+def test_directories_that_are_missing_are_made(tmp_path: Path) -> None:
+    write_text(tmp_path / "b" / "c" / "a.txt", "here")
+    assert (tmp_path / "b" / "c" / "a.txt").read_text() == "here"
+
+
+def test_letters_that_no_text_can_hold_are_escaped(tmp_path: Path) -> None:
+    """A file name that is not UTF-8 has such letters, and may be named in any file."""
+    path = tmp_path / os.fsdecode(b"\xff.txt")
+    write_text(path, f"{path.name}\n")
+    append_text(path, "\udc80\n")
+    assert path.read_bytes() == b"\\udcff.txt\n\\udc80\n"
+
+
+def test_text_is_added_at_the_end_or_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for text in ("é\r\n", "b\n"):
+        append_text(path, text)
+    assert path.read_bytes() == "é\r\nb\n".encode()
+    with pytest.raises(UnwritableError, match=r"cannot be written \(Not a directory\)"):
+        append_text(path / "b", "c")

@@ -13,6 +13,7 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, federate, resume
+from isthmus.errors import UnwritableError
 from isthmus.tracking import TRACKERS, callback
 from isthmus.tracking.mlflow import write_run
 from isthmus.tracking.tensorboard import write_events
@@ -283,3 +284,29 @@ def test_an_unknown_tracker_is_one_line(isthmus: Isthmus) -> None:
 def test_the_help_names_every_tracker(isthmus: Isthmus, command: str) -> None:
     words = isthmus(command, "--help").out
     assert all(name in words for name in TRACKERS)
+
+
+@with_tensorboard
+def test_events_that_cannot_be_written_are_one_line(tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    place.write_text("in the way")
+    with (
+        pytest.raises(UnwritableError, match=f"{place} cannot be written"),
+        write_events(place, experiment()),
+    ):
+        pass
+    assert place.read_text() == "in the way"
+
+
+@with_mlflow
+def test_a_database_that_cannot_be_written_is_one_line_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow itself tries for two minutes."""
+    place = tmp_path / "nowhere" / "mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}")
+    with (
+        pytest.raises(UnwritableError, match=f"{place} cannot be written"),
+        write_run(experiment()),
+    ):
+        pass

@@ -10,7 +10,7 @@ from isthmus.cli import messages
 from isthmus.cli.progress import Board
 from isthmus.config.experiment import Experiment
 from isthmus.engines import choice
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, UnwritableError
 from isthmus.storage.store import Store
 from isthmus.training import early_stopping
 from isthmus.training.build import Built, build
@@ -102,6 +102,8 @@ def _finish(
             run = train(built, store, watch)
     except KeyboardInterrupt:
         messages.exit_stopped(f"stopped in the middle of a round, which is lost; {go_on_with}")
+    except UnwritableError as error:
+        raise IsthmusError(f"{error}; what was committed before is kept: {go_on_with}") from None
     finally:
         store.release()
     if run.progress.t < experiment.rounds and not run.reason:

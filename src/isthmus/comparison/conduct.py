@@ -14,10 +14,9 @@ from isthmus.records.reader import RecordedRun
 from isthmus.report import page
 from isthmus.report.contrasts import Comparison
 from isthmus.report.tables import comparison
-from isthmus.storage.database import explain_unwritable
 from isthmus.storage.lock import open_lock
 from isthmus.storage.store import Best
-from isthmus.system.files import remove_drafts, write_text
+from isthmus.system.files import explain_unwritable, remove_drafts, write_text
 from isthmus.training.estimate import Estimate, refuse_what_cannot_fit
 from isthmus.training.headline import Headline
 
@@ -110,7 +109,7 @@ class Conductor:
     def run(self, forecast: Forecast, display: Display) -> Outcome:
         """Does what is left: trials, the choice among them, the runs that are reported."""
         remove_drafts(self._out)
-        write_whole(self._out / grids.FILE, self._grid.toml())
+        write_text(self._out / grids.FILE, self._grid.toml())
         for cell in forecast.cells:
             if cell not in forecast.left:
                 display.skip(cell.name)
@@ -149,7 +148,7 @@ class Conductor:
         grid, trials = self._grid, self._trials
         scores = read_scores(trials, self._out, failures)
         best, missing = choose_trials(grid, trials, scores, failures)
-        write_whole(self._out / "trials.csv", write_table(grid, trials, scores, failures, best))
+        write_text(self._out / "trials.csv", write_table(grid, trials, scores, failures, best))
         for method, number in best.items():
             tried = grid.combinations(method)
             self._note(
@@ -248,10 +247,3 @@ def refuse_unlike(runs: Sequence[RecordedRun]) -> None:
                     f"{run.path} has {name} {mine}, {before.path} has {theirs}; expected the same "
                     "for all methods of a seed; are the data still those it began with?"
                 )
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file, below directories that are made where they are missing."""
-    with explain_unwritable(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, text)

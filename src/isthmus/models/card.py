@@ -23,14 +23,8 @@ def save(module: nn.Module, card: Mapping[str, Any], folder: Path, name: str) ->
     """Writes NAME.safetensors and NAME.json into a folder, and returns the card's path."""
     tensors = {key: value.contiguous() for key, value in module.state_dict().items()}
     path = folder / f"{name}.json"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_bytes(folder / f"{name}.safetensors", safetensors.torch.save(tensors))
-        write_text(path, json.dumps(card, indent=2) + "\n")
-    except (OSError, SafetensorError) as error:
-        raise IsthmusError(
-            f"{path} cannot be written ({error}); expected a directory to write into; name another"
-        ) from None
+    write_bytes(folder / f"{name}.safetensors", safetensors.torch.save(tensors))
+    write_text(path, json.dumps(card, indent=2) + "\n")
     return path
 
 

@@ -31,7 +31,7 @@ from isthmus.method import load_network
 from isthmus.metrics.score import figures, tally
 from isthmus.records.writer import table_text
 from isthmus.runs.opened import Opened
-from isthmus.system.files import write_text
+from isthmus.system.files import encode_text, overwrite
 
 SPLITS = ("train", "validation", "test")
 MARGIN = 0.3  # of the models' larger extent, on every side of them
@@ -240,7 +240,8 @@ def with_data(opened: Opened, split: str) -> list[str]:
 
 def _write(run: Path, table: str, opened: Opened, rows: Iterator[tuple[Any, ...]]) -> Path:
     path = run / f"{table}.csv"
-    write_text(path, table_text(opened.experiment.toml(), table, rows))
+    with overwrite(path) as file:  # opened first: what cannot be written need not be measured
+        file.write(encode_text(table_text(opened.experiment.toml(), table, rows)))
     return path
 
 

@@ -117,8 +117,9 @@ class Opened:
 
 
 def open(path: Path | str, *, data_root: Path | str = "data", **own: Unpack[OwnParts]) -> Opened:
-    """Opens a run; parts of one's own are given as they were to `federate`."""
-    (experiment, setting), store = reopen(path, device="cpu", data_root=data_root, **own)
+    """Opens a run to look into it; parts of one's own are given as they were to `federate`."""
+    built, store = reopen(path, device="cpu", data_root=data_root, readonly=True, **own)
+    experiment, setting = built
     return Opened(experiment, setting, store)
 
 

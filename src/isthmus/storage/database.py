@@ -22,6 +22,7 @@ from lmdb.verify import VerifyError, verify
 
 from isthmus.errors import IsthmusError
 from isthmus.storage.lock import open_lock
+from isthmus.system.files import describe_unwritable
 
 Sync = Literal["round", "system"]
 
@@ -37,15 +38,18 @@ class Database:
     """A locked, checked store of bytes. Only one process at a time may hold it.
 
     `sync="round"` waits for the disk at every commit. `sync="system"` leaves writing to the system:
-    a crash of the program loses nothing, a crash of the machine may lose or damage the file.
+    a crash of the program loses nothing, a crash of the machine may lose or damage the file. One
+    that is `readonly` may lie where nothing can be written.
     """
 
-    def __init__(self, path: Path, *, new: bool = False, sync: Sync = "round"):
+    def __init__(
+        self, path: Path, *, new: bool = False, sync: Sync = "round", readonly: bool = False
+    ):
         if not new and not path.is_file():  # before a lock is left in somebody's directory
             raise IsthmusError(f"no {path}; expected the state of a run; name a run's directory")
         self._path = path
         self._closed = False
-        self._guard = open_lock(path.with_suffix(".lock"))
+        self._guard = open_lock(path.with_suffix(".lock"), instead=path if readonly else None)
         try:
             if not new:
                 _inspect(path)
@@ -54,7 +58,7 @@ class Database:
                     f"{path} is there already; expected a new one, so that nothing is lost; name "
                     "another directory with --out"
                 )
-            self._environment = _open(path, sync)
+            self._environment = _open(path, sync, readonly=readonly)
         except BaseException:
             self._guard.close()
             raise
@@ -84,7 +88,7 @@ class Database:
             except lmdb.MapFullError:
                 self._grow()
             except lmdb.Error as error:
-                raise _unwritable(self._path, error) from None
+                raise describe_unwritable(self._path, error) from None
 
     def keys(self, prefix: bytes) -> Iterator[bytes]:
         """Finds the keys that begin with a prefix, in order."""
@@ -129,7 +133,7 @@ class Database:
         try:
             self._environment.set_mapsize(2 * self._environment.info()["map_size"])
         except (lmdb.Error, MemoryError, OverflowError) as error:
-            raise _unwritable(self._path, error) from None
+            raise describe_unwritable(self._path, error) from None
 
     def _audit(self) -> None:
         """Compares the sum; reads small values on the way, which lie among the tree's own bytes."""
@@ -177,23 +181,6 @@ def is_blank(path: Path) -> bool:
     empty = environment.stat()["entries"] == 0
     environment.close()
     return empty
-
-
-@contextmanager
-def explain_unwritable(path: Path) -> Iterator[None]:
-    """Makes one line of a full disk, and of all else that keeps files from being written."""
-    try:
-        yield
-    except OSError as error:
-        raise _unwritable(path, error) from None
-
-
-def _unwritable(path: Path, error: Exception) -> IsthmusError:
-    reason = getattr(error, "strerror", None) or error
-    return IsthmusError(
-        f"{path} cannot be written ({reason}); expected room on the disk; make some and resume: "
-        "what was committed before is kept"
-    )
 
 
 def _unusable(path: Path, reason: str) -> IsthmusError:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from isthmus.errors import IsthmusError
-from isthmus.system.files import take_lock
+from isthmus.system.files import describe_unwritable, take_lock
 
 _held: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
 
@@ -23,20 +23,20 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_inherited)
 
 
-def open_lock(name: Path) -> IO[bytes]:
+def open_lock(name: Path, instead: Path | None = None) -> IO[bytes]:
     """Takes the lock that a file stands for; closing what is returned gives it up.
 
-    The file stays, and says which process was the last to hold it.
+    The file stays, and says which process was the last to hold it. Where it cannot be written it is
+    read, or another file `instead` of it if it is not there; several may hold the lock then.
     """
     # By hand: filelock 4.2 holds under fork and kill as well, but on Windows it locks the first
     # byte, so that nobody could read there which process is the holder.
     try:
-        file = name.open("ab+", buffering=0)
+        file: IO[bytes] = name.open("ab+", buffering=0)
     except OSError as error:
-        raise IsthmusError(
-            f"{name} cannot be written ({error.strerror}); expected a directory to write into; "
-            "check it, or name another one with --out"
-        ) from None
+        if instead is None:
+            raise describe_unwritable(name, error) from None
+        file = (name if name.is_file() else instead).open("rb", buffering=0)
     try:
         take_lock(file)
     except OSError as error:
@@ -52,7 +52,7 @@ def open_lock(name: Path) -> IO[bytes]:
             f"{name.parent} is in use by process {holder}; expected one at a time; wait until it "
             "has ended, or stop it"
         ) from None
-    with suppress(OSError):  # the lock holds also where a full disk has no room for the number
+    with suppress(OSError):  # the lock holds also where there is no room, or right, to say whose
         file.truncate(0)
         file.write(str(os.getpid()).encode())
     _held.add(file)

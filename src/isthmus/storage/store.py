@@ -29,9 +29,9 @@ from isthmus.evaluation import Evaluation, Score
 from isthmus.method import State
 from isthmus.records.writer import Cost, TableRows, TableWriter, round_rows
 from isthmus.shelf import EMPTY, after
-from isthmus.storage.database import Database, Sync, explain_unwritable, is_blank
+from isthmus.storage.database import Database, Sync, is_blank
 from isthmus.storage.rows import pack_rows, unpack_rows
-from isthmus.system.files import remove_drafts, write_text
+from isthmus.system.files import explain_unwritable, remove_drafts, write_text
 
 SHELF = b"shelf/"
 STATE = "state.lmdb"
@@ -111,16 +111,15 @@ class Store:
         try:
             self._database.write(changes)
             remove_drafts(self._path)
-            with explain_unwritable(self._path):
-                write_text(self._path / "experiment.toml", experiment)
-                setting = self._setting
-                self._tables = TableWriter(
-                    self._path,
-                    experiment,
-                    setting.federation,
-                    setting.task.calibration,
-                    name_kinds(setting),
-                )
+            write_text(self._path / "experiment.toml", experiment)
+            setting = self._setting
+            self._tables = TableWriter(
+                self._path,
+                experiment,
+                setting.federation,
+                setting.task.calibration,
+                name_kinds(setting),
+            )
             for key in self._database.keys(b"round/"):
                 self._add(unpack_rows(_present(self._database.read(key), self._path)))
             self._summarise("running", {})
@@ -131,14 +130,9 @@ class Store:
     @classmethod
     def create(cls, path: Path, setting: Setting, experiment: str, sync: Sync = "round") -> "Store":
         """Begins a run in a directory that holds none yet."""
-        _refuse_existing(path, experiment)
-        try:
+        with explain_unwritable(path):
+            _refuse_existing(path, experiment)
             path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise IsthmusError(
-                f"{path} cannot be made ({error.strerror}); expected a directory to write into; "
-                "name another one with --out"
-            ) from None
         store = cls(path, setting, Database(path / STATE, new=True, sync=sync))
         store.start(experiment)
         return store
@@ -172,8 +166,7 @@ class Store:
 
     def _add(self, rows: TableRows) -> None:
         assert self._tables is not None  # it was started
-        with explain_unwritable(self._path):
-            self._tables.add(rows)
+        self._tables.add(rows)
         for row in rows["rounds"]:
             cost = Cost(*row)
             self._seconds += cost.train_seconds + cost.evaluate_seconds
@@ -181,8 +174,7 @@ class Store:
     def write_newcomers(self, newcomers: Sequence[tuple[int | None, tuple[Score, ...]]]) -> None:
         """Writes how newcomers did: (examples they trained on, scores)."""
         assert self._tables is not None  # it was started
-        with explain_unwritable(self._path):
-            self._tables.write_newcomers(newcomers)
+        self._tables.write_newcomers(newcomers)
 
     def close(self, status: str, reason: str = "") -> str:
         """Writes how the run stands, closes the store, and gives the digest of the state."""
@@ -201,8 +193,7 @@ class Store:
 
     def _summarise(self, status: str, figures: Mapping[str, Any]) -> None:
         summary = {"status": status, **figures, "federation": self._federation, **_versions()}
-        with explain_unwritable(self._path):
-            write_text(self._path / "summary.json", json.dumps(summary, indent=2) + "\n")
+        write_text(self._path / "summary.json", json.dumps(summary, indent=2) + "\n")
 
 
 class StoredShelf(Mapping[str, Tensor]):

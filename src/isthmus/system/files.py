@@ -13,6 +13,17 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, BinaryIO
 
+from isthmus.errors import UnwritableError
+
+ROOM = ("room on the disk", "make some, or name another place")
+USABLE = ("a place to write to", "check it and whose it is, or name another")
+SHORT = ("names that the disk can hold", "give a shorter one")
+# What was expected and what to do, by the number of the error.
+ADVICE = {
+    **dict.fromkeys((errno.ENAMETOOLONG, errno.EILSEQ), SHORT),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENXIO), USABLE),
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST), USABLE),
+}
 DRAFT = re.compile(r".*\.[0-9a-f]{8}\.part", re.DOTALL)
 
 
@@ -25,26 +36,29 @@ def overwrite(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
     `remove_drafts`). Drafts have names of their own, so several processes and threads may write one
     file: the last one stays, whole. With `sync` the bytes are on the disk before the name is
     theirs. What is there and no regular file, such as /dev/null or a pipe, is written into and
-    stays what it is.
+    stays what it is. Directories that are missing are made. What the system refuses is an
+    UnwritableError.
     """
-    if path.exists() and not path.is_file():
-        with path.open("wb") as there:
-            yield there
-        return
-    draft, file = _open_draft(path)
-    try:
-        with file:
-            yield file
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
-            if os.name == "posix":
-                draft.replace(path)  # still locked, so that nobody takes it for left behind
-        if os.name != "posix":
-            draft.replace(path)  # an open file keeps its name there
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    with explain_unwritable(path):
+        if path.exists() and not path.is_file():
+            with path.open("wb") as there:
+                yield there
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft, file = _open_draft(path)
+        try:
+            with file:
+                yield file
+                file.flush()
+                if sync:
+                    os.fsync(file.fileno())
+                if os.name == "posix":
+                    draft.replace(path)  # still locked, so that nobody takes it for left behind
+            if os.name != "posix":
+                draft.replace(path)  # an open file keeps its name there
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
 
 
 def _open_draft(path: Path) -> tuple[Path, BinaryIO]:
@@ -86,7 +100,8 @@ def take_lock(file: IO[bytes]) -> None:
     else:
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Where nothing can be written several may read; some disks lock only what can be.
+        fcntl.flock(file, (fcntl.LOCK_EX if file.writable() else fcntl.LOCK_SH) | fcntl.LOCK_NB)
 
 
 @contextmanager
@@ -157,5 +172,37 @@ def write_bytes(path: Path, data: bytes, *, sync: bool = False) -> None:
 
 
 def write_text(path: Path, text: str, *, sync: bool = False) -> None:
-    """Writes a file of text as `overwrite` does, in UTF-8, with its line ends as they are."""
-    write_bytes(path, text.encode("utf-8"), sync=sync)
+    """Writes a file of text as `overwrite` does, with its line ends as they are."""
+    write_bytes(path, encode_text(text), sync=sync)
+
+
+def append_text(path: Path, text: str) -> None:
+    """Adds text to the end of a file, with its line ends as they are."""
+    with explain_unwritable(path), path.open("ab") as file:
+        file.write(encode_text(text))
+
+
+def encode_text(text: str) -> bytes:
+    r"""Encodes text in UTF-8, names of files that are not UTF-8 escaped.
+
+    >>> encode_text("\xe9"), encode_text("\udce9")
+    (b'\xc3\xa9', b'\\udce9')
+    """
+    return text.encode("utf-8", errors="backslashreplace")
+
+
+@contextmanager
+def explain_unwritable(path: Path) -> Iterator[None]:
+    """Makes one line of whatever keeps the system from writing to a place."""
+    try:
+        yield
+    except OSError as error:
+        raise describe_unwritable(path, error) from None
+
+
+def describe_unwritable(path: Path, error: Exception) -> UnwritableError:
+    """Says why a place cannot be written to, and what to do about it."""
+    number = getattr(error, "errno", None)
+    expected, advice = ADVICE.get(number, ROOM) if number else ROOM
+    reason = getattr(error, "strerror", None) or error
+    return UnwritableError(f"{path} cannot be written ({reason}); expected {expected}; {advice}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isthmus.errors import IsthmusError
+from isthmus.system.files import explain_unwritable, write_text
 from isthmus.tracking.callback import Tracker, Write, check_installed, scalars, settings
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def write_run(
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow.entities import Metric, Param
     from mlflow.exceptions import MlflowException
-    from mlflow.tracking import MlflowClient
+    from mlflow.tracking import MlflowClient, get_tracking_uri
+    from sqlalchemy.exc import SQLAlchemyError
 
     def create() -> str:
         place = os.environ.get("MLFLOW_EXPERIMENT_NAME", "isthmus")
@@ -43,7 +45,7 @@ def write_run(
         listed = settings(experiment).items()
         client.log_batch(run, params=[Param(key, str(value)) for key, value in listed])
         if keep is not None:
-            keep.write_text(f"{run}\n")
+            write_text(keep, f"{run}\n")
         return run
 
     def write(done: "Done") -> None:
@@ -51,6 +53,7 @@ def write_run(
         metrics = [Metric(key, value, now, done.cost.round) for key, value in numbers.items()]
         client.log_batch(run, metrics)
 
+    _try_file(get_tracking_uri())
     try:
         client = MlflowClient()
         run = keep.read_text().strip() if keep and keep.is_file() else create()
@@ -61,12 +64,21 @@ def write_run(
             status = "FINISHED"
         finally:
             client.set_terminated(run, status)
-    except MlflowException as error:
+    except (MlflowException, SQLAlchemyError) as error:
         reason = str(error).splitlines()[0]
         raise IsthmusError(
             f"MLflow did not take the run ({reason}); expected a tracking server or file that "
             "does; set MLFLOW_TRACKING_URI, or track without it"
         ) from None
+
+
+def _try_file(address: str) -> None:
+    """Tries whether MLflow's database can be written: it would itself try for two minutes."""
+    kind, _, rest = address.partition(":///")
+    if kind == "sqlite" and rest:
+        path = Path(rest.partition("?")[0])
+        with explain_unwritable(path), path.open("ab"):
+            pass
 
 
 MLFLOW = Tracker(

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from isthmus.system.files import explain_unwritable
 from isthmus.tracking.callback import Tracker, Write, check_installed, scalars, settings
 
 if TYPE_CHECKING:
@@ -23,13 +24,13 @@ def write_events(directory: Path | str, experiment: "Experiment") -> Iterator[Wr
     from torch.utils.tensorboard import SummaryWriter
     from torch.utils.tensorboard.summary import hparams
 
-    with SummaryWriter(str(directory)) as writer:
-        described = False
+    place, described = Path(directory), False
 
-        def write(done: "Done") -> None:
-            nonlocal described
-            numbers = scalars(experiment, done)
-            tested = {name: number for name, number in numbers.items() if "/test/" in name}
+    def write(done: "Done") -> None:
+        nonlocal described
+        numbers = scalars(experiment, done)
+        tested = {name: number for name, number in numbers.items() if "/test/" in name}
+        with explain_unwritable(place):
             if tested and not described:  # its table shows the settings beside these figures
                 described = True
                 for summary in hparams(settings(experiment), tested):
@@ -38,7 +39,13 @@ def write_events(directory: Path | str, experiment: "Experiment") -> Iterator[Wr
                 writer.add_scalar(name, number, done.cost.round)
             writer.flush()
 
+    with explain_unwritable(place):
+        writer = SummaryWriter(str(directory))
+    try:
         yield write
+    finally:
+        with explain_unwritable(place):
+            writer.close()
 
 
 TENSORBOARD = Tracker(

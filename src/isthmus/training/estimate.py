@@ -23,6 +23,7 @@ from isthmus.errors import IsthmusError
 from isthmus.evaluation import score
 from isthmus.method import State
 from isthmus.shelf import Shelf, after
+from isthmus.system.files import explain_unwritable
 from isthmus.system.machine import free_memory
 
 COMPILED = 0.4  # of the time that a step takes which is not compiled
@@ -150,9 +151,11 @@ def _everybody(clients: int, asked: int) -> float:
 def refuse_what_cannot_fit(needed: Estimate, out: Path) -> None:
     """Raises an error where memory or disk would not suffice."""
     place = out
-    while not place.exists():
-        place = place.parent
-    _fits("on disk", needed.disk_bytes, shutil.disk_usage(place).free)
+    with explain_unwritable(out):
+        while not place.exists():
+            place = place.parent
+        free = shutil.disk_usage(place).free
+    _fits("on disk", needed.disk_bytes, free)
     _fits("of memory", needed.ram_bytes, free_memory())
 
 

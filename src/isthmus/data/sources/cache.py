@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from isthmus.data.sources.arrays import Arrays
-from isthmus.system.files import open_regular, overwrite, remove_drafts
+from isthmus.errors import UnwritableError
+from isthmus.system.files import explain_unwritable, open_regular, overwrite, remove_drafts
 
 CHUNK = 2**20
 WHOLE = 0x2144DF1C  # the CRC-32 of any bytes that end in their own CRC-32, the lowest byte first
@@ -67,7 +68,7 @@ def read_cached(
             array: NDArray[Any] = getattr(examples, field)
             write_array(path, array.dtype, array.shape, [array])
             delete_others(path, stem)
-    except OSError:
+    except UnwritableError:
         return examples
     return _join([map_array(path) for path in paths]) or examples
 
@@ -118,9 +119,9 @@ def write_array(
     path: Path, dtype: DTypeLike, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]]
 ) -> None:
     """Writes an array whose pieces come one after the other, all of it or nothing."""
-    path.parent.mkdir(exist_ok=True)
-    if path.exists() and not path.is_file():
-        raise FileExistsError(errno.EEXIST, "it is no regular file", str(path))
+    with explain_unwritable(path):
+        if path.exists() and not path.is_file():
+            raise FileExistsError(errno.EEXIST, "it is no regular file", str(path))
     descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from isthmus.data.sources.cache import delete_others, map_array, name_state, write_array
 from isthmus.data.sources.file_errors import refuse_broken
 from isthmus.data.sources.progress import show_progress
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, UnwritableError
 from isthmus.system.files import open_regular, remove_drafts
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as everybody has them
@@ -96,7 +96,7 @@ def decode(
             write_array(path, np.uint8, shape, decode_all())
             delete_others(path, stem)
             images = _map_images(path, shape)
-        except OSError:  # no reading error: those have become IsthmusErrors
+        except UnwritableError:  # no reading error: those have become other ones
             images = None
         if images is None:
             images = np.fromiter(decode_all(), np.dtype((np.uint8, shape[1:])), len(files))

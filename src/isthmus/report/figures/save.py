@@ -63,7 +63,6 @@ def save(
         caption = plate.draw(figure, subject)
         if any(run.chosen_on_test for run in subject.runs):
             caption = f"{caption} {FOOTNOTE}"
-        place.parent.mkdir(parents=True, exist_ok=True)
         kind, dated = place.suffix[1:], FORMATS[place.suffix]
         with overwrite(place) as file:
             figure.savefig(file, format=kind, metadata={dated: None})

@@ -37,7 +37,6 @@ def write(
     if place.is_dir():
         place = place / "report.html"
     text = render(runs, title, baseline)
-    place.parent.mkdir(parents=True, exist_ok=True)
     write_text(place, text)
     return place
 
