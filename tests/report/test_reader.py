@@ -110,6 +110,12 @@ def test_a_missing_summary_means_unfinished(write: Write) -> None:
     assert run.split_digest is None
 
 
+def test_a_summary_nested_too_deep_means_unfinished(write: Write) -> None:
+    directory = write("fedavg")
+    (directory / "summary.json").write_text('{"a": ' * 100_000)
+    assert reader.read(directory).status == "unfinished"
+
+
 def test_half_a_last_line_is_left_out(write: Write) -> None:
     directory = write("fedavg")
     file = directory / "rounds.csv"
@@ -139,6 +145,14 @@ def test_an_evaluation_cut_short_is_not_the_last_round(write: Write) -> None:
         (lambda d: _replace(d / "rounds.csv", "\n2,", "\ntwo,"), "column 'round'"),
         (lambda d: _replace(d / "federation.csv", "\n0,", "\n77,"), "names client 0"),
         (lambda d: _keep_head(d / "clients.csv"), "no evaluated round yet"),
+        (lambda d: (d / "experiment.toml").write_bytes(b"\xff\x00"), "is not TOML"),
+        (lambda d: (d / "experiment.toml").write_text("a = " + "[" * 5000), "is not TOML"),
+        (lambda d: (d / "experiment.toml").write_text("a = " + "9" * 5000), "is not TOML"),
+        (lambda d: _replace(d / "experiment.toml", "seed = 1", 'seed = "abc"'), "seed = 'abc'"),
+        (lambda d: _replace(d / "rounds.csv", "\n2,", f"\n{'9' * 400},"), "column 'round'"),
+        (lambda d: _replace(d / "rounds.csv", "\n2,", f"\n{'9' * 5000},"), "column 'round'"),
+        (lambda d: _replace(d / "clients.csv", "\n10,0,", '\n10,"0,'), "is no CSV"),
+        (lambda d: (d / "clients.csv").write_bytes(b"\xff\xfe"), "is not text"),
     ],
 )
 def test_a_broken_directory_is_one_clear_line(

@@ -1,16 +1,15 @@
 """The choice among a method's trials, and the table that keeps it."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from math import isnan
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from isthmus.comparison.grid import Cell, Grid
 from isthmus.records import reader
+from isthmus.records.cells import format_lines
 
 COLUMNS = (
     *("method", "trial", "seed", "settings", "validation_loss", "validation_top1"),
@@ -86,9 +85,7 @@ def write_table(
     best: Mapping[str, int],
 ) -> str:
     """Writes all trials as CSV."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
+    rows: list[Sequence[Any]] = [COLUMNS]
     for cell in trials:
         settings = " ".join(grid.combinations(cell.method)[(cell.trial or 1) - 1])
         score = scores.get(cell.name)
@@ -96,5 +93,5 @@ def write_table(
         mark = "yes" if best.get(cell.method) == cell.trial else "no"
         why = failures[cell.name].why if cell.name in failures else ""
         row = [cell.method, cell.trial, grid.tuning_seed, settings, *figures, mark, why]
-        table.writerow([*row, cell.place.as_posix()])
-    return text.getvalue()
+        rows.append([*row, cell.place.as_posix()])
+    return format_lines(rows)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.errors import IsthmusError
+from isthmus.records.cells import parse_lines
 from isthmus.records.schema import RecordColumn, names
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -23,16 +24,17 @@ def columns(path: Path, expected: Iterable[str]) -> dict[str, list[str]]:
     except UnicodeDecodeError as error:
         raise IsthmusError(f"{path} is not text ({error}); restore it, or run again") from None
     # A killed process leaves a last line without its end: what it says may be half a number.
-    complete = text[: text.rfind("\n") + 1].splitlines()
+    complete = [line.removesuffix("\r") for line in text.split("\n")[:-1]]
     start = next((i for i, line in enumerate(complete) if not line.startswith("#")), len(complete))
-    rows = csv.reader(complete[start:])
-    header = next(rows, [])
+    try:
+        header, *lines = parse_lines(complete[start:]) or [[]]
+    except csv.Error as error:
+        raise IsthmusError(f"{path} is no CSV ({error}); restore it, or run again") from None
     missing = [name for name in expected if name not in header]
     if missing:
         raise IsthmusError(
             f"{path} has no column {missing[0]!r}; expected {','.join(expected)}, so run it again"
         )
-    lines = list(rows)
     for place, line in enumerate(lines, start=start + 2):
         if len(line) != len(header):
             raise IsthmusError(
@@ -74,7 +76,7 @@ def parse(
     """Reads a column's texts as values."""
     try:
         return freeze(np.asarray([read(text) for text in texts], dtype=dtype))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise IsthmusError(
             f"{path} column {name!r} holds something else than a number ({error}); "
             "restore the file, or run it again"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.config.flatten import flatten
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, quote
 from isthmus.metrics import calibration, cost, spread
 from isthmus.metrics.metric import METRICS
 from isthmus.records.columns import Floats, Integers, freeze, number, parse, read_arrays
@@ -24,6 +24,7 @@ from isthmus.selection import RULES
 Texts: TypeAlias = NDArray[np.str_]
 
 SERVER = -1  # the client number of rows about the server's own test set
+NUMBERS = {"seed": int, "rounds": int, "method.rho": int | float}  # settings that are computed with
 
 
 class RecordTable:
@@ -287,11 +288,17 @@ def mean_or_none(values: Floats) -> float | None:
 def _settings(path: Path) -> Mapping[str, Any]:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also bytes, numbers too long, lists too deep
         raise IsthmusError(f"{path} is not TOML ({error}); restore it, or run again") from None
     flat = flatten(tables)
     if "method.name" not in flat:
         raise IsthmusError(f"{path} names no method; expected a table [method] with a name")
+    for key, kind in NUMBERS.items():
+        if not isinstance(flat.get(key, 0), kind):
+            raise IsthmusError(
+                f"{path} has {key} = {quote(flat[key])}; expected a number; restore it, or run "
+                "again"
+            )
     return MappingProxyType(flat)
 
 
@@ -300,11 +307,13 @@ def _summary(path: Path) -> Mapping[str, Any]:
         return MappingProxyType({})
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         # The tables tell the rest; only how the run ended is lost.
         return MappingProxyType({})
     if not isinstance(summary, dict):
-        raise IsthmusError(f"{path} holds {summary!r}; expected a JSON object, as runs write it")
+        raise IsthmusError(
+            f"{path} holds {quote(summary)}; expected a JSON object, as runs write it"
+        )
     return MappingProxyType(summary)
 
 

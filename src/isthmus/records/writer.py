@@ -5,8 +5,6 @@ columns; docs/records.md says when each table is written. The store keeps the sa
 with the state they belong to; the tables are written anew when a run is resumed.
 """
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -14,7 +12,9 @@ from typing import Any, NamedTuple, TypeAlias
 from isthmus.data.federation import Federation
 from isthmus.evaluation import Evaluation, Score
 from isthmus.metrics.calibration import BINS
+from isthmus.records.cells import format_lines
 from isthmus.records.schema import TABLES, RecordColumn, names
+from isthmus.system.files import append_text, write_text
 from isthmus.task import Calibration
 
 # The rows that tables get, by the table's name: a value for each of its columns, None for nothing.
@@ -60,10 +60,8 @@ class TableWriter:
     def add(self, rows: TableRows) -> None:
         """Adds one round's rows."""
         for table in OF_A_ROUND:
-            text = _text(TABLES[table], rows[table])
             # Opened for each round: a full disk shows here, and closing has nothing left to write.
-            with (self._path / f"{table}.csv").open("a", newline="") as file:
-                file.write(text)
+            append_text(self._path / f"{table}.csv", _text(TABLES[table], rows[table]))
 
     def write_newcomers(self, each: Iterable[tuple[int | None, tuple[Score, ...]]]) -> None:
         """Writes how clients did that took part in no round."""
@@ -78,7 +76,7 @@ class TableWriter:
         self, table: str, rows: Iterable[Sequence[Any]] = (), absent: Sequence[str] = ()
     ) -> None:
         text = table_text(self._experiment, table, rows, absent, self._per_batch)
-        (self._path / f"{table}.csv").write_text(text, newline="")
+        write_text(self._path / f"{table}.csv", text)
 
 
 def round_rows(cost: Cost, evaluation: Evaluation | None, notes: Iterable[str] = ()) -> TableRows:
@@ -108,18 +106,14 @@ def table_text(
     """Writes a table: the experiment in lines that start with "#", columns' names, rows."""
     head = "".join(f"# {line}".rstrip() + "\n" for line in experiment.splitlines())
     columns = [column for column in TABLES[table] if column.name not in absent]
-    return head + _csv([names(columns, per_batch)]) + _text(columns, rows)
+    return head + format_lines([names(columns, per_batch)]) + _text(columns, rows)
 
 
 def _text(columns: Sequence[RecordColumn], rows: Iterable[Sequence[Any]]) -> str:
     cells = [_cell(column) for column in columns]
-    return _csv([cell(value) for cell, value in zip(cells, row, strict=True)] for row in rows)
-
-
-def _csv(lines: Iterable[Iterable[Any]]) -> str:
-    file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows(lines)
-    return file.getvalue()
+    return format_lines(
+        [cell(value) for cell, value in zip(cells, row, strict=True)] for row in rows
+    )
 
 
 def _cell(column: RecordColumn) -> Callable[[Any], Any]:

@@ -1,7 +1,5 @@
 """The comparison of methods over seeds and data sets, for terminals, papers and programs."""
 
-import csv as delimited
-import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +10,7 @@ from rich.console import Group as Stack
 from rich.table import Table
 from rich.text import Text
 
+from isthmus.records.cells import format_lines
 from isthmus.records.reader import RecordedRun
 from isthmus.report.contrasts import Comparison, MethodBlock, MethodRow, compare
 from isthmus.report.groups import SEEDED
@@ -35,7 +34,6 @@ def write(
     `missing` says of runs that should be in the tables why they are not; those for people say it.
     """
     comparison = compare(runs, reference)
-    out.mkdir(parents=True, exist_ok=True)
     write_text(out / "table.md", markdown(comparison, missing))
     write_text(out / "table.tex", latex(comparison, missing))
     write_text(out / "table.csv", csv(comparison))
@@ -98,11 +96,7 @@ def csv(comparison: Comparison) -> str:
         _collect_row(comparison, block, row) for block in comparison.blocks for row in block.rows
     ]
     header = dict.fromkeys(name for line in lines for name in line)
-    text = io.StringIO()
-    writer = delimited.DictWriter(text, list(header), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
+    return format_lines([header, *([line.get(name) for name in header] for line in lines)])
 
 
 def _collect_row(comparison: Comparison, block: MethodBlock, row: MethodRow) -> dict[str, Any]:
