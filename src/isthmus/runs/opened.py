@@ -118,7 +118,7 @@ class Opened:
 
 def open(path: Path | str, *, data_root: Path | str = "data", **own: Unpack[OwnParts]) -> Opened:
     """Opens a run to look into it; parts of one's own are given as they were to `federate`."""
-    built, store = reopen(path, device="cpu", data_root=data_root, readonly=True, **own)
+    built, store = reopen(path, device="cpu", data_root=data_root, may_be_readonly=True, **own)
     experiment, setting = built
     return Opened(experiment, setting, store)
 

@@ -10,6 +10,7 @@ was committed. What a failing disk or a careless copy did to the file is found o
   the rest, is noticed though nobody reads it.
 """
 
+import os
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -39,17 +40,19 @@ class Database:
 
     `sync="round"` waits for the disk at every commit. `sync="system"` leaves writing to the system:
     a crash of the program loses nothing, a crash of the machine may lose or damage the file. One
-    that is `readonly` may lie where nothing can be written.
+    that `may_be_readonly` is only read where nothing can be written.
     """
 
     def __init__(
-        self, path: Path, *, new: bool = False, sync: Sync = "round", readonly: bool = False
+        self, path: Path, *, new: bool = False, sync: Sync = "round", may_be_readonly: bool = False
     ):
         if not new and not path.is_file():  # before a lock is left in somebody's directory
             raise IsthmusError(f"no {path}; expected the state of a run; name a run's directory")
         self._path = path
         self._closed = False
-        self._guard = open_lock(path.with_suffix(".lock"), instead=path if readonly else None)
+        self._guard = open_lock(
+            path.with_suffix(".lock"), instead=path if may_be_readonly else None
+        )
         try:
             if not new:
                 _inspect(path)
@@ -58,6 +61,8 @@ class Database:
                     f"{path} is there already; expected a new one, so that nothing is lost; name "
                     "another directory with --out"
                 )
+            writable = self._guard.writable() and (new or os.access(path, os.W_OK))
+            readonly = may_be_readonly and not writable
             self._environment = _open(path, sync, readonly=readonly)
         except BaseException:
             self._guard.close()

@@ -145,12 +145,12 @@ def reopen(
     device: str | None = None,
     data_root: Path | str = "data",
     workers: int | None = None,
-    readonly: bool = False,
+    may_be_readonly: bool = False,
     **own: Unpack[OwnParts],
 ) -> tuple[Built, Store]:
     """Opens a run to go on with it, or to look at it, perhaps on another device."""
     path = Path(path)
-    database = Database(path / STATE, readonly=readonly)
+    database = Database(path / STATE, may_be_readonly=may_be_readonly)
     try:
         # A run of an older version does not say; its steps were not compiled.
         settings = {"step": "eager"} | tomllib.loads(read_experiment(database, path))
