@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import pickle
 import random
 import shutil
 import struct
@@ -20,6 +21,17 @@ OWN = [
     *("--data", "arrays.npz", "--rounds", "1", "--set", "clients_per_round=1"),
     *("--set", "hidden=4"),
 ]
+FOLDERS = {
+    "mnist": "mnist",
+    "shakespeare": "shakespeare",
+    "cifar10": "cifar-10-batches-py",
+    "femnist": "femnist",
+    "tinyimagenet": "tiny-imagenet-200",
+}
+DIVIDE = {  # few examples need few clients
+    name: ["--set", "partition=iid", "--set", "clients=2", "--set", "clients_per_round=1"]
+    for name in ("mnist", "cifar10", "femnist", "tinyimagenet")
+} | {"shakespeare": ["--set", "split=random"]}
 IDX = {
     "train-images-idx3-ubyte": (60, 4, 4),
     "train-labels-idx1-ubyte": (60,),
@@ -88,16 +100,59 @@ def write_leaf(folder: Path) -> None:
         (place / "all.json").write_text(json.dumps(data))
 
 
-def write_images(folder: Path, seed: int = 0) -> None:
-    """Writes folders of small images, one of each class."""
+def write_cifar(folder: Path, seed: int = 0) -> None:
+    """Writes the files of CIFAR-10, with few images."""
+    rng = np.random.default_rng(seed)
+    folder.mkdir(parents=True)
+    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
+        data = rng.integers(0, 256, (6, 3072), dtype=np.uint8)
+        table = {"data": data, "labels": [i % 10 for i in range(6)]}
+        (folder / name).write_bytes(pickle.dumps(table, 4))
+    names = {"label_names": [f"class {i}" for i in range(10)]}
+    (folder / "batches.meta").write_bytes(pickle.dumps(names, 4))
+
+
+def write_femnist(folder: Path, seed: int = 0) -> None:
+    """Writes a few writers' images in the one file that the hub's become."""
+    rng = np.random.default_rng(seed)
+    folder.mkdir(parents=True)
+    x = rng.integers(0, 256, (40, 28, 28), dtype=np.uint8)
+    owner, names = np.arange(40) % 2, np.array(["f1", "f2"])
+    np.savez(folder / "femnist.npz", x=x, y=np.arange(40) % 62, owner=owner, names=names)
+
+
+def write_tree(tree: Path, seed: int = 0) -> None:
+    """Writes a TinyImageNet of two classes."""
     from PIL import Image
 
     rng = np.random.default_rng(seed)
-    for label in ("cat", "dog"):
-        (folder / label).mkdir(parents=True)
-        for i in range(8):
+    names, lines = ("n00000001", "n00000002"), []
+
+    def save(path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(path)
+
+    for label in names:
+        for i in range(6):
+            save(tree / "train" / label / "images" / f"{label}_{i}.JPEG")
+        for i in range(2):
+            save(tree / "val" / "images" / f"val_{label}_{i}.JPEG")
+            lines.append(f"val_{label}_{i}.JPEG\t{label}\t0\t0\t63\t63")
+    (tree / "val" / "val_annotations.txt").write_text("\n".join(lines))
+    (tree / "wnids.txt").write_text("\n".join(names))
+    (tree / "words.txt").write_text("".join(f"{label}\ta {label}\n" for label in names))
+
+
+def write_images(folder: Path, seed: int = 0) -> None:
+    """Writes folders of small images, one of each client and class."""
+    from PIL import Image
+
+    rng = np.random.default_rng(seed)
+    for client, label in (("Oslo", "cat"), ("Oslo", "dog"), ("Bergen", "cat"), ("Bergen", "dog")):
+        (folder / client / label).mkdir(parents=True)
+        for i in range(4):
             image = Image.fromarray(rng.integers(0, 256, (6, 6, 3), dtype=np.uint8))
-            image.save(folder / label / f"{i}.png")
+            image.save(folder / client / label / f"{i}.png")
 
 
 def write_samples(root: Path) -> Samples:
@@ -109,6 +164,9 @@ def write_samples(root: Path) -> Samples:
     write_arrays(root / "arrays.npz")
     write_arrays(root / "newcomers.npz", seed=1)
     write_leaf(root / "data" / "shakespeare")
+    write_cifar(root / "data" / FOLDERS["cifar10"])
+    write_femnist(root / "data" / "femnist")
+    write_tree(root / "data" / FOLDERS["tinyimagenet"])
     write_images(root / "images")
     commands = {
         "run": ["run", *SMALL, "--out", "run"],

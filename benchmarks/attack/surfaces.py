@@ -1,18 +1,17 @@
 """Where hostile input enters. Each surface makes a case from random numbers, in a folder."""
 
 import math
-import os
 import random
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.attack.case import Case, Ending
+from benchmarks.attack.data import DATA_SURFACES
+from benchmarks.attack.downloads import attack_downloads
 from benchmarks.attack.samples import SMALL, Samples
-from benchmarks.attack.words import NUMBERS, damage, damage_file, pick_value, swap_word
+from benchmarks.attack.words import damage, damage_file, pick_value, swap_word
 
 Surface = Callable[[random.Random, Path, Samples], Case]
 RUN = ["run", *SMALL, "--out", "out"]
@@ -126,138 +125,6 @@ def attack_experiment(rng: random.Random, folder: Path, samples: Samples) -> Cas
     return Case(["run", "e.toml", "--rounds", "1", "--out", "out"])
 
 
-def attack_tables(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Puts hostile cells, lines and bytes into a table."""
-    path = samples.copy("table.csv", folder)
-    text = path.read_text()
-    lines = text.split("\n")
-    kind, refused = rng.choice(["cell", "label", "bytes", "word", "columns", "long"]), False
-    if kind == "cell":
-        row = rng.randrange(len(lines) - 1)
-        cells = lines[row].split(",")
-        cells[rng.randrange(len(cells))] = pick_value(rng)
-        lines[row] = ",".join(cells)
-        path.write_text("\n".join(lines))
-    elif kind == "label":
-        row, column = rng.randrange(1, len(lines) - 1), rng.choice([3, 4])
-        cells = lines[row].split(",")
-        cells[column] = rng.choice(["", " ", "nan", "NaN", "NA", "null"])
-        lines[row], refused = ",".join(cells), True
-        path.write_text("\n".join(lines))
-    elif kind == "bytes":
-        damage_file(path, rng)
-    elif kind == "word":
-        path.write_text(swap_word(text, rng))
-    elif kind == "columns":
-        wide = [f"{line},{','.join(['1'] * 20000)}" for line in lines if line]
-        path.write_text("\n".join(wide))
-    else:
-        path.write_text(text + "x" * rng.choice([10, 200_000]) + ",1,r,Oslo,yes\n")
-    settings = [["--set", "client=town"], [], ["--set", "delimiter=;"], ["--set", "label=age"]]
-    chosen = settings[0] if refused else rng.choice(settings)
-    return Case(
-        ["data", "show", "--data", "table.csv", "--set", "label=label", *chosen], refused=refused
-    )
-
-
-def attack_arrays(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Gives arrays of other kinds, shapes and values than expected."""
-    rows = rng.choice([0, 1, 2, 40])
-    kinds = [
-        "f8",
-        "f4",
-        "f2",
-        "g",
-        "i8",
-        "u8",
-        "i1",
-        "U3",
-        "S3",
-        "M8[s]",
-        "m8[s]",
-        "?",
-        "c16",
-        "V4",
-    ]
-
-    def make(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        kind = rng.choice(kinds)
-        size = math.prod(shape)
-        special = rng.choice([[0, 1], [-1, 1], [0, 2**40], [0, 1, 2]])
-        raw = np.array(rng.choices(special, k=size), "i8").reshape(shape)
-        with np.errstate(all="ignore"):
-            array = raw.astype("S4") if kind == "V4" else raw.astype(kind)
-        if kind in ("f8", "f4", "g") and rng.random() < 0.5 and size:
-            array.flat[0] = rng.choice([np.nan, np.inf, 1e38])
-        return array.view("V4") if kind == "V4" else array
-
-    def shape(first: int, more: Sequence[int]) -> tuple[int, ...]:
-        return (first, *more)
-
-    arrays = {
-        "x": make(shape(rows, rng.choice([(5,), (), (2, 3), (1, 4, 4), (0,), (1,)]))),
-        "y": make(shape(rng.choice([rows, rows, rows + 1]), rng.choice([(), (), (), (1,)]))),
-        "client": make(shape(rows, rng.choice([(), (), (1,)]))),
-    }
-    dropped = rng.choice(["", "", "", "x", "y", "client"])
-    path = folder / "a.npz"
-    np.savez(path, **{key: array for key, array in arrays.items() if key != dropped})
-    if rng.random() < 0.3:
-        damage_file(path, rng)
-    command = rng.choice(
-        [
-            ["data", "show", "--data", "a.npz"],
-            ["run", "--data", "a.npz", "--rounds", "1", "--set", "clients_per_round=1"],
-            ["adapt", "own", "--data", "a.npz"],
-        ]
-    )
-    if command[0] == "adapt":
-        samples.copy("own", folder)
-        samples.copy("arrays.npz", folder)
-    return Case(command)
-
-
-def attack_sources(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Damages the files of data sets."""
-    root = samples.copy("data", folder)
-    name = rng.choice(["mnist", "shakespeare", "images"])
-    place = samples.copy("images", folder) if name == "images" else root / name
-    paths = sorted(path for path in place.rglob("*") if path.is_file())
-    path = rng.choice(paths)
-    kind = rng.random()
-    if kind < 0.6:
-        damage_file(path, rng)
-    elif kind < 0.7:
-        path.unlink()
-        os.mkfifo(path)
-    elif kind < 0.8:
-        path.unlink()
-        path.symlink_to(rng.choice(["/dev/zero", "/nowhere", path, "/proc/self/mem"]))
-    elif path.suffix == ".json":
-        path.write_text(swap_word(path.read_text(), rng))
-    else:
-        path.unlink()
-        path.mkdir()
-    return Case(["data", "show", "--data", name, "--data-root", "data"])
-
-
-def attack_cache(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Damages arrays in the cache: they are made again, or the data are the same."""
-    samples.copy("data", folder)
-    show = ["data", "show", "--data", "mnist", "--data-root", "data"]
-    from benchmarks.attack.case import attempt
-
-    sound = attempt(Case(show), folder).out
-    paths = sorted((folder / "data").rglob("*.npy"))
-    if paths:
-        path = rng.choice(paths)
-        times = path.stat()
-        damage_file(path, rng)
-        if rng.random() < 0.5:
-            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    return Case(show, check=lambda end: "" if end.out == sound else "other data than before")
-
-
 def attack_runs(rng: random.Random, folder: Path, samples: Samples) -> Case:
     """Damages a file of a run, then reads the run."""
     run = samples.copy("run", folder)
@@ -317,35 +184,13 @@ def attack_outputs(rng: random.Random, folder: Path, samples: Samples) -> Case:
     )
 
 
-def attack_newcomers(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Lets newcomers join with hostile numbers of shots and values."""
-    samples.copy("own", folder)
-    samples.copy("arrays.npz", folder)
-    path = samples.copy("newcomers.npz", folder)
-    shots = rng.choice([*NUMBERS, "5"])
-    if rng.random() < 0.5:
-        with np.load(path) as there:
-            arrays = dict(there)
-        arrays["x"] = arrays["x"].astype("f8") * rng.choice([1e300, 1e38, 1e10, np.nan, 0])
-        np.savez(path, **arrays)
-    wrong = not (shots.isdecimal() and int(shots[:9]) > 0 and shots.isascii())
-    fine = ("1.0", "1_000", " 1 ", "+1", "٣", "１２")
-    return Case(
-        ["adapt", "own", "--data", "newcomers.npz", "--shots", shots],
-        refused=wrong and shots not in fine,
-    )
-
-
 SURFACES: dict[str, Surface] = {
     "options": attack_options,
     "settings": attack_settings,
     "experiments": attack_experiment,
-    "tables": attack_tables,
-    "arrays": attack_arrays,
-    "sources": attack_sources,
-    "cache": attack_cache,
     "runs": attack_runs,
     "comparisons": attack_comparisons,
     "outputs": attack_outputs,
-    "newcomers": attack_newcomers,
+    **DATA_SURFACES,
+    "downloads": attack_downloads,
 }

@@ -255,6 +255,10 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "age,hospital,outcome\n1,a,b\n2,a,c\n2,a, NaN \n",
         "'NaN ' in column 'outcome', row 3; expected a value; fill it, or delete the row",
     ),
+    "a label that is NA": (
+        "age,hospital,outcome\n1,a,b\n2,a,NA\n",
+        "'NA' in column 'outcome', row 2; expected a value; fill it, or delete the row",
+    ),
     "a client that is nan": (
         "age,hospital,outcome\n1,a,b\n2,nan,c\n",
         "'nan' in column 'hospital', row 2",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from isthmus.errors import IsthmusError
 
 PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]*)?")  # 007 and 1e5 may be codes
+MISSING = ("", "nan", "null", "n/a", "#n/a", "<na>")  # however they are written
 TOLD = 5  # spellings in a note
 
 
@@ -54,8 +55,13 @@ def merge_spellings(words: Iterable[str], what: str, known: Sequence[str] = ()) 
 
 
 def is_missing(word: str) -> bool:
-    """Tells whether a word stands for no value: nothing but white space, or nan."""
-    return word.strip().lower().lstrip("+-") in ("", "nan")
+    """Tells whether a word stands for no value: white space, or what programs write for none.
+
+    >>> [word for word in (" ", "nan", "NA", "null", "Na", "none") if is_missing(word)]
+    [' ', 'nan', 'NA', 'null']
+    """
+    word = word.strip()
+    return word in ("NA", "NaT") or word.lower().lstrip("+-") in MISSING
 
 
 def find_missing(values: NDArray[Any]) -> int | None:

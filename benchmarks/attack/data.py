@@ -1,0 +1,205 @@
+"""Hostile data: tables, arrays, files of data sets, the cache, newcomers."""
+
+import math
+import os
+import random
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.attack.case import Case, Ending, attempt
+from benchmarks.attack.samples import DIVIDE, FOLDERS, Samples
+from benchmarks.attack.words import NUMBERS, damage_file, pick_value, swap_word
+
+KINDS = (
+    *("f8", "f4", "f2", "g", ">f4", "i8", "u8", "u2", ">i4", "i1", "U3", "S3", "M8[s]", "m8[s]"),
+    *("?", "c16", "V4", "O"),
+)
+PLACES = ("/dev/zero", "/dev/null", "/proc", "/proc/self/fd", "/nowhere", "/", "a" * 300, "..")
+
+
+def attack_tables(rng: random.Random, folder: Path, samples: Samples) -> Case:
+    """Puts hostile cells, lines and bytes into a table."""
+    path = samples.copy("table.csv", folder)
+    lines = path.read_text().split("\n")
+    kind = rng.choice(["cell", "label", "bytes", "word", "columns", "long", "one", "split", "file"])
+    refused = kind in ("label", "one", "split", "file")
+    if kind in ("cell", "label"):
+        row = rng.randrange(1 if refused else 0, len(lines) - 1)
+        cells = lines[row].split(",")
+        missing = rng.choice(["", " ", "nan", "NaN", "NA", "null", "N/A"])
+        cells[rng.choice([3, 4]) if refused else rng.randrange(5)] = (
+            missing if refused else pick_value(rng)
+        )
+        lines[row] = ",".join(cells)
+    elif kind == "word":
+        lines = swap_word("\n".join(lines), rng).split("\n")
+    elif kind == "columns":
+        lines = [f"{line},{','.join(['1'] * 20000)}" for line in lines if line]
+    elif kind == "long":
+        lines[-1] = "x" * rng.choice([10, 200_000]) + ",1,r,Oslo,yes"
+    elif kind == "one":
+        lines = [line.replace("yes", "no") for line in lines]
+    elif kind == "split":
+        part = rng.choice(["test", "validation", "2", "1"])
+        lines = [f"{line},{part if row else 'part'}" for row, line in enumerate(lines) if line]
+    path.write_text("\n".join(lines))
+    if kind == "bytes":
+        damage_file(path, rng)
+    elif kind == "file":
+        replace_file(path, rng)
+    settings = [["--set", "client=town"], [], ["--set", "delimiter=;"], ["--set", "label=age"]]
+    chosen = settings[0] if refused else rng.choice(settings)
+    split = ["--set", "split=part"] if kind == "split" else []
+    show = ["data", "show", "--data", "table.csv", "--set", "label=label"]
+    return Case([*show, *chosen, *split], refused=refused)
+
+
+def replace_file(path: Path, rng: random.Random) -> None:
+    """Puts something in the place of a file that is none."""
+    path.unlink()
+    kind = rng.choice(["pipe", "link", "folder", "socket"])
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        path.symlink_to(rng.choice(["/dev/zero", "/dev/random", "/nowhere", path, "/proc", "/"]))
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        with socket.socket(socket.AF_UNIX) as there:
+            short = path.parent / "s"
+            there.bind(os.path.relpath(short))
+            short.rename(path)
+
+
+def make_array(rng: random.Random, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Makes an array of any kind, with some numbers that are none."""
+    kind = rng.choice(KINDS)
+    size = math.prod(shape)
+    special = rng.choice([[0, 1], [-1, 1], [0, 2**40], [0, 1, 2], [0]])
+    raw = np.array(rng.choices(special, k=size), "i8").reshape(shape)
+    with np.errstate(all="ignore"):
+        array = raw.astype("S4") if kind == "V4" else raw.astype(kind)
+    if kind in ("f8", "f4", "g", ">f4") and rng.random() < 0.5 and size:
+        with np.errstate(all="ignore"):
+            array.flat[0] = rng.choice([np.nan, np.inf, 1e38, 1e300])
+    return array.view("V4") if kind == "V4" else array
+
+
+def attack_arrays(rng: random.Random, folder: Path, samples: Samples) -> Case:
+    """Gives arrays of other kinds, shapes and values than expected."""
+    rows = rng.choice([0, 1, 2, 40, 40, 40])
+    wide = rng.choice([(5,), (5,), (), (2, 3), (1, 4, 4), (0,), (3, 0), (1,)])
+    arrays = {
+        "x": make_array(rng, (rows, *wide)),
+        "y": make_array(
+            rng, (rng.choice([rows, rows, rows, rows + 1]), *rng.choice([(), (), (1,)]))
+        ),
+        "client": make_array(rng, (rows, *rng.choice([(), (), (1,)]))),
+        "split": make_array(rng, (rows,)),
+    }
+    sound = {"x": np.eye(rows, 5), "y": np.arange(rows) % 2, "client": np.arange(rows) // 20}
+    arrays |= {key: sound[key] for key in sound if rng.random() < 0.4}
+    dropped = rng.choice(["", "x", "y", "client"]), rng.choice(["", "split", "split"])
+    path = folder / "a.npz"
+    np.savez(path, **{key: array for key, array in arrays.items() if key not in dropped})
+    if rng.random() < 0.2:
+        damage_file(path, rng)
+    elif rng.random() < 0.05:
+        replace_file(path, rng)
+    name = str(path) if rng.random() < 0.95 else rng.choice(PLACES)
+    scale = rng.choice([[], [], ["--set", f"scale={rng.choice(NUMBERS)}"]])
+    commands = [
+        ["data", "show", "--data", name, *scale],
+        ["run", "--data", name, "--rounds", "1", "--set", "clients_per_round=1", *scale],
+        ["adapt", "own", "--data", name],
+    ]
+    command = rng.choice(commands)
+    if command[0] == "adapt":
+        samples.copy("own", folder)
+        samples.copy("arrays.npz", folder)
+    return Case(command, refused=name in PLACES)
+
+
+def attack_sources(rng: random.Random, folder: Path, samples: Samples) -> Case:
+    """Damages the files of data sets."""
+    samples.copy("data", folder)
+    name = rng.choice([*FOLDERS, "images"])
+    place = samples.copy("images", folder) if name == "images" else folder / "data" / FOLDERS[name]
+    path = rng.choice(sorted(path for path in place.rglob("*") if path.is_file()))
+    kind, text = rng.random(), path.suffix in (".json", ".txt")
+    if kind < 0.25:
+        replace_file(path, rng)
+    elif kind < 0.35:
+        longest = 255 - len(path.suffix)
+        path.rename(path.with_name(rng.choice(["é" * 60, "\n", "a" * longest, " "]) + path.suffix))
+    elif path.suffix == ".npz" and kind < 0.8:
+        with np.load(path) as there:
+            arrays = dict(there)
+        key = rng.choice(sorted(arrays))
+        arrays[key] = make_array(rng, arrays[key].shape)
+        np.savez(path, **arrays)
+    elif text and kind < 0.8:
+        path.write_text(swap_word(path.read_text(), rng), errors="surrogateescape")
+    elif text and kind < 0.9:
+        path.write_text(path.read_text().replace("_", "\0", rng.choice([1, 2, 9])))
+    else:
+        damage_file(path, rng)
+    return Case(["data", "show", "--data", name, "--data-root", "data", *DIVIDE.get(name, [])])
+
+
+def attack_cache(rng: random.Random, folder: Path, samples: Samples) -> Case:
+    """Damages arrays in the cache: they are made again, or the data are the same."""
+    samples.copy("data", folder)
+    name = rng.choice(["mnist", "cifar10", "tinyimagenet"])
+    show = ["data", "show", "--data", name, "--data-root", "data", *DIVIDE[name]]
+    sound = attempt(Case(show), folder).out
+    path = rng.choice(sorted((folder / "data").rglob("*.npy")))
+    times = path.stat()
+    kind = rng.random()
+    if kind < 0.1:
+        replace_file(path, rng)
+    elif kind < 0.2:
+        path.with_name(f"{path.name}.0123abcd.part").write_bytes(b"half")
+    else:
+        damage_file(path, rng)
+        if rng.random() < 0.5:
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    def check(end: Ending) -> str:
+        if not sound or end.out != sound:
+            return "other data than before"
+        return "drafts stay" if [*(folder / "data").rglob("*.part")] else ""
+
+    return Case(show, check=check, codes=(0,))
+
+
+def attack_newcomers(rng: random.Random, folder: Path, samples: Samples) -> Case:
+    """Lets newcomers join with hostile numbers of shots and values."""
+    samples.copy("own", folder)
+    samples.copy("arrays.npz", folder)
+    path = samples.copy("newcomers.npz", folder)
+    shots = rng.choice([*NUMBERS, "5", "5"])
+    factor = rng.choice([1, 1, 1e300, 1e39, 1e38, 1e10, np.nan, 0])
+    with np.load(path) as there:
+        arrays = dict(there)
+    arrays["x"] = arrays["x"].astype("f8") * factor
+    np.savez(path, **arrays)
+    wrong = not (shots.isdecimal() and int(shots[:9]) > 0 and shots.isascii())
+    fine = ("1.0", "1_000", " 1 ", "+1", "٣", "１２")
+    return Case(
+        ["adapt", "own", "--data", "newcomers.npz", "--shots", shots],
+        refused=(wrong and shots not in fine) or not factor < 1e39,
+    )
+
+
+DATA_SURFACES: dict[str, Callable[[random.Random, Path, Samples], Case]] = {
+    "tables": attack_tables,
+    "arrays": attack_arrays,
+    "sources": attack_sources,
+    "cache": attack_cache,
+    "newcomers": attack_newcomers,
+}
