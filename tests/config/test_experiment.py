@@ -384,3 +384,17 @@ def test_values_too_long_or_deep_are_refused_in_a_line(tmp_path: Path, value: st
     with pytest.raises(IsthmusError) as of_file:
         loaded(tmp_path, f"lr = {value}")
     assert max(len(str(error.value)) for error in (of_setting, of_file)) < 400
+
+
+@pytest.mark.parametrize("text", ["\x01", "\x7f", "a\nb\r", '"""', "'''", "\\u0001", "\u2028", "é"])
+def test_every_text_comes_back_from_toml(tmp_path: Path, text: str) -> None:
+    e = Experiment(data={"name": "table", "path": text, "label": text})
+    assert loaded(tmp_path, e.toml()).data["path"] == text
+
+
+@pytest.mark.parametrize("value", ["\udcff", 10**5000], ids=["text", "number"])
+def test_what_would_not_come_back_from_toml_is_refused(value: Any) -> None:
+    given = {"data": {"name": "table", "path": value}} if isinstance(value, str) else {}
+    e = Experiment(**given, seed=0 if given else value)
+    with pytest.raises(IsthmusError, match="would not come back from a file"):
+        e.toml()

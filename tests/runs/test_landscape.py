@@ -231,7 +231,7 @@ def test_the_command_measures_and_the_page_draws(
         (["--clients", "0"], "2 models (shared model, own model of client 0); expected three"),
         (["--on", "nobody"], "--on 'nobody': no test data of 'nobody'"),
         (["--split", "all"], "--split 'all'; expected train, validation or test"),
-        (["--points", "1"], "--points 1; expected at least 2"),
+        (["--points", "1"], "--points 1; expected 2 to 500"),
         (["--with", "nowhere"], "nowhere"),
     ],
 )

@@ -7,7 +7,9 @@ import typer
 
 from isthmus.cli import messages
 from isthmus.cli.options import DataRoot, RunPath
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, quote
+
+MOST_POINTS = 500  # along a side: 250,000 models
 
 
 def landscape(
@@ -50,8 +52,10 @@ def landscape(
 
     if split not in measuring.SPLITS:
         raise IsthmusError(f"--split {split!r}; expected train, validation or test; say which")
-    if points < 2:
-        raise IsthmusError(f"--points {points}; expected at least 2; for example --points 21")
+    if not 2 <= points <= MOST_POINTS:
+        raise IsthmusError(
+            f"--points {quote(points)}; expected 2 to {MOST_POINTS}; for example --points 21"
+        )
     third = None
     if beside is not None:
         with opened.open(beside, data_root=data_root) as there:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from isthmus.cli.options import AsJson, RunPath
+from isthmus.errors import IsthmusError
 
 
 def show(
@@ -30,4 +31,6 @@ def show(
     from isthmus.report.show import collect, describe
 
     facts = collect(run, target)
-    print(json.dumps(facts, indent=2) if as_json else describe(facts))
+    print(json.dumps(facts, indent=2, default=str) if as_json else describe(facts))
+    if facts.get("damaged"):
+        raise IsthmusError(facts["status"])

@@ -3,6 +3,7 @@
 What cannot move a number (paths, verbosity) is not here.
 """
 
+import errno
 import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -19,12 +20,13 @@ from isthmus.config.flatten import flatten
 from isthmus.config.registry import OWN, PARTS, Table, merge, to_table
 from isthmus.data.sources import SOURCES
 from isthmus.engines import EngineName
-from isthmus.errors import IsthmusError, nearest
+from isthmus.errors import IsthmusError, nearest, quote
 from isthmus.models.flat import Head
 from isthmus.ranges import NonNegative, NonNegativeInt, Positive, PositiveInt
 from isthmus.selection import RULES, Rule, Selection
 from isthmus.task import Calibration
 
+LARGEST_FILE = 2**24  # bytes of an experiment; a device has no end
 Part = Annotated[Mapping[str, Any], AfterValidator(MappingProxyType)]  # {"name": ..., options}
 
 
@@ -114,7 +116,13 @@ class Experiment(BaseModel):
         return self.seed if self.split_seed is None else self.split_seed
 
     def toml(self) -> str:
-        """Writes all settings as TOML that `load` reads back."""
+        """Writes all settings as TOML that `load` reads back; what it could not is refused."""
+        for name, value in self.flat().items():
+            if value is not None and not _survives_toml(value):
+                raise IsthmusError(
+                    f"{name}={quote(value)} would not come back from a file; expected what UTF-8 "
+                    "and TOML can hold; give another value, or rename the file"
+                )
         return tomli_w.dumps(self.table())
 
     def table(self) -> dict[str, Any]:
@@ -134,7 +142,11 @@ class Experiment(BaseModel):
 def read(path: Path) -> dict[str, Any]:
     """Reads what an experiment file states."""
     try:
-        return tomllib.loads(path.read_text())
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+        if len(data) > LARGEST_FILE:
+            raise OSError(errno.EFBIG, f"it has more than {LARGEST_FILE:,} bytes")
+        return tomllib.loads(data.decode())
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise IsthmusError(
@@ -182,7 +194,7 @@ def complete(given: Table) -> dict[str, Any]:
 @cache
 def read_presets() -> dict[str, Any]:
     """Reads the preset families."""
-    return tomllib.loads((files("isthmus.config") / "presets.toml").read_text())
+    return tomllib.loads((files("isthmus.config") / "presets.toml").read_text("utf-8"))
 
 
 def read_assignments(
@@ -253,6 +265,15 @@ def read_rounds(text: str) -> int:
         return TypeAdapter(PositiveInt).validate_python(read_value(text))
     except ValidationError as error:
         raise _mistake(error, "rounds") from None
+
+
+def _survives_toml(value: Any) -> bool:
+    """Tells whether a value that is written is the same when it is read, nan included."""
+    try:
+        text = tomli_w.dumps({"value": value})
+        return tomli_w.dumps(tomllib.loads(text.encode().decode())) == text
+    except (ValueError, RecursionError, TypeError):
+        return False
 
 
 def _mistake(error: ValidationError, setting: str) -> IsthmusError:

@@ -36,7 +36,7 @@ def load(card: Path | str, build: Callable[[], nn.Module] | None = None) -> nn.M
     """
     path = Path(card)
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text("utf-8"))
         wanted = [content["model"], *([content["beside"]] if content.get("beside") else [])]
         names = {each["name"] for each in wanted}
         tensors = safetensors.torch.load_file(path.with_suffix(".safetensors"))

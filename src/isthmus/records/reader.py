@@ -27,6 +27,10 @@ SERVER = -1  # the client number of rows about the server's own test set
 NUMBERS = {"seed": int, "rounds": int, "method.rho": int | float}  # settings that are computed with
 
 
+class UnevaluatedError(IsthmusError):
+    """Says that a run is too young to be read."""
+
+
 class RecordTable:
     """A table as immutable columns, each an attribute by its name in isthmus.records.schema.
 
@@ -237,7 +241,7 @@ def read(path: str | Path) -> RecordedRun:
         )
     evaluated = _find_evaluated(federation, clients)
     if evaluated.size == 0:
-        raise IsthmusError(
+        raise UnevaluatedError(
             f"{directory} has no evaluated round yet; "
             "wait for the first evaluation, or lower eval_every"
         )

@@ -23,7 +23,8 @@ def collect(path: Path, target: float | None = None) -> dict[str, Any]:
     except IsthmusError as error:
         if "experiment.toml" not in sizes:
             raise
-        return {"run": str(path), "status": str(error), "bytes": sizes}
+        young = isinstance(error, reader.UnevaluatedError)
+        return {"run": str(path), "status": str(error), "damaged": not young, "bytes": sizes}
     tested = run.curve("top1")
     curve = dict(zip(tested.round.tolist(), tested.mean.tolist(), strict=True))
     top1 = run.over_clients("top1")

@@ -219,7 +219,7 @@ def _open(path: Path, sync: Sync, **how: Any) -> lmdb.Environment:
     size = max(SMALLEST_MAP, 2 * path.stat().st_size if path.exists() else 0)
     try:
         environment = lmdb.open(
-            str(path),
+            os.fsencode(path),  # also of names that are not UTF-8
             subdir=False,
             lock=False,
             max_dbs=0,

@@ -342,7 +342,7 @@ def _refuse_existing(path: Path, experiment: str) -> None:
             "another one with --out"
         )
     try:
-        before = (path / "experiment.toml").read_text()
+        before = (path / "experiment.toml").read_text("utf-8", "replace")
     except OSError:
         before = experiment  # it was killed before it wrote them
     there, here = _settings(before), _settings(experiment)
@@ -366,5 +366,5 @@ def _settings(text: str) -> dict[str, Any]:
     """Reads an experiment; what is no TOML has no settings."""
     try:
         return flatten(tomllib.loads(text))
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return {}

@@ -17,7 +17,7 @@ from isthmus.report.section import Report, Section, Shown, collect
 from isthmus.report.tables import formats
 from isthmus.report.tables.summary import describe_selection
 from isthmus.report.templates import render as fill
-from isthmus.system.files import write_text
+from isthmus.system.files import explain_unwritable, write_text
 
 # No request may leave the page, whatever a record smuggles into it.
 POLICY = (
@@ -34,8 +34,8 @@ def write(
 ) -> Path:
     """Writes the page to a file, or as report.html into a directory, and returns where it is."""
     place = Path(out)
-    if place.is_dir():
-        place = place / "report.html"
+    with explain_unwritable(place):
+        place = place / "report.html" if place.is_dir() else place
     text = render(runs, title, baseline)
     write_text(place, text)
     return place
