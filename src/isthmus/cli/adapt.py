@@ -33,5 +33,7 @@ def adapt(
 
     with opened.open(run, data_root=data_root) as here:
         arrived = newcomer_files.read_newcomers(data, here.setting.federation, here.experiment.data)
-        results = here.join(arrived, [*shots, None] if shots else newcomers.SHOTS)
-    print(newcomers.describe(results))
+        found = here.join(arrived, [*shots, None] if shots else newcomers.SHOTS)
+        print(newcomers.describe(found))
+        here.record(found, arrived, data)
+    print(f"added to {run / 'newcomers.csv'}")

@@ -18,7 +18,7 @@ from isthmus.errors import IsthmusError, quote
 from isthmus.metrics import calibration, cost, spread
 from isthmus.metrics.metric import METRICS
 from isthmus.records.columns import Floats, Integers, freeze, number, parse, read_arrays
-from isthmus.records.schema import CLIENTS, FEDERATION, RELIABILITY, ROUNDS
+from isthmus.records.schema import CLIENTS, FEDERATION, NEWCOMERS, RELIABILITY, ROUNDS
 from isthmus.selection import RULES
 
 Texts: TypeAlias = NDArray[np.str_]
@@ -72,6 +72,7 @@ class RecordedRun(NamedTuple):
     rounds: RecordTable
     clients: RecordTable
     reliability: RecordTable
+    newcomers: RecordTable  # clients that took part in no round; no rows where nobody joined
     evaluated: Integers  # rounds that were evaluated on every client
     summary: Mapping[str, Any]  # empty if the file is missing or damaged
 
@@ -232,7 +233,8 @@ def read(path: str | Path) -> RecordedRun:
             )
     settings = _settings(directory / "experiment.toml")
     federation = _federation(directory / "federation.csv")
-    clients = _clients(directory / "clients.csv", settings.get("calibration") == "per-batch")
+    per_batch = settings.get("calibration") == "per-batch"
+    clients = _clients(directory / "clients.csv", per_batch)
     unknown = np.setdiff1d(clients.client, np.append(federation.client, SERVER))
     if unknown.size:
         raise IsthmusError(
@@ -252,6 +254,7 @@ def read(path: str | Path) -> RecordedRun:
         rounds=RecordTable(read_arrays(directory / "rounds.csv", ROUNDS)),
         clients=clients,
         reliability=RecordTable(read_arrays(directory / "reliability.csv", RELIABILITY)),
+        newcomers=_newcomers(directory / "newcomers.csv", per_batch),
         evaluated=evaluated,
         summary=_summary(directory / "summary.json"),
     )
@@ -343,6 +346,14 @@ def _clients(path: Path, per_batch: bool) -> RecordTable:
     clients, places = arrays["client"].tolist(), arrays["at"].tolist()
     arrays["client"] = parse(path, "client", clients, _client, np.int64)
     arrays["lam"] = parse(path, "at", places, _lam, np.float64)
+    return RecordTable(arrays)
+
+
+def _newcomers(path: Path, per_batch: bool) -> RecordTable:
+    arrays = read_arrays(path, NEWCOMERS, per_batch)
+    for name in ("time", "data", "digest", "round"):
+        if len(arrays[name]) < len(arrays["shots"]):  # an older version did not say
+            arrays[name] = freeze(np.zeros(len(arrays["shots"]), arrays[name].dtype))
     return RecordTable(arrays)
 
 

@@ -6,7 +6,7 @@ isthmus.metrics.metric.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from isthmus.metrics.metric import METRICS
@@ -182,8 +182,20 @@ NOTES = (
     RecordColumn("note", str, "what the partition relaxed, or what the method said"),
 )
 NEWCOMERS = (
+    RecordColumn("time", str, "when they joined", values="date and time", may_be_missing=True),
     RecordColumn(
-        "shots", str, "how many examples the newcomers trained on", values="integer or `all`"
+        "data",
+        str,
+        "the file or directory that has their data; `held_out`: the run's own",
+        may_be_missing=True,
+    ),
+    RecordColumn("digest", str, "digest of their data, as divided", may_be_missing=True),
+    replace(DONE, meaning="rounds that were done when they joined", may_be_missing=True),
+    RecordColumn(
+        "shots",
+        str,
+        "how many examples each newcomer trained on at most",
+        values="integer or `all`",
     ),
     CLIENT,
     RecordColumn("model", str, "which model", values="`newcomer` or `shared`"),

@@ -63,15 +63,6 @@ class TableWriter:
             # Opened for each round: a full disk shows here, and closing has nothing left to write.
             append_text(self._path / f"{table}.csv", _text(TABLES[table], rows[table]))
 
-    def write_newcomers(self, each: Iterable[tuple[int | None, tuple[Score, ...]]]) -> None:
-        """Writes how clients did that took part in no round."""
-        rows = [
-            row
-            for shots, scores in each
-            for row in _rows_of_scores("all" if shots is None else shots, scores)
-        ]
-        self._begin("newcomers", rows)
-
     def _begin(
         self, table: str, rows: Iterable[Sequence[Any]] = (), absent: Sequence[str] = ()
     ) -> None:
@@ -94,6 +85,18 @@ def round_rows(cost: Cost, evaluation: Evaluation | None, notes: Iterable[str] =
         "notes": [(cost.round, note) for note in notes],
         "reliability": bins,
     }
+
+
+def newcomer_rows(
+    joined: Sequence[Any], each: Iterable[tuple[int | None, tuple[Score, ...]]]
+) -> TableRows:
+    """Lists how clients did that took part in no round; `joined` says when, whence, after what."""
+    rows = [
+        (*joined, *row)
+        for shots, scores in each
+        for row in _rows_of_scores("all" if shots is None else str(shots), scores)
+    ]
+    return {"newcomers": rows}
 
 
 def table_text(

@@ -22,6 +22,7 @@ from isthmus.report.figures import (
 from isthmus.report.section import Plate, Section
 from isthmus.report.tables import (
     comparison_section,
+    newcomers,
     settings,
     summary_section,
     trials,
@@ -39,6 +40,7 @@ SECTIONS = (
     Section("simplex", "Where the clients are", simplex.show, (simplex.PLATE,)),
     Section("landscape", "The land around", landscape.show, (landscape.PLATE,)),
     Section("worst", "The clients it serves worst", worst.show),
+    Section("newcomers", "Clients that joined afterwards", newcomers.show),
     Section("holdings", "What the clients hold", holdings.show),
     Section("cost", "What it costs", cost.show),
     Section("trials", "What was tried", trials.show),

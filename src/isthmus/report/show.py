@@ -6,6 +6,7 @@ from typing import Any
 from isthmus.errors import IsthmusError
 from isthmus.metrics import spread
 from isthmus.records import reader
+from isthmus.report.tables import newcomers
 from isthmus.report.tables.formats import DAGGER, FOOTNOTE, format_bytes, format_metric
 from isthmus.report.tables.summary import IN_TABLES
 
@@ -51,6 +52,7 @@ def collect(path: Path, target: float | None = None) -> dict[str, Any]:
         if best is None
         else {"round": best, "personal_top1_test": curve[best]},
         "chosen_on_test_data": run.chosen_on_test,
+        "newcomers": [each._asdict() for each in newcomers.summarize(run)],
         "digest": run.summary.get("digest"),
         "federation": run.split_digest,
         "settings": dict(run.settings),
@@ -72,6 +74,18 @@ def _describe_target(to: dict[str, Any], dagger: str) -> str:
     return (
         f"{target}{dagger}: first reached after round {to['rounds']}, with {to['seconds']:,.1f} s "
         f"of training and {format_bytes(to['nbytes'])} down and up"
+    )
+
+
+def _describe_newcomers(joined: newcomers.Joined) -> str:
+    few = "all their" if joined.shots == "all" else f"at most {joined.shots}"
+    shared = joined.shared_top1_test_mean
+    same = "" if shared is None else f"; the shared model on the same parts, mean {shared:.2%}"
+    return (
+        f"newcomers of {joined.data or 'an older version'}, joined {joined.time or 'some time'} "
+        f"after round {joined.round or 'unknown'}, {few} training examples: their own models' "
+        f"top-1 on the test parts of {joined.clients} of them, mean "
+        f"{joined.newcomer_top1_test_mean:.2%}, lowest {joined.newcomer_top1_test_lowest:.2%}{same}"
     )
 
 
@@ -106,6 +120,7 @@ def describe(facts: dict[str, Any]) -> str:
             )
         if dagger:
             lines.append(FOOTNOTE)
+        lines += [_describe_newcomers(newcomers.Joined(**each)) for each in facts["newcomers"]]
         lines.append(f"digest: {facts['digest']}, of the data: {facts['federation']}")
         lines += [f"  {key} = {value}" for key, value in facts["settings"].items()]
     sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in facts["bytes"].items())

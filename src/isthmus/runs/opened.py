@@ -115,6 +115,10 @@ class Opened:
         """Lets clients that took part in no round join the finished run."""
         return join(self.setting, self.progress, data, shots)
 
+    def record(self, found: Sequence[Newcomers], data: Federation, file: Path | str) -> None:
+        """Adds to newcomers.csv how clients did that came in some file."""
+        self._store.add_newcomers(found, data, str(Path(file).resolve()))
+
 
 def open(path: Path | str, *, data_root: Path | str = "data", **own: Unpack[OwnParts]) -> Opened:
     """Opens a run to look into it; parts of one's own are given as they were to `federate`."""

@@ -9,11 +9,14 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from isthmus.records.schema import TABLES, RecordColumn
+from isthmus.errors import IsthmusError, quote
+from isthmus.records.columns import columns
+from isthmus.records.schema import TABLES, RecordColumn, names
 from isthmus.records.writer import TableRows
 
 OLDER = ("rounds", "clients", "notes", "reliability")  # the order of texts in "isthmus vault 2"
@@ -53,6 +56,24 @@ def unpack_rows(data: bytes) -> TableRows:
         columns = [stored.get(column.name, nothing) for column in TABLES[table]]
         rows[table] = list(zip(*columns, strict=True))
     return rows
+
+
+def read_rows(path: Path, table: str, per_batch: bool = False) -> TableRows:
+    """Reads the rows of a table that an earlier version wrote to a file alone."""
+    given = dict(zip(names(TABLES[table], per_batch), TABLES[table], strict=True))
+    there = columns(path, [name for name, column in given.items() if not column.may_be_missing])
+    count = max(map(len, there.values()))
+    try:
+        cells = [
+            [_reader(column)(text) for text in there[name]] if name in there else [None] * count
+            for name, column in given.items()
+        ]
+    except ValueError as error:
+        raise IsthmusError(
+            f"{path} cannot be read ({quote(str(error))}); expected numbers, as the run wrote "
+            "them; restore it, or move it elsewhere"
+        ) from None
+    return {table: list(zip(*cells, strict=True))}
 
 
 def _from_text(texts: Sequence[str]) -> TableRows:

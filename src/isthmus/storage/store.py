@@ -13,10 +13,11 @@ import json
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -24,16 +25,29 @@ from torch import Tensor
 from isthmus import tree
 from isthmus.config.flatten import flatten
 from isthmus.context import Setting
+from isthmus.data.federation import Federation
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation, Score
 from isthmus.method import State
-from isthmus.records.writer import Cost, TableRows, TableWriter, round_rows
+from isthmus.records.writer import (
+    Cost,
+    TableRows,
+    TableWriter,
+    newcomer_rows,
+    round_rows,
+    table_text,
+)
 from isthmus.shelf import EMPTY, after
 from isthmus.storage.database import Database, Sync, is_blank
-from isthmus.storage.rows import pack_rows, unpack_rows
+from isthmus.storage.rows import pack_rows, read_rows, unpack_rows
 from isthmus.system.files import explain_unwritable, remove_drafts, write_text
 
+# What is found of newcomers: examples that they trained on at most, and scores.
+Found: TypeAlias = Sequence[tuple[int | None, tuple[Score, ...]]]
+
 SHELF = b"shelf/"
+NEWCOMERS = b"newcomers/"  # and a number: 0 for those held out, then those who came in files
+HELD_OUT = "held_out"
 STATE = "state.lmdb"
 LOCK = "state.lock"
 
@@ -78,7 +92,7 @@ class Memory:
         """Takes over what a round changed."""
         self.progress = apply_step(self.progress, step)
 
-    def write_newcomers(self, newcomers: Sequence[tuple[int | None, tuple[Score, ...]]]) -> None:
+    def add_newcomers(self, found: Found, data: Federation, file: str = HELD_OUT) -> None:
         """Does nothing: nothing is kept."""
 
     def close(self, status: str, reason: str = "") -> str:
@@ -122,6 +136,7 @@ class Store:
             )
             for key in self._database.keys(b"round/"):
                 self._add(unpack_rows(_present(self._database.read(key), self._path)))
+            self._write_newcomers()
             self._summarise("running", {})
         except BaseException:
             self.release()
@@ -171,10 +186,33 @@ class Store:
             cost = Cost(*row)
             self._seconds += cost.train_seconds + cost.evaluate_seconds
 
-    def write_newcomers(self, newcomers: Sequence[tuple[int | None, tuple[Score, ...]]]) -> None:
-        """Writes how newcomers did: (examples they trained on, scores)."""
-        assert self._tables is not None  # it was started
-        self._tables.write_newcomers(newcomers)
+    def add_newcomers(self, found: Found, data: Federation, file: str = HELD_OUT) -> None:
+        """Adds how newcomers did whose data came in some file; those held out count once."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        done = read_rounds_done(self._database, self._path)
+        rows = newcomer_rows((now, _to_printable(file), data.digest(), done), found)
+        changes: dict[bytes, bytes | None] = {}
+        keys, first = list(self._database.keys(NEWCOMERS)), NEWCOMERS + b"%012d" % 0
+        older = self._path / "newcomers.csv"
+        if not keys and older.is_file() and file != HELD_OUT:  # of a version that kept no rows
+            changes[first] = pack_rows(read_rows(older, "newcomers", self._per_batch))
+        latest = int(keys[-1].removeprefix(NEWCOMERS)) if keys else 0
+        key = first if file == HELD_OUT else NEWCOMERS + b"%012d" % (latest + 1)
+        self._database.write({**changes, key: pack_rows(rows)})
+        self._write_newcomers()
+
+    def _write_newcomers(self) -> None:
+        """Writes the table of all that ever joined, if anybody did."""
+        packed = [self._database.read(key) for key in self._database.keys(NEWCOMERS)]
+        rows = [row for each in packed for row in unpack_rows(each or b"")["newcomers"]]
+        if rows:
+            experiment = read_experiment(self._database, self._path)
+            text = table_text(experiment, "newcomers", rows, per_batch=self._per_batch)
+            write_text(self._path / "newcomers.csv", text)
+
+    @property
+    def _per_batch(self) -> bool:
+        return self._setting.task.calibration == "per-batch"
 
     def close(self, status: str, reason: str = "") -> str:
         """Writes how the run stands, closes the store, and gives the digest of the state."""
@@ -284,6 +322,11 @@ def _states(progress: Progress) -> Iterator[State]:
         yield torch.tensor(i), progress.own[i]
     for name in sorted(progress.shelf):
         yield torch.tensor(list(name.encode())), progress.shelf[name]
+
+
+def _to_printable(text: str) -> str:
+    """Makes one line of a name, whatever it holds."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _own_key(i: int) -> bytes:

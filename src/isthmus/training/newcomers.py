@@ -16,6 +16,7 @@ from isthmus.context import Setting
 from isthmus.data.federation import Federation
 from isthmus.engines.base import one_thread
 from isthmus.engines.loop import Loop
+from isthmus.errors import IsthmusError
 from isthmus.evaluation import Score, collect, measure, splits_of
 from isthmus.method import State
 from isthmus.shelf import Shelf
@@ -41,9 +42,14 @@ def join(
     """
     looks = setting.task.rule.split is not None
     task = replace(setting.task, selection="validation" if looks else setting.task.selection)
+    for count in shots:
+        if count is not None and count < 1:
+            raise IsthmusError(
+                f"shots={count}; expected at least one training example; for example --shots 5"
+            )
     largest = max(data.sizes(i)[0] for i in range(len(data)))
     result = []
-    for count in [count for count in shots if count is None or count < largest]:
+    for count in dict.fromkeys(n for n in shots if n is None or n < largest):
         few = data if count is None else data.limit_training(count, task.seed)
         visit = setting._replace(task=task, federation=few, engine=Loop(), first=task.clients)
         result.append(Newcomers(count, score_newcomers(visit, progress)))
