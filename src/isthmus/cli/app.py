@@ -18,6 +18,7 @@ from isthmus.cli import (
     list,
     messages,
     report,
+    reproduce,
     resume,
     run,
     show,
@@ -41,6 +42,7 @@ for command in (
     export.export,
     adapt.adapt,
     report.report,
+    reproduce.reproduce,
 ):
     app.command()(command)
 app.command(cls=figure.FigureCommand)(figure.figure)

@@ -140,7 +140,8 @@ class Conductor:
                     self._note(note)
             if "failed" in message:
                 failures[cell.name] = Failure(message["failed"], message.get("diverged", False))
-            _show(display, cell, message)
+            # Whoever reads the progress of trials shall not choose by test data either.
+            show_message(display, cell.name, message, figures=cell.trial is None)
         return failures
 
     def _choose(self, failures: Mapping[str, Failure]) -> tuple[dict[str, int], dict[str, str]]:
@@ -192,17 +193,17 @@ class Conductor:
             raise KeyboardInterrupt
 
 
-def _show(display: Display, cell: Cell, message: JobMessage) -> None:
+def show_message(display: Display, name: str, message: JobMessage, *, figures: bool = True) -> None:
+    """Shows what a process says of a run, with its figures or without."""
     if "started" in message:
-        display.start(cell.name, message["started"], Best(*message["best"]))
+        display.start(name, message["started"], Best(*message["best"]))
     elif "round" in message:
-        # Whoever reads the progress of trials shall not choose by test data either.
-        figures = message["headline"] if cell.trial is None else None
-        display.update(cell.name, message["round"], Headline(*figures) if figures else None)
+        headline = message["headline"] if figures else None
+        display.update(name, message["round"], Headline(*headline) if headline else None)
     elif "failed" in message:
-        display.end(cell.name, "failed", message["failed"])
+        display.end(name, "failed", message["failed"])
     elif message["ended"]:
-        display.end(cell.name)
+        display.end(name)
 
 
 def hold(grid: Grid, out: Path) -> IO[bytes]:

@@ -11,7 +11,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-FOLDERS = [Path(__file__).with_name(room) / "templates" for room in ("page", "tables")]
+ROOMS = ("report/page", "report/tables", "reproduction")
+FOLDERS = [Path(__file__).parents[1] / room / "templates" for room in ROOMS]
 LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}",

@@ -1,1 +1,1 @@
-"""Published tables and figures as recipes: the experiments behind them, the numbers they print."""
+"""Published tables and figures as recipes, run again: experiments, records, verdicts."""

@@ -5,7 +5,7 @@ A recipe is one TOML file in `recipes/PAPER/`. What all tables of a paper have i
 """
 
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -23,7 +23,7 @@ Preset = Literal["paper", "release"]
 NUMBER = TypeAdapter(Number)  # checks one
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each is one place of one table
 class TableCell:
     """One number of a table, or one run that has none: behind a figure, or beside a table."""
 
@@ -190,6 +190,20 @@ def find_recipe(name: str) -> Recipe:
     if name not in known:
         raise IsthmusError(f"no recipe is called {name!r}; {nearest(name, list(known))}")
     return known[name]
+
+
+def find_recipes(names: Sequence[str]) -> list[Recipe]:
+    """Finds recipes by their names, or all of a paper by its; none named: all.
+
+    >>> [recipe.name for recipe in find_recipes(["superfed/table1", "superfed-v1"])][:2]
+    ['superfed/table1', 'superfed-v1/figure2']
+    """
+    known = read_recipes()
+    found: dict[str, Recipe] = {}
+    for name in names or known:
+        of_paper = {key: each for key, each in known.items() if key.startswith(f"{name}/")}
+        found |= of_paper or {name: find_recipe(name)}
+    return list(found.values())
 
 
 def list_cells() -> list[TableCell]:

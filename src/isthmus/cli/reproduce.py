@@ -1,0 +1,206 @@
+"""The command reproduce: published numbers, run again."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus.cli import messages
+from isthmus.cli.options import AsJson, DataRoot, Jobs
+from isthmus.errors import IsthmusError
+
+if TYPE_CHECKING:
+    from isthmus.reproduction.conduct import Prospect
+    from isthmus.reproduction.plan import PlannedRun
+    from isthmus.reproduction.recipe import Preset, Recipe, TableCell
+    from isthmus.reproduction.verdict import Records
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RECIPE", help="A table or figure, superfed/table1, or a paper."),
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--columns", metavar="COLUMN", help="Only this column; may be repeated."),
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Only these, separated by commas.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Run all that can be run.")] = False,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Run for so long, 2h or 90m; cheapest first."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Run, and keep runs and records here. [reproduction]"),
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(help="paper: as printed; release: as the released code runs.")
+    ] = "paper",
+    page: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Write a page (.html) or document (.md)."),
+    ] = None,
+    jobs: Jobs = None,
+    data_root: DataRoot = Path("data"),
+    as_json: AsJson = False,
+) -> None:
+    """Shows what four papers print beside what came out here, and runs it again.
+
+    Without --out, --budget or --all nothing is run. Each run is an ordinary one, below DIR/runs,
+    shared by all tables that read it; its record goes to DIR/results. Called again, it goes on.
+
+    Examples, one per line:
+
+    `isthmus reproduce` lists all tables and figures; `isthmus reproduce superfed/table1` one.
+
+    `isthmus reproduce superfed/table1 --columns "MNIST, 100" --methods fedavg --out repro`
+
+    `isthmus reproduce --all --budget 8h --data-root ~/data`
+
+    `isthmus reproduce superfed/table1 --report page.html`
+    """
+    from rich.console import Console
+
+    from isthmus.reproduction import conduct, record, tables
+    from isthmus.reproduction.recipe import find_recipes
+
+    if preset not in ("paper", "release"):
+        raise IsthmusError(f"--preset {preset!r}; expected paper or release; say which")
+    chosen: Preset = "release" if preset == "release" else "paper"
+    recipes = find_recipes(names or [])
+    wanted = [word.strip() for word in (methods or "").split(",") if word.strip()]
+    cells = {each.name: _choose(each, columns or [], wanted, bool(names)) for each in recipes}
+    seconds = None if budget is None else conduct.read_budget(budget)
+    _check_page(page)
+    running = everything or budget is not None or out is not None
+    if running and not names and not everything:
+        raise IsthmusError(
+            "no table is named; expected one or several to run, or --all; for example isthmus "
+            "reproduce superfed/table1 --budget 2h"
+        )
+    place = out or Path("reproduction")
+    if running:
+        every = [cell for each in cells.values() for cell in each]
+        _run(every, chosen, place, data_root, jobs, seconds)
+    records = record.read_all([record.find_shipped(), place / record.RESULTS])
+    if as_json:
+        published = [c for each in cells.values() for c in each if c.mean is not None]
+        print(json.dumps(tables.list_rows(published, records, chosen), indent=1))
+        return
+    if not names and not running:
+        messages.print_line("timing a step of each network ...")
+        Console().print(tables.draw_list(recipes, records, chosen))
+        print(tables.describe_counts(tables.count_outcomes(records, chosen)))
+        print("Hours: a guess, on all cores here; + where some runs are not known.")
+    if names or page is not None or running:
+        _show(recipes, cells, records, chosen, page, quiet=not names)
+
+
+def _choose(
+    recipe: "Recipe", columns: list[str], methods: list[str], named: bool
+) -> "list[TableCell]":
+    if named:
+        return recipe.choose(columns, methods)
+    there = [column for column in columns if column in recipe.columns]
+    known = {name for cell in (*recipe.cells, *recipe.runs) for name in (cell.method, cell.label)}
+    some = [method for method in methods if method in known]
+    if (columns and not there) or (methods and not some):
+        return []
+    return recipe.choose(there, some)
+
+
+def _check_page(page: Path | None) -> None:
+    if page is not None and page.suffix not in (".html", ".md"):
+        raise IsthmusError(f"--report {page}; expected a name that ends in .html or .md; add it")
+
+
+def _run(
+    cells: "list[TableCell]",
+    preset: "Preset",
+    out: Path,
+    data_root: Path,
+    jobs: int | None,
+    seconds: float | None,
+) -> None:
+    from isthmus.cli.progress import Board
+    from isthmus.comparison.processes import JobPool
+    from isthmus.reproduction import record
+    from isthmus.reproduction.conduct import Reproducer, hold
+    from isthmus.reproduction.plan import plan
+    from isthmus.system.machine import count_cores
+
+    runs = plan(cells, preset)
+    if not runs:
+        raise IsthmusError(
+            f"none of these {len(cells)} cells can be run with preset={preset}; expected some that "
+            "can; isthmus reproduce RECIPE says why"
+        )
+    at_a_time = count_cores() if jobs is None else jobs
+    if at_a_time < 1:
+        raise IsthmusError(f"--jobs {jobs}; expected at least 1; for example --jobs 2")
+    pool: JobPool[PlannedRun]
+    try:
+        with hold(out), messages.catch_interrupts() as stop, JobPool(at_a_time) as pool:
+            reproducer = Reproducer(out, data_root, pool, stop)
+            left = reproducer.list_left(runs)
+            known = record.read_all([record.find_shipped(), out / record.RESULTS])
+            with messages.show_arrivals() as tell:
+                prospect = reproducer.forecast(
+                    left, known, lambda done, total: tell("estimated", done, total)
+                )
+            _print_prospect(runs, prospect, at_a_time)
+            rounds = {run.name: run.experiment.rounds for run in prospect.left}
+            needed = {run.name: prospect.seconds(run) for run in prospect.left}
+            failed = dict(prospect.failed)
+            if prospect.left:
+                with Board(rounds, seconds=needed) as board:
+                    failed |= reproducer.run(prospect, board, seconds)
+    except KeyboardInterrupt:
+        messages.exit_stopped("stopped; go on with the same command")
+    for name, why in failed.items():
+        messages.print_line(f"isthmus: {name} is missing: {why}")
+    if failed and len(failed) == len(left):
+        sys.exit(1)
+
+
+def _print_prospect(runs: "list[PlannedRun]", prospect: "Prospect", jobs: int) -> None:
+    length = messages.describe_length(sum(map(prospect.seconds, prospect.left)) / jobs)
+    messages.print_line(
+        f"{len(runs)} runs, {len(prospect.left)} left; estimate: {length} with {jobs} at a time"
+    )
+
+
+def _show(
+    recipes: "list[Recipe]",
+    cells: "dict[str, list[TableCell]]",
+    records: "Records",
+    preset: "Preset",
+    page: Path | None,
+    quiet: bool,
+) -> None:
+    from rich.console import Console
+
+    from isthmus.reproduction import tables
+    from isthmus.system.files import write_text
+
+    sections = [
+        tables.build_section(recipe, cells[recipe.name], records, preset)
+        for recipe in recipes
+        if cells[recipe.name]
+    ]
+    if not quiet:
+        for section in sections:
+            print(f"{section.name}, {section.title}. {section.note}")
+            Console().print(*tables.draw_section(section))
+            for line in section.rankings:
+                print(line)
+        print(tables.LEGEND)
+    if page is not None:
+        write_text(page, tables.render_page(sections, page.suffix.removeprefix(".")))
+        print(f"page: {page.resolve().as_uri()}")

@@ -1,0 +1,203 @@
+"""What is kept of a run that was made again: a small JSON file with its experiment and numbers."""
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import version
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isthmus.config.experiment import Experiment
+from isthmus.errors import IsthmusError
+from isthmus.metrics import spread
+from isthmus.metrics.metric import METRICS
+from isthmus.records.columns import Floats
+from isthmus.records.reader import RecordedRun
+from isthmus.reproduction.number import LAMBDA
+from isthmus.system.files import write_text
+from isthmus.system.machine import count_cores
+
+LATE = 10  # evaluations at the end of a run, whose mean tells a level from a swing
+SETTLED = ("engine", "block", "step")  # what a run fills in when it begins
+RESULTS = "results"
+
+
+class MeasuredNumber(NamedTuple):
+    """One number of a run's last evaluation, named as isthmus.reproduction.number does."""
+
+    metric: str
+    model: str
+    data: str
+    summary: str
+    clients: str
+    value: float
+    deviation: float | None = None  # over clients
+    late: float | None = None  # mean of the last evaluations
+    late_deviation: float | None = None  # over them
+
+
+class RunRecord(NamedTuple):
+    """A run: what was asked for, what came out, what it took and where."""
+
+    experiment: Mapping[str, Any]
+    digest: str
+    federation: str
+    rounds: int
+    seconds: float
+    machine: str
+    versions: Mapping[str, str]
+    numbers: tuple[MeasuredNumber, ...]
+
+    @property
+    def identity(self) -> str:
+        """Names what was asked for."""
+        return identify(Experiment(**self.experiment))
+
+    def find(self, **named: str) -> MeasuredNumber | None:
+        """Finds the number with these names."""
+        same = (each for each in self.numbers if named.items() <= each._asdict().items())
+        return next(same, None)
+
+
+def identify(experiment: Experiment) -> str:
+    """Names an experiment by all that decides its numbers; equal ones are one run.
+
+    >>> identify(Experiment(seed=1)) == identify(Experiment(seed=1, engine="loop"))
+    True
+    """
+    settings = {key: value for key, value in experiment.flat().items() if key not in SETTLED}
+    text = json.dumps(settings, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def name_run(experiment: Experiment) -> str:
+    """Names the directory of a run."""
+    source, method = experiment.data["name"], experiment.method["name"]
+    return f"{source}-{method}-{identify(experiment)}"
+
+
+def measure(run: RecordedRun, experiment: Experiment) -> RunRecord:
+    """Makes a record of a finished run, which was asked for as `experiment`."""
+    if run.status != "finished":
+        raise IsthmusError(f"{run.path} is not finished; expected its last round; resume it")
+    settings = {key: value for key, value in experiment.table().items() if key not in SETTLED}
+    return RunRecord(
+        experiment=settings,
+        digest=str(run.summary["digest"]),
+        federation=str(run.split_digest),
+        rounds=run.last,
+        seconds=float(run.summary["seconds"]),
+        machine=describe_machine(),
+        versions={
+            "isthmus": str(run.summary["isthmus"]),
+            "torch": str(run.summary["torch"]),
+            "numpy": version("numpy"),
+            "python": platform.python_version(),
+        },
+        numbers=tuple(_list_numbers(run)),
+    )
+
+
+def _list_numbers(run: RecordedRun) -> Iterator[MeasuredNumber]:
+    for metric in METRICS:
+        for model in ("personal", "shared"):
+            values = run.over_clients(metric, model)
+            if values.size:
+                curve = run.curve(metric, model).mean[-LATE:]
+                names = (metric, model, "clients")
+                mean, late = spread.mean(values), spread.mean(curve)
+                deviation, swing = spread.deviation(values), spread.deviation(curve)
+                yield MeasuredNumber(*names, "mean", "all", mean, deviation, late, swing)
+                pooled = run.pool(metric, model)
+                if pooled is not None:
+                    yield MeasuredNumber(*names, "pooled", "all", pooled)
+                if metric == "top1":
+                    worst = spread.worst(values)
+                    yield MeasuredNumber(*names, "worst 5%", "all", worst)
+        on_server = run.on_server(metric)
+        if on_server is not None:
+            yield MeasuredNumber(metric, "shared", "server", "mean", "all", on_server)
+    yield from _list_kinds(run)
+    places = run.values("lam")
+    places = places[~np.isnan(places)]
+    if places.size and np.ptp(places) == 0 and run.selection is not None:
+        yield MeasuredNumber(LAMBDA, "personal", "clients", "mean", "all", float(places[0]))
+
+
+def _list_kinds(run: RecordedRun) -> Iterator[MeasuredNumber]:
+    """Lists the top-1 of clients by the kind of their second network, where there are several."""
+    kinds, top1 = run.federation.kind, run.values("top1")
+    if len(kinds) != len(top1):
+        return
+    for kind in np.unique(kinds):
+        values: Floats = top1[(kinds == kind) & ~np.isnan(top1)]
+        if kind and values.size:
+            means = (spread.mean(values), spread.deviation(values))
+            yield MeasuredNumber("top1", "personal", "clients", "mean", str(kind), *means)
+
+
+def describe_machine() -> str:
+    """Names the processor, its cores and the system."""
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        model = next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return f"{model}, {count_cores()} cores, {platform.system()}"
+
+
+def write(record: RunRecord, folder: Path) -> Path:
+    """Writes a record below a folder, one line for each of its numbers."""
+    experiment = Experiment(**record.experiment)
+    fields = record._asdict() | {"numbers": [each._asdict() for each in record.numbers]}
+    lines = []
+    for key, value in fields.items():
+        if key == "numbers":
+            inner = ",\n  ".join(json.dumps(_drop_none(each)) for each in value)
+            lines.append(f' "numbers": [\n  {inner}\n ]')
+        else:
+            lines.append(f" {json.dumps(key)}: {json.dumps(value, default=dict)}")
+    path = folder / f"{name_run(experiment)}.json"
+    write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
+    return path
+
+
+def _drop_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if value is not None}
+
+
+def read(path: Path | Traversable) -> RunRecord:
+    """Reads a record."""
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+        numbers = tuple(MeasuredNumber(**each) for each in table.pop("numbers"))
+        record = RunRecord(**table, numbers=numbers)
+        Experiment(**record.experiment)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise IsthmusError(
+            f"{path} is no record ({error}); expected what isthmus reproduce wrote; remove it"
+        ) from None
+    return record
+
+
+def find_shipped() -> Traversable:
+    """Finds the records that come with the program: in its package, or beside its source."""
+    packed = files("isthmus.reproduction") / RESULTS
+    return packed if packed.is_dir() else Path(__file__).parents[3] / RESULTS
+
+
+def read_all(folders: Iterable[Path | Traversable]) -> dict[str, RunRecord]:
+    """Reads the records of some folders, by what was asked for; those of later folders count."""
+    paths: list[Path | Traversable] = []
+    for folder in folders:
+        if folder.is_dir():
+            inside = [path for path in folder.iterdir() if path.name.endswith(".json")]
+            paths += sorted(inside, key=lambda path: path.name)
+    records = [read(path) for path in paths]
+    return {record.identity: record for record in records}

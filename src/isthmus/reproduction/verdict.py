@@ -1,0 +1,145 @@
+"""Whether a number that was published came out again."""
+
+from collections.abc import Mapping, Sequence
+from statistics import mean, stdev
+from typing import Literal, NamedTuple
+
+from isthmus.reproduction.plan import list_experiments
+from isthmus.reproduction.recipe import Preset, TableCell
+from isthmus.reproduction.record import RunRecord, identify
+from isthmus.selection import RULES
+
+Outcome = Literal["reproduced", "higher", "lower", "not run", "cannot run"]
+
+# What two numbers may differ by at least: a point of a percentage, a step of the path's grid.
+POINTS = {"percent": 1.0, "fraction": 0.01, "nats": 0.05, "lambda": 0.1, "times": 0.1}
+
+Records = Mapping[str, RunRecord]
+
+
+class Remade(NamedTuple):
+    """A number that was made again: over seeds, in the unit in which it was published."""
+
+    value: float  # mean over seeds
+    deviation: float | None  # over clients, mean over seeds
+    over_seeds: float | None  # deviation, where there are several
+    late: float | None  # mean of the last evaluations
+    seeds: tuple[int, ...]
+    seconds: float  # of all of them
+    on_test: bool  # whether a point was chosen on test data
+
+
+class Verdict(NamedTuple):
+    """What became of one published number."""
+
+    cell: TableCell
+    ours: Remade | None  # chosen as the paper does
+    validated: Remade | None  # chosen on validation data
+    outcome: Outcome
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less theirs."""
+        known = self.ours is not None and self.cell.mean is not None
+        return self.ours.value - self.cell.mean if known else None  # type: ignore[union-attr,operator]
+
+    @property
+    def reason(self) -> str:
+        """Says why there is no number."""
+        return self.cell.reason or ""
+
+
+class Ranking(NamedTuple):
+    """How far the order of methods in a column held, of those that were run."""
+
+    methods: int
+    tau: float | None  # Kendall's; None with fewer than two
+    winner: str  # by the published numbers
+    our_winner: str
+    above_local: tuple[int, int] | None  # methods above training alone: published, ours
+
+
+def remake(
+    cell: TableCell, records: Records, preset: Preset = "paper", validated: bool = False
+) -> Remade | None:
+    """Finds a cell's number in the records of its runs."""
+    number, found = cell.number, []
+    experiments = list_experiments(cell, preset, validated)
+    for experiment in experiments:
+        record = records.get(identify(experiment))
+        if record is None:
+            continue
+        measured = record.find(
+            metric=number.metric,
+            model=number.model,
+            data=number.data,
+            summary=number.summary,
+            clients=number.clients,
+        )
+        if measured is not None:
+            found.append((experiment.seed, record.seconds, measured))
+    if not found:
+        return None
+    seeds, seconds, measured_ = zip(*found, strict=True)
+    values = [number.factor * each.value for each in measured_]
+    spreads = [number.factor * each.deviation for each in measured_ if each.deviation is not None]
+    lates = [number.factor * each.late for each in measured_ if each.late is not None]
+    rule = RULES.get(experiments[0].selection)
+    return Remade(
+        value=mean(values),
+        deviation=mean(spreads) if spreads else None,
+        over_seeds=stdev(values) if len(values) > 1 else None,
+        late=mean(lates) if lates else None,
+        seeds=seeds,
+        seconds=sum(seconds),
+        on_test=number.selection != "none" and rule is not None and rule.on_test,
+    )
+
+
+def judge(cell: TableCell, records: Records, preset: Preset = "paper") -> Verdict:
+    """Holds a published number against the records."""
+    ours = remake(cell, records, preset)
+    return Verdict(cell, ours, remake(cell, records, preset, True), _compare(cell, ours))
+
+
+def _compare(cell: TableCell, ours: Remade | None) -> Outcome:
+    if cell.reason is not None:
+        return "cannot run"
+    if ours is None or cell.mean is None:
+        return "not run"
+    difference = ours.value - cell.mean
+    if abs(difference) <= find_tolerance(cell, ours):
+        return "reproduced"
+    return "higher" if difference > 0 else "lower"
+
+
+def find_tolerance(cell: TableCell, ours: Remade) -> float:
+    """Gives what a number may differ by: a point, or twice the deviation over seeds if larger."""
+    published = cell.std if cell.number.deviation == "seeds" and cell.std is not None else 0.0
+    return max(POINTS[cell.number.unit], 2 * max(published, ours.over_seeds or 0.0))
+
+
+def rank(verdicts: Sequence[Verdict], local: Remade | None = None) -> Ranking | None:
+    """Compares the order of methods in one column of one metric; None where nothing was run."""
+    from scipy.stats import kendalltau
+
+    known = [
+        (each.cell.label, each.cell.mean, each.ours.value)
+        for each in verdicts
+        if each.ours is not None and each.cell.mean is not None and each.cell.reason is None
+    ]
+    if not known:
+        return None
+    sign = -1 if verdicts[0].cell.metric in ("ece", "mce", "loss") else 1
+    names, theirs, ours = zip(*known, strict=True)
+    best = [max(range(len(names)), key=lambda i: sign * values[i]) for values in (theirs, ours)]
+    tau = float(kendalltau(theirs, ours).statistic) if len(names) > 1 else None
+    published_local = next((m for name, m, _ in known if name == "Local"), None)
+    above = None
+    if local is not None:
+        reference = published_local if published_local is not None else local.value
+        above = (
+            sum(sign * value > sign * reference for value in theirs),
+            sum(sign * value > sign * local.value for value in ours),
+        )
+    return Ranking(len(names), tau, names[best[0]], names[best[1]], above)

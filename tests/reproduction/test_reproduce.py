@@ -1,0 +1,244 @@
+"""`isthmus reproduce`: runs once what tables share, keeps records, judges honestly."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from commands import Isthmus
+from isthmus import IsthmusError
+from isthmus.reproduction import conduct, plan, recipe, record, tables
+from isthmus.reproduction.recipe import Recipe, TableCell, build_recipe, find_recipe, read_sheet
+from isthmus.reproduction.record import MeasuredNumber, RunRecord
+from isthmus.reproduction.verdict import Remade, find_tolerance, judge, rank
+
+PAPER = """
+paper = "Tiny"
+seeds = [1]
+[settings]
+data = { name = "synthetic", samples = 80 }
+rounds = 2
+clients = 4
+clients_per_round = 2
+epochs = 1
+model = { name = "mlp", hidden = 4 }
+[methods]
+local = { label = "Local" }
+fedavg = { label = "FedAvg" }
+superfed-mm = { label = "SuPerFed-MM", number.selection = "oracle-common" }
+"""
+TABLE = """
+table = "{}"
+title = "Table {}"
+metrics = ["top1"]
+runs = ["local"]
+[[columns]]
+name = "S, 4"
+[[excused]]
+methods = ["fedavg"]
+columns = []
+reason = "No."
+[published.top1]
+superfed-mm = "50.0 ± 1.0"
+fedavg = "40.0 ± 1.0"
+"""
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Recipe]:
+    paper = read_sheet(PAPER, "paper")
+    recipes = {}
+    for number in ("1", "2"):
+        text = TABLE.format(number, number)
+        if number == "2":
+            text = text.replace("[[excused]]", "[[excused]]\nmetrics = []", 1)
+        recipes[f"tiny/table{number}"] = build_recipe(
+            f"tiny/table{number}", paper, read_sheet(text, f"table{number}")
+        )
+    monkeypatch.setattr(recipe, "read_recipes", lambda: recipes)
+    monkeypatch.setattr(record, "find_shipped", lambda: tmp_path / "none")
+    return recipes
+
+
+def a_record(cell: TableCell, value: float, seed: int = 1) -> RunRecord:
+    experiment = cell.experiment(seed)
+    number = MeasuredNumber("top1", "personal", "clients", "mean", "all", value, 0.02, value, 0.0)
+    versions = {"isthmus": "0"}
+    return RunRecord(experiment.table(), "d", "f", 2, 9.0, "machine", versions, (number,))
+
+
+def cell_of(name: str, column: str, method: str) -> TableCell:
+    (found,) = find_recipe(name).choose([column], [method])
+    return found
+
+
+class TestVerdict:
+    @pytest.mark.parametrize(
+        ("value", "outcome"),
+        [(0.9938, "reproduced"), (0.9837, "lower"), (0.9842, "reproduced"), (1.0, "reproduced")],
+    )
+    def test_a_point_is_near_enough(self, value: float, outcome: str) -> None:
+        cell = cell_of("superfed/table1", "MNIST, 100", "superfed-mm")
+        known = a_record(cell, value)
+        verdict = judge(cell, {known.identity: known})
+        assert verdict.outcome == outcome
+        assert verdict.ours is not None
+        assert verdict.ours.on_test
+        assert verdict.difference == pytest.approx(100 * value - 99.38)
+
+    def test_twice_the_deviation_over_seeds_is_near_enough_where_it_is_larger(self) -> None:
+        cell = cell_of("superfed/table1", "MNIST, 100", "fedavg")
+        ours = Remade(0.0, None, 0.7, None, (1, 2), 0.0, False)
+        assert find_tolerance(cell, ours) == pytest.approx(1.4)
+        assert find_tolerance(cell, ours._replace(over_seeds=None)) == 1.0
+        seeded = replace(cell, std=3.0, number=replace(cell.number, deviation="seeds"))
+        assert find_tolerance(seeded, ours) == 6.0
+
+    def test_what_was_not_run_is_not_judged(self) -> None:
+        assert judge(cell_of("superfed/table1", "MNIST, 100", "apfl"), {}).outcome == "not run"
+        broken = judge(cell_of("superfed/table1", "MNIST, 100", "pfedme"), {})
+        assert (broken.outcome, broken.ours) == ("cannot run", None)
+        assert "source is broken" in broken.reason
+
+    def test_a_ranking_counts_pairs_in_the_other_order(self) -> None:
+        """Published FedAvg < FedPer < APFL; ours FedPer < FedAvg < APFL: one pair of three."""
+        cells = [
+            cell_of("superfed/table1", "MNIST, 100", name) for name in ("fedavg", "fedper", "apfl")
+        ]
+        found = {known.identity: known for known in map(a_record, cells, (0.97, 0.96, 0.99))}
+        local = Remade(96.5, None, None, None, (1,), 0.0, False)
+        ranking = rank([judge(cell, found) for cell in cells], local)
+        assert ranking is not None
+        assert ranking.tau == pytest.approx(1 / 3)
+        assert (ranking.winner, ranking.our_winner) == ("APFL", "APFL")
+        assert ranking.above_local == (2, 2)
+
+
+class TestPlan:
+    def test_tables_share_equal_runs(self, tiny: dict[str, Recipe]) -> None:
+        cells = [cell for each in tiny.values() for cell in each.choose()]
+        runs = plan.plan(cells)
+        names = [run.experiment.method["name"] for run in runs]
+        assert sorted(names) == ["local", "superfed-mm", "superfed-mm"]
+        assert all(len(run.cells) == 2 for run in runs)
+        assert {run.experiment.selection for run in runs} >= {"oracle-common", "validation"}
+
+    def test_the_papers_tables_share_runs_too(self) -> None:
+        first, third = find_recipe("floco/table1"), find_recipe("floco/table3")
+        runs = {run.identity for run in plan.plan(first.cells)}
+        assert {run.identity for run in plan.plan(third.cells)} <= runs
+
+
+class TestCommand:
+    OUT = ("--out", "repro", "--jobs", "1")
+
+    def test_a_table_is_run_judged_and_kept(
+        self, isthmus: Isthmus, tiny: dict[str, Recipe]
+    ) -> None:
+        said = isthmus("reproduce", "tiny/table1", *self.OUT)
+        assert said.code == 0, said.err
+        assert "3 runs, 3 left; estimate:" in said.err
+        assert "SuPerFed-MM" in said.out
+        kept = sorted(Path("repro/results").glob("*.json"))
+        assert len(kept) == 3
+        known = record.read(next(path for path in kept if "superfed" in path.name))
+        summary = json.loads((Path("repro/runs") / kept[-1].stem / "summary.json").read_text())
+        assert summary["digest"] == record.read(kept[-1]).digest
+        assert known.rounds == 2
+        before = {path: path.stat().st_mtime_ns for path in Path("repro/runs").rglob("clients.csv")}
+        said = isthmus("reproduce", "tiny/table1", "tiny/table2", *self.OUT, "--report", "p.html")
+        assert "3 runs, 0 left" in said.err
+        assert {path: path.stat().st_mtime_ns for path in before} == before
+        assert "Table 2" in Path("p.html").read_text()
+        said = isthmus("reproduce", "--json", "tiny/table1")
+        rows = json.loads(said.out)
+        assert [row["verdict"] for row in rows] == ["not run", "cannot run"]
+        assert set(rows[0]) >= {"paper", "table", "column", "method", "metric", "published", "ours"}
+
+    def test_time_that_is_up_stops_and_the_same_command_goes_on(
+        self, isthmus: Isthmus, tiny: dict[str, Recipe]
+    ) -> None:
+        said = isthmus("reproduce", "tiny/table1", *self.OUT, "--budget", "0.001s")
+        assert said.code == 0, said.err
+        assert len(list(Path("repro/results").glob("*.json"))) < 3
+        said = isthmus("reproduce", "tiny/table1", *self.OUT)
+        assert len(list(Path("repro/results").glob("*.json"))) == 3
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["superfed/table9"], "did you mean 'superfed/table"),
+            (["superfed/table1", "--columns", "MNIST, 10"], "did you mean 'MNIST, 100'"),
+            (["superfed/table1", "--methods", "fedavgg"], "did you mean 'fedavg'"),
+            (["superfed/table1", "--budget", "soon"], "expected a length of time"),
+            (["superfed/table1", "--preset", "clean"], "expected paper or release"),
+            (["superfed/table1", "--report", "page.pdf"], "ends in .html or .md"),
+            (["--budget", "2h"], "no table is named"),
+            (["superfed/table1", "--methods", "pfedme", "--out", "x"], "can be run"),
+        ],
+    )
+    def test_a_mistake_is_one_line(
+        self, isthmus: Isthmus, arguments: list[str], message: str
+    ) -> None:
+        assert message in isthmus("reproduce", *arguments).mistake
+
+
+def test_a_record_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    known = a_record(cell_of("superfed/table1", "MNIST, 100", "fedavg"), 0.9)
+    path = record.write(known, tmp_path)
+    assert record.read(path).numbers == known.numbers
+    assert record.read(path).identity == known.identity
+    path.write_text(path.read_text()[:100])
+    with pytest.raises(IsthmusError, match="is no record"):
+        record.read(path)
+
+
+def test_every_shipped_record_is_that_of_a_recipe() -> None:
+    """The numbers that the documents show are those of the runs that recipes describe."""
+    runs = plan.plan(cell for each in recipe.read_recipes().values() for cell in each.choose())
+    released = plan.plan(
+        (cell for each in recipe.read_recipes().values() for cell in each.choose()), "release"
+    )
+    names = {run.identity for run in (*runs, *released)}
+    records = record.read_all([record.find_shipped()])
+    assert set(records) <= names
+    for known in records.values():
+        assert known.rounds == known.experiment["rounds"]
+        assert known.find(metric="top1", model="personal", summary="mean") is not None
+
+
+def test_a_document_says_which_number_each_is() -> None:
+    recipe_ = find_recipe("superfed/table1")
+    cell = cell_of("superfed/table1", "MNIST, 100", "superfed-mm")
+    known = a_record(cell, 0.99)
+    section = tables.build_section(recipe_, [cell], {known.identity: known})
+    text = tables.render_page([section], "md")
+    assert "chosen on their TEST parts" in text
+    assert "99.00 ± 2.00†" in text
+    assert "● reproduced" in text
+
+
+@pytest.mark.parametrize("text", ["", "h", "-1h", "1y", "nan h", "1e400h"])
+def test_a_budget_is_a_length_of_time(text: str) -> None:
+    with pytest.raises(IsthmusError, match="expected a length of time"):
+        conduct.read_budget(text)
+
+
+PAPERS = ("superfed", "superfed-v1", "floco", "fedsimsup")
+DOCS = Path(__file__).parents[2] / "docs" / "results"
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_documents_are_what_the_records_give(paper: str) -> None:
+    """`isthmus reproduce PAPER --report docs/results/PAPER.md` writes one anew."""
+    records = record.read_all([record.find_shipped()])
+    recipes = recipe.find_recipes([paper])
+    sections = [tables.build_section(each, each.choose(), records) for each in recipes]
+    assert (DOCS / f"{paper}.md").read_text() == tables.render_page(sections, "md")
+
+
+def test_the_readme_says_how_many_numbers_were_run_again() -> None:
+    counts = tables.count_outcomes(record.read_all([record.find_shipped()]))
+    readme = " ".join((DOCS.parents[1] / "README.md").read_text().split())
+    assert tables.describe_counts(counts) in readme
