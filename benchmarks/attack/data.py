@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from benchmarks.attack.case import Case, Ending, attempt
 from benchmarks.attack.samples import DIVIDE, FOLDERS, Samples
@@ -18,6 +19,7 @@ KINDS = (
     *("f8", "f4", "f2", "g", ">f4", "i8", "u8", "u2", ">i4", "i1", "U3", "S3", "M8[s]", "m8[s]"),
     *("?", "c16", "V4", "O"),
 )
+PLAIN = ("f8", "f4", "f2", "i8", "u8", "u2", "i1", "b1")  # what safetensors has names for
 PLACES = ("/dev/zero", "/dev/null", "/proc", "/proc/self/fd", "/nowhere", "/", "a" * 300, "..")
 
 
@@ -56,6 +58,57 @@ def attack_tables(rng: random.Random, folder: Path, samples: Samples) -> Case:
     split = ["--set", "split=part"] if kind == "split" else []
     show = ["data", "show", "--data", "table.csv", "--set", "label=label"]
     return Case([*show, *chosen, *split], refused=refused)
+
+
+def attack_parquet(rng: random.Random, folder: Path, samples: Samples) -> Case:
+    """Writes a table of any columns in Parquet, and damages it."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    cells: list[list[Any]] = [
+        [1.5, None],
+        [1, 2**62],
+        ["a", pick_value(rng)],
+        [b"a", b"\xff"],
+        [[1], [2]],
+        [{"a": 1}, None],
+        [math.nan, math.inf],
+        [True, False],
+    ]
+    rows = rng.choice([0, 2, 40])
+    columns = {
+        name: pa.array((rng.choice(cells) * 20)[:rows])
+        for name in ("age", "town", "label", pick_value(rng) or "more")
+    }
+    sound = {"label": ["yes", "no"], "town": ["Oslo", "Bergen"], "age": [3, 4]}
+    columns |= {
+        name: pa.array((values * 20)[:rows]) for name, values in sound.items() if rng.random() < 0.6
+    }
+    path = folder / "table.parquet"
+    parquet.write_table(pa.table(columns), path)
+    if rng.random() < 0.4:
+        damage_file(path, rng)
+    show = ["data", "show", "--data", path.name, "--set", "client=town"]
+    return Case([*show, "--set", "drop=more"] if rng.random() < 0.3 else show)
+
+
+def attack_own_settings(rng: random.Random, folder: Path, samples: Samples) -> Case:
+    """Sets options of a source of own data, or of a data set's files, to any values."""
+    from isthmus.config.registry import list_options
+
+    options = list_options("data")
+    paths = {"table": "table.csv", "files": "arrays.npz", "folders": "images"}
+    name = rng.choice([*paths, *FOLDERS, "imagenet"])
+    for sample in (paths.get(name, ""), "data"):
+        if sample:
+            samples.copy(sample, folder)
+    arguments = ["--data", paths.get(name, name), "--data-root", "data", *DIVIDE.get(name, [])]
+    if name == "table":
+        arguments += ["--set", "client=town"]
+    for key in rng.choices([*options[name]] or ["scale"], k=rng.choice([1, 1, 2])):
+        values = ["town", "age", "label,age", "images", pick_value(rng), pick_value(rng)]
+        arguments += ["--set", f"data.{key}={rng.choice(values)}".replace("\0", "")]
+    return Case(["data", "show", *arguments])
 
 
 def replace_file(path: Path, rng: random.Random) -> None:
@@ -104,8 +157,13 @@ def attack_arrays(rng: random.Random, folder: Path, samples: Samples) -> Case:
     sound = {"x": np.eye(rows, 5), "y": np.arange(rows) % 2, "client": np.arange(rows) // 20}
     arrays |= {key: sound[key] for key in sound if rng.random() < 0.4}
     dropped = rng.choice(["", "x", "y", "client"]), rng.choice(["", "split", "split"])
-    path = folder / "a.npz"
-    np.savez(path, **{key: array for key, array in arrays.items() if key not in dropped})
+    arrays = {key: array for key, array in arrays.items() if key not in dropped}
+    path = folder / rng.choice(["a.npz", "a.npz", "a.safetensors"])
+    if path.suffix == ".npz":
+        np.savez(path, **arrays)
+    else:
+        numbers = {key: array for key, array in arrays.items() if array.dtype.str[1:] in PLAIN}
+        save_file({key: np.ascontiguousarray(array) for key, array in numbers.items()}, path)
     if rng.random() < 0.2:
         damage_file(path, rng)
     elif rng.random() < 0.05:
@@ -198,6 +256,8 @@ def attack_newcomers(rng: random.Random, folder: Path, samples: Samples) -> Case
 
 DATA_SURFACES: dict[str, Callable[[random.Random, Path, Samples], Case]] = {
     "tables": attack_tables,
+    "parquet": attack_parquet,
+    "own settings": attack_own_settings,
     "arrays": attack_arrays,
     "sources": attack_sources,
     "cache": attack_cache,

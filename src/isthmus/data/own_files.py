@@ -1,5 +1,6 @@
 """Where somebody's own files are, and of which kind they are."""
 
+import os
 from pathlib import Path
 
 from isthmus.errors import IsthmusError
@@ -33,7 +34,7 @@ def find_own_files(path: str, root: Path) -> Path:
     if not path:
         raise IsthmusError("no path to own data; expected one; for example --set path=patients.csv")
     for place in (Path(path), root / path, root / Path(path).name):
-        if place.exists():
+        if os.path.exists(place):  # False also of what no file is called
             return place.absolute()
     raise IsthmusError(
         f"{path} is not there, nor is {root / Path(path).name}; expected {KINDS}; check the path, "

@@ -19,7 +19,7 @@ ROOM = 10  # an answer may have so many times the bytes that are wanted, with wh
 class Patience(NamedTuple):
     """How long a mirror is waited for."""
 
-    seconds: float = 15.0  # for the head of an answer, and between looks at the speed
+    seconds: float = 10.0  # for the head of an answer, and between looks at the speed
     slowest: float = 1000.0  # bytes a second
     pauses: tuple[float, ...] = (1.0, 3.0)  # before another try that is hoped to bring more
 
