@@ -257,7 +257,7 @@ def attack_newcomers(rng: random.Random, folder: Path, samples: Samples) -> Case
 DATA_SURFACES: dict[str, Callable[[random.Random, Path, Samples], Case]] = {
     "tables": attack_tables,
     "parquet": attack_parquet,
-    "own settings": attack_own_settings,
+    "own-settings": attack_own_settings,
     "arrays": attack_arrays,
     "sources": attack_sources,
     "cache": attack_cache,
