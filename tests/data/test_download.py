@@ -77,6 +77,14 @@ class Server:
             def stubborn(self, begun: int) -> None:
                 self.good(0)
 
+            def steady(self, begun: int) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(server.body)))
+                self.end_headers()
+                for start in range(0, len(server.body), 25_000):
+                    self.wfile.write(server.body[start : start + 25_000])
+                    time.sleep(0.1)
+
             def slowly(self, begun: int) -> None:
                 time.sleep(0.2)
                 self.good(begun)
@@ -222,6 +230,12 @@ def test_a_file_arrives_whole(server: Server, tmp_path: Path, way: str) -> None:
     path = get(server.file(way), tmp_path)
     assert path.read_bytes() == BODY
     assert [entry.name for entry in path.parent.iterdir()] == ["file.bin"]
+
+
+def test_a_file_that_comes_in_pieces_is_not_broken_off(server: Server, tmp_path: Path) -> None:
+    """A look at the speed falls between two pieces: 300,000 bytes in 1.2 s, a look every 0.5 s."""
+    assert get(server.file("steady"), tmp_path).read_bytes() == BODY
+    assert server.asked == [("/steady", None)]
 
 
 def test_a_broken_off_file_is_gone_on_with(server: Server, tmp_path: Path) -> None:

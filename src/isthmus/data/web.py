@@ -7,6 +7,7 @@ or one interim answer after the other, would never meet it.
 import io
 import socket
 import time
+from contextlib import suppress
 from functools import partial
 from http.client import HTTPResponse
 from typing import Any, NamedTuple
@@ -45,14 +46,9 @@ class Pace:
         passed = time.monotonic() - self._mark
         if passed >= self._patience.seconds:
             if self._in_head or self._since < self._patience.slowest * passed:
-                raise self.explain()
+                raise TimeoutError(f"sent {self._since:,} bytes in {passed:.2g} s")
             self._mark, self._since, passed = time.monotonic(), 0, 0.0
         return self._patience.seconds - passed
-
-    def explain(self) -> TimeoutError:
-        """Says how little has come."""
-        passed = time.monotonic() - self._mark
-        return TimeoutError(f"sent {self._since:,} bytes in {passed:.2g} s")
 
     def count(self, nbytes: int) -> None:
         """Counts what has come; an OSError if it is more than anybody needs."""
@@ -66,7 +62,7 @@ class _TimedReader(io.RawIOBase):
     """What a socket receives."""
 
     def __init__(self, raw: Any, sock: socket.socket, pace: Pace):
-        self._raw = raw
+        self._raw = raw  # the socket stays open until this is closed
         self._sock = sock
         self._pace = pace
 
@@ -74,13 +70,12 @@ class _TimedReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> Any:
-        self._sock.settimeout(self._pace.wait())
-        try:
-            count = self._raw.readinto(buffer)
-        except TimeoutError:
-            raise self._pace.explain() from None
-        self._pace.count(count or 0)
-        return count
+        while True:
+            self._sock.settimeout(self._pace.wait())  # until the next look, which may go well
+            with suppress(TimeoutError):
+                count = self._sock.recv_into(buffer)
+                self._pace.count(count)
+                return count
 
     def close(self) -> None:
         self._raw.close()
