@@ -63,10 +63,18 @@ def test_the_nearest_prototype_is_deployed() -> None:
 def test_a_class_without_prototype_is_never_predicted() -> None:
     method, job = FedProto(), task(model=chain(), w0=START)
     here = client(method, job, 1)
-    params = method.personal(here, Own(START), prototypes(3.0, 0.0, m=(1, 0)))
-    logits = method.logits(here, params, vector(-2.0, 0.0, 9.0)[:, None])
-    assert logits.argmax(1).tolist() == [0, 0, 0]
-    assert logits[:, 1].tolist() == [-100, -100, -100]
+    for far in (3.0, 300.0):  # 2 * 300 * -2 - 300^2 is far below any number chosen beforehand
+        params = method.personal(here, Own(START), prototypes(far, 0.0, m=(1, 0)))
+        logits = method.logits(here, params, vector(-2.0, 0.0, 9.0)[:, None])
+        assert logits.argmax(1).tolist() == [0, 0, 0]
+        assert (logits[:, 0] - logits[:, 1]).tolist() == [100, 100, 100]
+
+
+def test_without_any_prototype_all_classes_are_alike() -> None:
+    method, job = FedProto(), task(model=chain(), w0=START)
+    here = client(method, job, 1)
+    params = method.personal(here, Own(START), prototypes(0.0, 0.0, m=(0, 0)))
+    assert method.logits(here, params, vector(-2.0, 9.0)[:, None]).unique().tolist() == [0]
 
 
 def test_with_a_linear_head_what_is_deployed_is_a_plain_network() -> None:

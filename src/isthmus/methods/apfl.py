@@ -2,16 +2,17 @@
 
     Server                                   Client k, own model vk, mixing coefficient ak
     for t = 0, 1, ...:                       local(w), for each batch of E epochs:
-        S <- K clients, uniformly                wk <- wk - lr grad F_k(wk), from wk = w
-        wk <- local(w) of each k in S            vk <- vk - lr ak grad F_k(ak vk + (1 - ak) wk)
-        w <- sum_k n_k wk / sum_k n_k        and, if adaptive, once at the end:
+        S <- K clients, uniformly                u <- ak vk + (1 - ak) wk, from wk = w
+        wk <- local(w) of each k in S            wk <- wk - lr grad F_k(wk)
+        w <- sum_k n_k wk / sum_k n_k            vk <- vk - lr ak grad F_k(u)
+                                             and, if adaptive, once at the end:
                                                  ak <- clip(ak - lr <vk - wk, grad F_k(ak vk
                                                      + (1 - ak) wk)>, 0, 1)
                                              keep vk, ak; return wk, n_k
 
-Symbols: w shared model; wk client k's copy of it; vk the client's own model, which never leaves; ak
-its share in what the client deploys, ak vk + (1 - ak) w; n_k training examples. A client that never
-took part, and a newcomer, deploy w.
+Symbols: w shared model; wk client k's copy of it; vk the client's own model, which never leaves; u
+the mixture of both before the batch moves either; ak the share of vk in what the client deploys,
+ak vk + (1 - ak) w; n_k training examples. A client that never took part, and a newcomer, deploy w.
 
 Limiting case: with alpha = 0 it is FedAvg; with alpha = 1 what a client deploys is Local, trained
 when it takes part.

@@ -13,14 +13,14 @@ mean cross-entropy; lam the pull towards the prototypes.
 
 A client deploys its body and the nearest prototype (`predict="prototype"`): logits -|z - p_c|^2, so
 that probabilities are those of Gaussians of variance 1/2. |z|^2 is the same for all classes: what
-is deployed is the body and the linear layer 2 p_c'z - |p_c|^2; a class without prototype gets
--100 D. With `predict="classifier"` it deploys its whole model. A newcomer trains a model with the
-prototypes as in one participation.
+is deployed is the body and the linear layer 2 p_c'z - |p_c|^2. A class without prototype is masked:
+its logit is 100 D below the least of the others. With `predict="classifier"` a client deploys its
+whole model. A newcomer trains a model with the prototypes as in one participation.
 
 Limiting case: with lam = 0 and predict = "classifier" every client trains alone.
 
 Departures: a class that no reply has keeps its prototype, since only K of N take part; a class
-without prototype is at a squared distance of 100 D + |z|^2, in the authors' code at 100 D.
+without prototype is never the nearest, in the authors' code it is at a squared distance of 100 D.
 """
 
 from dataclasses import dataclass
@@ -35,6 +35,8 @@ from isthmus.formulas.vector import class_means
 from isthmus.method import About, Method
 from isthmus.ranges import NonNegative
 from isthmus.task import Task
+
+MASKED = -1e30  # intercept of a class without prototype; below any other logit
 
 
 class Prototypes(NamedTuple):
@@ -95,7 +97,7 @@ class FedProto(Method):
         if self.predict == "classifier":
             return own.w
         p, m = server
-        intercept = torch.where(m > 0, -p.square().sum(1), -100.0 * p.shape[1])
+        intercept = torch.where(m > 0, -p.square().sum(1), MASKED)
         return torch.cat([own.w[client.model.body], 2 * p.flatten(), intercept])
 
     def logits(self, client: Client, params: Tensor, x: Tensor) -> Tensor:
@@ -104,7 +106,11 @@ class FedProto(Method):
         task, body, head = client.task, client.model.body, client.model.head
         slope = params[body.stop : -task.classes].view(task.classes, task.features)
         w = torch.cat([params[body], params.new_zeros(head.stop - head.start)])
-        return client.model.features(w, x) @ slope.T + params[-task.classes :]
+        logits = client.model.features(w, x) @ slope.T + params[-task.classes :]
+        masked = params[-task.classes :] <= MASKED
+        least = torch.where(masked, torch.inf, logits).amin(1, keepdim=True)  # inf: all are masked
+        lowest = torch.where(least.isinf(), 0.0, least - 100.0 * task.features)
+        return torch.where(masked, lowest, logits)
 
     def join(self, client: Client, server: Prototypes) -> Own:
         return self.local(client, client.own, server)[0]
