@@ -15,6 +15,7 @@ import pytest
 from isthmus.errors import UnwritableError
 from isthmus.system.files import (
     append_text,
+    hold_lock,
     open_regular,
     overwrite,
     remove_drafts,
@@ -144,6 +145,45 @@ def test_drafts_are_not_removed_while_threads_write(tmp_path: Path) -> None:
         thread.join()
     assert (tmp_path / "a.txt").read_text() == "whole"
     assert names(tmp_path) == ["a.txt"]
+
+
+def test_one_at_a_time_holds_a_lock_which_leaves_nothing(tmp_path: Path) -> None:
+    path, inside, most, waited = tmp_path / "it.lock", [0], [0], []
+
+    def work() -> None:
+        with hold_lock(path, 10, lambda: None) as had_to_wait:
+            waited.append(had_to_wait)
+            inside[0] += 1
+            most.append(inside[0])
+            time.sleep(0.02)
+            inside[0] -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (max(most), len(waited)) == (1, 6)
+    assert any(waited)
+    assert names(tmp_path) == []
+
+
+def test_a_lock_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    path, told = tmp_path / "it.lock", []
+    with (
+        hold_lock(path, 10, lambda: None),
+        pytest.raises(TimeoutError, match="another process holds it"),
+        hold_lock(path, 0.1, lambda: told.append("wait")),
+    ):
+        pass
+    assert told == ["wait"]
+
+
+def test_what_a_killed_process_left_of_a_lock_is_none(tmp_path: Path) -> None:
+    (tmp_path / "it.lock").write_bytes(b"")
+    with hold_lock(tmp_path / "it.lock", 0, lambda: None) as waited:
+        assert not waited
+    assert names(tmp_path) == []
 
 
 def test_a_name_may_be_as_long_as_the_disk_allows(tmp_path: Path) -> None:

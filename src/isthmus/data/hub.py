@@ -43,6 +43,8 @@ def download_from_hub(name: str, origin: Origin, root: Path, show: Show) -> None
             (root / name).mkdir(parents=True, exist_ok=True)
             remove_drafts(root / name)
             WRITERS[origin.hub_form](loaded, root / name, show)
+    except IsthmusError:  # a disk that cannot be written to, which has a line of its own
+        raise
     except OSError as error:
         raise IsthmusError(
             f"{root / name} cannot be written, or {origin.hub} cannot be read "

@@ -123,6 +123,7 @@ def hold_lock(path: Path, seconds: float, tell: Callable[[], None]) -> Iterator[
                 tell()
             waited = True
             if time.monotonic() > ends:
+                file.close()
                 raise TimeoutError(errno.ETIMEDOUT, "another process holds it", str(path)) from None
             time.sleep(0.05)
         except OSError:  # a disk that knows no locks
