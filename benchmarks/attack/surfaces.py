@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attack.case import Case, Ending
+from benchmarks.attack.comparisons import attack_amounts, attack_comparisons, attack_sizes
 from benchmarks.attack.data import DATA_SURFACES
 from benchmarks.attack.downloads import attack_downloads
 from benchmarks.attack.samples import SMALL, Samples
@@ -140,19 +141,6 @@ def attack_runs(rng: random.Random, folder: Path, samples: Samples) -> Case:
     return Case(list(rng.choice(READERS)), codes=(0, 1, 2))
 
 
-def attack_comparisons(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Damages a file of a comparison, then goes on with it."""
-    place = samples.copy("comparison", folder)
-    path = rng.choice(sorted(path for path in place.rglob("*") if path.is_file()))
-    if path.suffix in (".csv", ".json", ".toml") and rng.random() < 0.6:
-        path.write_text(swap_word(path.read_text(), rng))
-    else:
-        damage_file(path, rng)
-    same = ["compare", *SMALL, "--methods", "local,fedavg", "--seeds", "1", "--jobs", "1"]
-    command = rng.choice([["resume", "comparison"], [*same, "--out", "comparison"]])
-    return Case(command, codes=(0, 1, 2))
-
-
 def attack_outputs(rng: random.Random, folder: Path, samples: Samples) -> Case:
     """Writes to places that cannot be written to, and prints in other encodings."""
     samples.copy("run", folder)
@@ -190,6 +178,8 @@ SURFACES: dict[str, Surface] = {
     "experiments": attack_experiment,
     "runs": attack_runs,
     "comparisons": attack_comparisons,
+    "amounts": attack_amounts,
+    "sizes": attack_sizes,
     "outputs": attack_outputs,
     **DATA_SURFACES,
     "downloads": attack_downloads,

@@ -9,8 +9,13 @@ Radius = Annotated[float, Field(gt=0, le=2)]  # in L1, within a simplex
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 BelowHalf = Annotated[float, Field(gt=0, lt=0.5)]
-PositiveInt = Annotated[int, Field(ge=1)]
-NonNegativeInt = Annotated[int, Field(ge=0)]
+LARGEST = 2**63 - 1  # integers of TOML
+PositiveInt = Annotated[int, Field(ge=1, le=LARGEST)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
+# Rounds, epochs, steps: more of them than anybody waits for are a slip of the keyboard.
+Repeats = Annotated[int, Field(ge=1, le=1_000_000)]
+RepeatsOrNone = Annotated[int, Field(ge=0, le=1_000_000)]
+Vertices = Annotated[int, Field(ge=1, le=1000)]  # each is drawn and kept as a model's last layer
 Names = Annotated[
     tuple[str, ...],
     BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),

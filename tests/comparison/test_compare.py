@@ -18,7 +18,7 @@ import pytest
 from commands import Isthmus
 from isthmus import Experiment, IsthmusError
 from isthmus.comparison.conduct import hold
-from isthmus.comparison.grid import Grid, change, check, read, refuse_another
+from isthmus.comparison.grid import Grid, change, check, is_finished, read, refuse_another
 from isthmus.comparison.processes import JobPool
 from isthmus.config.registry import PARTS
 from isthmus.methods import METHODS
@@ -403,6 +403,66 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         "local: no train-images-idx3-ubyte.gz",
     ),
 }
+
+
+MANY = {
+    "seeds": (["--seeds", "1000000"], "--seeds 1000000; expected 10,000 at most"),
+    "one seed of a googol": (["--seeds", "1" + "0" * 400], "expected how many, or which"),
+    "listed": (["--seeds", ",".join(map(str, range(10_001)))], "1 methods, 10,001 seeds"),
+    "tried": (
+        [word for key in ("lr", "momentum") for word in ("--tune", f"{key}={'0.1,' * 200}0.2")],
+        "40,401 trials of each are more runs than expected, 10,000 at most",
+    ),
+    "at a time": (["--jobs", "1000000000"], "expected at least 1 and at most 1,024"),
+}
+
+
+@pytest.mark.parametrize("what", MANY)
+def test_more_than_anybody_waits_for_is_refused_at_once(isthmus: Isthmus, what: str) -> None:
+    arguments, message = MANY[what]
+    said = isthmus("compare", "--methods", "local", *TINY, *arguments).mistake
+    assert message in said
+    assert len(said) < 300
+    assert not Path("comparison").exists()
+
+
+FILES = {
+    "latin-1": (b"seeds = [1] # \xe9", "'utf-8' codec can't decode"),
+    "empty": (b"", "seeds: Field required"),
+    "seeds as text": (
+        b'seeds = ["1"]\n[experiments.local]',
+        "seeds.0: Input should be a valid int",
+    ),
+    "no seed": (b"seeds = []\n[experiments.local]", "seeds: List should have at least 1 item"),
+    "no method": (b"seeds = [1]\n[experiments]", "experiments: Dictionary should have at least 1"),
+    "nested": (b"seeds = " + b"[" * 100_000, "compare.toml cannot be read"),
+    "unknown": (b"self = 1\nseeds = [1]\n[experiments.local]", "self: Extra inputs"),
+    "a place elsewhere": (
+        b'seeds = [1]\n[experiments."../x".method]\nname = "../x"\nown = true',
+        "no method is called '../x'",
+    ),
+    "a seed twice": (b'seeds = [1, 1]\n[experiments.local]\nmethod = "local"', "names 1 twice"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_damaged_file_is_one_line(isthmus: Isthmus, kind: str) -> None:
+    content, message = FILES[kind]
+    Path("compare.toml").write_bytes(content)
+    said = isthmus("resume", ".").mistake
+    assert message in said
+    assert len(said) < 400
+
+
+@pytest.mark.parametrize(
+    "summary", ["[]", "1", '{"rounds": "500"}', "[" * 100_000, '{"rounds": 500}']
+)
+def test_a_run_whose_summary_is_damaged_is_not_finished(tmp_path: Path, summary: str) -> None:
+    (tmp_path / "summary.json").write_text(summary)
+    experiment = Experiment(method="local", rounds=500)
+    assert not is_finished(tmp_path, experiment)
+    (tmp_path / "summary.json").write_text('{"rounds": 500, "status": "finished"}')
+    assert is_finished(tmp_path, experiment)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

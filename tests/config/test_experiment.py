@@ -392,9 +392,8 @@ def test_every_text_comes_back_from_toml(tmp_path: Path, text: str) -> None:
     assert loaded(tmp_path, e.toml()).data["path"] == text
 
 
-@pytest.mark.parametrize("value", ["\udcff", 10**5000], ids=["text", "number"])
-def test_what_would_not_come_back_from_toml_is_refused(value: Any) -> None:
-    given = {"data": {"name": "table", "path": value}} if isinstance(value, str) else {}
-    e = Experiment(**given, seed=0 if given else value)
+def test_what_would_not_come_back_from_toml_is_refused() -> None:
+    e = Experiment(data={"name": "table", "path": "\udcff"})
     with pytest.raises(IsthmusError, match="would not come back from a file"):
         e.toml()
+    assert "expected less than or equal to 9223372036854775807" in refused(seed=10**5000)

@@ -18,13 +18,14 @@ from isthmus.cli.options import (
     Settings,
     read_experiment,
 )
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, quote
 
 if TYPE_CHECKING:
     from isthmus.comparison.conduct import Forecast, Outcome
     from isthmus.comparison.grid import Cell, Grid
     from isthmus.config.experiment import Experiment
 
+MOST_JOBS = 1024
 FAIR = (
     "For each seed, all methods had the same split, the same cohorts and the same budget (checked)."
 )
@@ -102,8 +103,11 @@ def carry_out(grid: "Grid", out: Path, data_root: Path, jobs: int | None) -> Non
     from isthmus.system.machine import count_cores
 
     at_a_time = count_cores() if jobs is None else jobs
-    if at_a_time < 1:
-        raise IsthmusError(f"--jobs {jobs}; expected at least 1; for example --jobs 2")
+    if not 1 <= at_a_time <= MOST_JOBS:
+        raise IsthmusError(
+            f"--jobs {quote(jobs)}; expected at least 1 and at most {MOST_JOBS:,}; for example "
+            "--jobs 2"
+        )
     pool: JobPool[Cell]
     try:
         with ExitStack() as held:

@@ -7,20 +7,25 @@ nothing but OWN_SETTINGS. Cohorts come from streams that are keyed by the seed a
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice, pairwise, product
+from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isthmus.config.experiment import Experiment, read_assignments
 from isthmus.config.registry import PARTS, list_options, merge
-from isthmus.errors import IsthmusError, nearest
+from isthmus.errors import IsthmusError, nearest, quote
+from isthmus.ranges import NonNegativeInt
 
 FILE = "compare.toml"
 LOCK = "compare.lock"
+RUNS = 10_000  # of one comparison, trials included
 OWN_SETTINGS = ("method", "lr", "lr_decay", "momentum", "weight_decay", "head", "selection")
 # What a run may make of its settings when it begins: engine chosen, clients counted, files found.
 SETTLED = (
@@ -65,6 +70,11 @@ class Grid:
         keyed = [[f"{key}={value}" for value in values] for key, values in tune.items()]
         return list(product(*keyed)) if keyed else []
 
+    def count_trials(self, method: str) -> int:
+        """Counts the trials of a method; nothing is listed."""
+        tune = self.tune.get(method, {})
+        return prod(len(values) for values in tune.values()) if tune else 0
+
     def trials(self) -> list[Cell]:
         """Lists the runs from which settings are chosen; only their last evaluation is needed."""
         return [
@@ -103,23 +113,40 @@ def is_comparison(path: Path) -> bool:
     return (path / FILE).is_file()
 
 
+class GridFile(BaseModel):
+    """What compare.toml holds."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    seeds: Annotated[list[NonNegativeInt], Field(min_length=1)]
+    experiments: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
+    tune: dict[str, dict[str, list[str]]] = {}
+    reference: str | None = None
+
+
 def read(path: Path) -> Grid:
     """Reads the comparison that a directory holds."""
+    file = path / FILE
     try:
-        tables = tomllib.loads((path / FILE).read_text(encoding="utf-8"))
-        tune = {
-            method: {key: tuple(values) for key, values in each.items()}
-            for method, each in tables.get("tune", {}).items()
-        }
-        experiments = {
-            method: Experiment(**given) for method, given in tables["experiments"].items()
-        }
-        return Grid(experiments, tuple(tables["seeds"]), tune, tables.get("reference"))
-    except (OSError, KeyError, AttributeError, TypeError, tomllib.TOMLDecodeError) as error:
+        given = GridFile(**tomllib.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise IsthmusError(
-            f"{path / FILE} cannot be read ({error}); expected what `isthmus compare` wrote; "
-            "restore it, or compare anew elsewhere"
+            f"{file} cannot be read ({quote(_explain(error))}); expected what `isthmus compare` "
+            "wrote; restore it, or compare anew elsewhere"
         ) from None
+    experiments = {method: Experiment(**each) for method, each in given.experiments.items()}
+    tune = {
+        method: {key: tuple(values) for key, values in each.items()}
+        for method, each in given.tune.items()
+    }
+    return Grid(experiments, tuple(given.seeds), tune, given.reference)
+
+
+def _explain(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def change(experiment: Experiment, texts: Sequence[str] = (), **settings: Any) -> Experiment:
@@ -131,6 +158,17 @@ def change(experiment: Experiment, texts: Sequence[str] = (), **settings: Any) -
 def check(grid: Grid) -> Grid:
     """Refuses a comparison that would not be one, or not a fair one."""
     first, *others = grid.experiments
+    read_methods(",".join(grid.experiments))
+    seed, times = Counter(grid.seeds).most_common(1)[0]
+    if times > 1:
+        raise IsthmusError(f"--seeds names {seed} twice; expected each once; leave one out")
+    trials = max(grid.count_trials(method) for method in grid.experiments)
+    if len(grid.experiments) * (len(grid.seeds) + trials) > RUNS:
+        raise IsthmusError(
+            f"{len(grid.experiments)} methods, {len(grid.seeds):,} seeds and {trials:,} trials of "
+            f"each are more runs than expected, {RUNS:,} at most; name fewer, or make several "
+            "comparisons"
+        )
     for method, experiment in grid.experiments.items():
         if experiment.method["name"] != method:
             raise IsthmusError(
@@ -149,7 +187,7 @@ def check(grid: Grid) -> Grid:
 
 
 def _check_trials(grid: Grid) -> None:
-    counts = {method: len(grid.combinations(method)) for method in grid.experiments}
+    counts = {method: grid.count_trials(method) for method in grid.experiments}
     least, most = (choose(counts, key=lambda m: counts[m]) for choose in (min, max))
     if counts[least] != counts[most]:
         raise IsthmusError(
@@ -221,16 +259,17 @@ def read_seeds(text: str) -> tuple[int, ...]:
     """
     listed = "," in text
     words = [word.strip() for word in text.removesuffix(",").split(",")]
-    if not all(re.fullmatch("[0-9]+", word) for word in words) or text.strip() == "0":
+    if not all(re.fullmatch("[0-9]{1,19}", word) for word in words) or text.strip() == "0":
         raise IsthmusError(
-            f"--seeds {text!r}; expected how many, or which; for example --seeds 5 for 1 to 5, or "
-            "--seeds 3,7,11"
+            f"--seeds {quote(text)}; expected how many, or which; for example --seeds 5 for 1 to "
+            "5, or --seeds 3,7,11"
         )
-    seeds = tuple(int(word) for word in words) if listed else tuple(range(1, int(text) + 1))
-    for seed in seeds:
-        if seeds.count(seed) > 1:
-            raise IsthmusError(f"--seeds names {seed} twice; expected each once; leave one out")
-    return seeds
+    if not listed and int(text) > RUNS:
+        raise IsthmusError(
+            f"--seeds {text}; expected {RUNS:,} at most; to name a single seed, write --seeds "
+            f"{text},"
+        )
+    return tuple(int(word) for word in words) if listed else tuple(range(1, int(text) + 1))
 
 
 def split_by_method(
@@ -300,10 +339,12 @@ def is_finished(place: Path, experiment: Experiment) -> bool:
     """Tells whether a run came to its end."""
     try:
         summary = json.loads((place / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
-    ended = summary.get("rounds", 0) >= experiment.rounds or summary.get("reason")
-    return bool(ended and summary.get("status") == "finished")
+    if not isinstance(summary, dict) or summary.get("status") != "finished":
+        return False
+    rounds = summary.get("rounds")
+    return bool(summary.get("reason") or (isinstance(rounds, int) and rounds >= experiment.rounds))
 
 
 def refuse_another(grid: Grid, out: Path) -> None:

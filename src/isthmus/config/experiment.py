@@ -22,7 +22,7 @@ from isthmus.data.sources import SOURCES
 from isthmus.engines import EngineName
 from isthmus.errors import IsthmusError, nearest, quote
 from isthmus.models.flat import Head
-from isthmus.ranges import NonNegative, NonNegativeInt, Positive, PositiveInt
+from isthmus.ranges import NonNegative, NonNegativeInt, Positive, PositiveInt, Repeats
 from isthmus.selection import RULES, Rule, Selection
 from isthmus.task import Calibration
 
@@ -47,10 +47,10 @@ class Experiment(BaseModel):
     seed: NonNegativeInt = 0
     split_seed: NonNegativeInt | None = None  # divides the data; None: seed does
 
-    rounds: PositiveInt = 500  # R
+    rounds: Repeats = 500  # R
     clients: NonNegativeInt = 100  # N; a data set brings its own default; 0: one for each owner
     clients_per_round: PositiveInt = 5  # K
-    epochs: PositiveInt = 10  # E
+    epochs: Repeats = 10  # E
     batch_size: PositiveInt = 10  # B
     lr: Positive = 0.01
     lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.99  # per round
@@ -262,7 +262,7 @@ def read_value(text: str) -> Any:
 def read_rounds(text: str) -> int:
     """Reads a number of rounds."""
     try:
-        return TypeAdapter(PositiveInt).validate_python(read_value(text))
+        return TypeAdapter(Repeats).validate_python(read_value(text))
     except ValidationError as error:
         raise _mistake(error, "rounds") from None
 

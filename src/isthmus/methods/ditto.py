@@ -28,7 +28,7 @@ from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean, squared_distance
 from isthmus.method import About, Method
-from isthmus.ranges import NonNegative, PositiveInt
+from isthmus.ranges import NonNegative, Repeats
 from isthmus.task import Task
 
 
@@ -57,7 +57,7 @@ class Ditto(Method):
     """Trains a shared model, and for every client a model of its own that stays near it."""
 
     lam: NonNegative = 1.0  # pull of the own model towards the shared one
-    own_epochs: PositiveInt = 5
+    own_epochs: Repeats = 5
 
     def about(self) -> About:
         return About(

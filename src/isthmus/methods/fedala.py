@@ -32,7 +32,7 @@ from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean
 from isthmus.method import About, Method
-from isthmus.ranges import NonNegativeInt, Positive, PositiveInt
+from isthmus.ranges import Positive, PositiveInt, RepeatsOrNone
 from isthmus.task import Task
 
 
@@ -63,7 +63,7 @@ class FedAla(Method):
 
     layers: PositiveInt = 1  # from the last one downwards
     ala_lr: Positive = 1.0
-    ala_epochs: NonNegativeInt = 1
+    ala_epochs: RepeatsOrNone = 1
 
     def about(self) -> About:
         return About(

@@ -34,7 +34,7 @@ from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import class_means, mean
 from isthmus.method import About, Method
-from isthmus.ranges import NonNegativeInt, Positive
+from isthmus.ranges import Positive, RepeatsOrNone
 from isthmus.task import Task
 
 
@@ -62,7 +62,7 @@ class Reply(NamedTuple):
 class FedAs(Method):
     """Aligns the shared body with the client's own, and weighs clients by Fisher information."""
 
-    align_epochs: NonNegativeInt = 1
+    align_epochs: RepeatsOrNone = 1
     align_lr: Positive = 0.01
 
     def about(self) -> About:

@@ -25,7 +25,7 @@ from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean
 from isthmus.method import About, Method
-from isthmus.ranges import NonNegativeInt, Positive
+from isthmus.ranges import Positive, RepeatsOrNone
 from isthmus.task import Task
 
 
@@ -46,7 +46,7 @@ class Reply(NamedTuple):
 class FedAvg(Method):
     """Averages what the clients make of the shared model."""
 
-    tune: NonNegativeInt = 0  # epochs of local update before a client deploys
+    tune: RepeatsOrNone = 0  # epochs of local update before a client deploys
     tune_lr: Positive = 0.01
 
     def about(self) -> About:

@@ -27,7 +27,7 @@ from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean
 from isthmus.method import About, Method
-from isthmus.ranges import NonNegativeInt
+from isthmus.ranges import RepeatsOrNone
 from isthmus.task import Task
 
 
@@ -55,7 +55,7 @@ class Reply(NamedTuple):
 class FedBabu(Method):
     """Trains the body under a head that stays as it was drawn; tunes both in the end."""
 
-    tune: NonNegativeInt = 5  # epochs before a client deploys
+    tune: RepeatsOrNone = 5  # epochs before a client deploys
 
     def about(self) -> About:
         return About("one model, tuned at home", down="body", up="body", newcomer="after tuning")

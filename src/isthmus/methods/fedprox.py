@@ -25,7 +25,7 @@ from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean, squared_distance
 from isthmus.method import About, Method
-from isthmus.ranges import NonNegative, NonNegativeInt, Positive
+from isthmus.ranges import NonNegative, Positive, RepeatsOrNone
 from isthmus.task import Task
 
 
@@ -47,7 +47,7 @@ class FedProx(Method):
     """Averages what the clients make of the shared model while held near it."""
 
     mu: NonNegative = 0.01  # pull towards the received model
-    tune: NonNegativeInt = 0  # epochs of local update before a client deploys
+    tune: RepeatsOrNone = 0  # epochs of local update before a client deploys
     tune_lr: Positive = 0.01
 
     def about(self) -> About:

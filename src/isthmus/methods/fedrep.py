@@ -28,7 +28,7 @@ from isthmus.client import Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean
 from isthmus.method import About, Method
-from isthmus.ranges import NonNegativeInt, PositiveInt
+from isthmus.ranges import Repeats, RepeatsOrNone
 from isthmus.task import Task
 
 
@@ -49,8 +49,8 @@ class Reply(NamedTuple):
 class FedRep(Method):
     """Shares the body, and leaves every client its own head; first the head is fitted."""
 
-    head_epochs: NonNegativeInt = 10
-    body_epochs: PositiveInt = 1
+    head_epochs: RepeatsOrNone = 10
+    body_epochs: Repeats = 1
 
     def about(self) -> About:
         return About(

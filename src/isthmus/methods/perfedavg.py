@@ -31,7 +31,7 @@ from torch import Tensor
 from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
 from isthmus.method import About, Method
-from isthmus.ranges import NonNegative, NonNegativeInt, Positive
+from isthmus.ranges import NonNegative, Positive, RepeatsOrNone
 from isthmus.task import Task
 
 
@@ -57,7 +57,7 @@ class PerFedAvg(Method):
     variant: Literal["first-order", "hessian-free"] = "first-order"
     alpha: NonNegative = 0.01  # the inner step, and the step of tuning
     delta: Positive = 1e-3
-    tune: NonNegativeInt = 1  # epochs before a client deploys
+    tune: RepeatsOrNone = 1  # epochs before a client deploys
 
     def about(self) -> About:
         return About("one model, tuned at home", down="w", up="w", newcomer="after tuning")

@@ -31,7 +31,7 @@ from isthmus.client import Batch, Client
 from isthmus.cohort import Clients
 from isthmus.formulas.vector import mean
 from isthmus.method import About, Method
-from isthmus.ranges import NonNegative, Positive, PositiveInt
+from isthmus.ranges import NonNegative, Positive, Repeats
 from isthmus.task import Task
 
 
@@ -60,7 +60,7 @@ class PFedMe(Method):
     """Trains a shared model by its distance to the clients' own models, which stay near it."""
 
     lam: NonNegative = 15.0  # pull between own and shared model
-    inner: PositiveInt = 5  # steps of the own model on each batch
+    inner: Repeats = 5  # steps of the own model on each batch
     inner_lr: Positive = 0.01
     beta: Positive = 1.0  # the server's step
 

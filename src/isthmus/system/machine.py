@@ -1,7 +1,13 @@
 """What the machine offers: cores and memory."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from isthmus.errors import IsthmusError
+
+TOO_LARGE = ("allocate memory", "Storage size calculation overflowed")  # as torch says it
 
 
 def count_cores() -> int:
@@ -17,3 +23,26 @@ def free_memory() -> int | None:
         return None
     available = [line.split() for line in lines if line.startswith("MemAvailable:")]
     return int(available[0][1]) * 1024 if available else None
+
+
+def refuse_lack_of_memory(what: str, wanted: int, advice: str) -> None:
+    """Refuses what takes more bytes than are free, before any is taken."""
+    free = free_memory()
+    if free is not None and wanted > free:
+        raise IsthmusError(
+            f"{what} about {wanted / 1e9:,.4g} GB of memory, {free / 1e9:,.4g} GB are free; "
+            f"expected it to fit; {advice}"
+        )
+
+
+@contextmanager
+def explain_lack_of_memory() -> Iterator[None]:
+    """Makes one line of memory that the system refuses, to numpy or to torch."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not any(word in str(error) for word in TOO_LARGE):
+            raise
+        raise IsthmusError(
+            "there is not enough memory; expected less to be asked for; lower sizes or counts"
+        ) from None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
@@ -18,13 +19,19 @@ from isthmus.data.federation import Federation
 from isthmus.data.own_files import find_own_files
 from isthmus.engines import ENGINES, Plan, choice
 from isthmus.engines.workers import count_workers
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, quote
 from isthmus.method import Method
 from isthmus.models.flat import Flat
+from isthmus.models.imagenet import drop_weights_file
+from isthmus.system.machine import explain_lack_of_memory, refuse_lack_of_memory
 from isthmus.task import Task
 from isthmus.training.data import read_federation
 
 Network = Callable[[], nn.Module]
+
+LAYER = 10**8  # parameters of a layer from which networks are counted before they are made
+PARAMETER = 32  # bytes that are taken for each: network, start, gradient, whose layer it is
+MOST_WORKERS = 1024
 
 
 class OwnParts(TypedDict, total=False):
@@ -43,6 +50,7 @@ class Built(NamedTuple):
     setting: Setting
 
 
+@explain_lack_of_memory()
 def build(
     experiment: Experiment,
     *,
@@ -54,6 +62,11 @@ def build(
     workers: int | None = None,
 ) -> Built:
     """Builds a run; own parts get names in the experiment, and what it left open is chosen."""
+    if workers is not None and not 1 <= workers <= MOST_WORKERS:
+        raise IsthmusError(
+            f"workers={quote(workers)}; expected 1 to {MOST_WORKERS:,}; leave it out for one per "
+            "core"
+        )
     given = dict(experiment)
     given |= _name_method(experiment, method) | _name_model(experiment, model)
     given |= _name_data(experiment, data, Path(data_root))
@@ -196,6 +209,7 @@ def _build_networks(
 
     def make(table: registry.Table) -> Network:
         shape, classes = federation.shape, federation.classes
+        refuse_huge(table, shape, classes)
         return partial(registry.build, "model", dict(table), shape, classes)
 
     names = method.networks().names
@@ -211,6 +225,21 @@ def _build_networks(
     ]
     first = Flat(model or make(experiment.model), experiment.head)
     return first, *map(Flat, seconds)
+
+
+def refuse_huge(table: registry.Table, shape: tuple[int, ...], classes: int) -> None:
+    """Refuses a network whose parameters would not fit into memory, before it is made."""
+    widest = max([classes, *(value for value in table.values() if isinstance(value, int))])
+    if widest * max(widest, prod(shape)) < LAYER:
+        return  # of the usual sizes; counting takes seconds where torch has not done so yet
+    with explain_lack_of_memory(), torch.device("meta"):  # which holds shapes and no numbers
+        network = registry.build("model", drop_weights_file(table), shape, classes)
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    refuse_lack_of_memory(
+        f"model {table['name']} has {parameters:,} parameters, which take",
+        PARAMETER * parameters,
+        "choose a smaller one",
+    )
 
 
 def _build_task(e: Experiment, federation: Federation, networks: Sequence[Flat]) -> Task:

@@ -24,10 +24,11 @@ from isthmus.evaluation import score
 from isthmus.method import State
 from isthmus.shelf import Shelf, after
 from isthmus.system.files import explain_unwritable
-from isthmus.system.machine import free_memory
+from isthmus.system.machine import explain_lack_of_memory, free_memory
 
 COMPILED = 0.4  # of the time that a step takes which is not compiled
 VECTORS = 16  # of P parameters, that one client's training holds at a time
+LONGEST = 100 * 365 * 24 * 3600  # seconds
 ROW = 90  # bytes of a line in clients.csv, which is kept twice
 
 
@@ -95,6 +96,7 @@ def _try_round(setting: Setting, engine: First, t: int, before: Trial | None) ->
     return Trial(round, server, trained, seconds, rows)
 
 
+@explain_lack_of_memory()
 def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
     """Tries one client out and counts up; None if it diverges: the run itself will say when."""
     clients, rounds = setting.task.clients, experiment.rounds
@@ -155,6 +157,11 @@ def refuse_what_cannot_fit(needed: Estimate, out: Path) -> None:
         while not place.exists():
             place = place.parent
         free = shutil.disk_usage(place).free
+    if needed.seconds > LONGEST:
+        raise IsthmusError(
+            f"it would take about {needed.seconds / LONGEST * 100:,.0f} years; expected an end; "
+            "lower rounds, epochs or the size of the model"
+        )
     _fits("on disk", needed.disk_bytes, free)
     _fits("of memory", needed.ram_bytes, free_memory())
 

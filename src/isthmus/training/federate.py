@@ -26,6 +26,7 @@ from isthmus.storage.store import (
     read_experiment,
     read_rounds_done,
 )
+from isthmus.system.machine import explain_lack_of_memory
 from isthmus.training import early_stopping
 from isthmus.training.build import Built, OwnParts, build
 from isthmus.training.newcomers import SHOTS, Newcomers, join
@@ -183,6 +184,7 @@ def _check_extension(setting: Setting, before: int, after: int, done: int) -> No
         )
 
 
+@explain_lack_of_memory()
 def train(built: Built, store: Memory | Store, watch: Watch = ignore) -> Run:
     """Runs the rounds that are left; whatever ends it, the store keeps what was done."""
     experiment, setting = built

@@ -9,6 +9,9 @@ import numpy as np
 from isthmus.data.sources.arrays import Arrays
 from isthmus.ranges import Positive, PositiveInt
 from isthmus.streams import stream
+from isthmus.system.machine import refuse_lack_of_memory
+
+VALUE = 32  # bytes that are taken for a value while it is drawn
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,14 @@ class Synthetic:
 
     def load(self, root: Path, seed: int) -> Arrays:
         """Draws the clients' samples, and a fifth as many for the server's test set."""
-        rng = stream(seed, "synthetic")
         tested = max(1, self.samples // 5)
+        values = (self.samples + tested + self.classes) * self.features
+        refuse_lack_of_memory(
+            f"samples={self.samples}, features={self.features}, classes={self.classes} take",
+            VALUE * values,
+            "lower them",
+        )
+        rng = stream(seed, "synthetic")
         y = rng.integers(self.classes, size=self.samples + tested)
         centres = rng.standard_normal((self.classes, self.features))
         x = centres[y] + self.spread * rng.standard_normal((len(y), self.features))

@@ -38,7 +38,7 @@ from isthmus.cohort import Clients
 from isthmus.method import About, Delivery, Method, ModelPath, Networks
 from isthmus.methods.fedsimsup.replay import Absentees, Server, Similarity, turn
 from isthmus.methods.fedsimsup.two_networks import TwoNetworks
-from isthmus.ranges import BelowHalf, Names, NonNegative, NonNegativeInt, Positive, PositiveInt
+from isthmus.ranges import BelowHalf, Names, NonNegative, NonNegativeInt, Positive, Repeats
 from isthmus.task import Task
 
 
@@ -55,7 +55,7 @@ class FedSimSup(Method):
 
     supervisors: Names = ("auto",)
     supervisor_seed: NonNegativeInt = 0  # draws who has which, where there are several
-    tau_s: PositiveInt = 1
+    tau_s: Repeats = 1
     lr_s: NonNegative = 0.0  # 0: the experiment's lr
     c_beta: Positive = 40.0
     gamma: BelowHalf = 3 / 7

@@ -37,7 +37,7 @@ from isthmus.method import About, Delivery, Method, ModelPath
 from isthmus.methods.floco import simplex
 from isthmus.methods.floco.server import Projection, Reply, Scale, Server, begin, deliver, play
 from isthmus.methods.floco.simplex import Region, Sampler, Simplex
-from isthmus.ranges import NonNegativeInt, PositiveInt, Radius
+from isthmus.ranges import NonNegativeInt, Radius, Vertices
 from isthmus.task import Task
 
 
@@ -45,7 +45,7 @@ from isthmus.task import Task
 class Floco(Method):
     """Trains a simplex of last layers, in which each client finds a place of its own."""
 
-    vertices: PositiveInt = 7  # V, the paper's M + 1
+    vertices: Vertices = 7  # V, the paper's M + 1
     tau: NonNegativeInt = 100  # the round, counted from 0, that begins by placing the clients
     rho: Radius = 0.1  # radius of a client's region, in L1
     sampler: Sampler = "uniform"  # how a region is drawn from

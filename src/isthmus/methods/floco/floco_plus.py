@@ -35,7 +35,7 @@ from isthmus.method import About, Delivery, Method, ModelPath
 from isthmus.methods.floco import simplex
 from isthmus.methods.floco.server import Projection, Reply, Scale, Server, begin, deliver, play
 from isthmus.methods.floco.simplex import Region, Sampler, Simplex
-from isthmus.ranges import NonNegative, NonNegativeInt, PositiveInt, Radius
+from isthmus.ranges import NonNegative, NonNegativeInt, Radius, Vertices
 from isthmus.task import Task
 
 
@@ -53,7 +53,7 @@ Newcomer = tuple[Own, Region]
 class FlocoPlus(Method):
     """Trains FLOCO's simplex, and for each client a private one that is held near it."""
 
-    vertices: PositiveInt = 7  # V, the paper's M + 1
+    vertices: Vertices = 7  # V, the paper's M + 1
     tau: NonNegativeInt = 100  # the round, counted from 0, that begins by placing the clients
     rho: Radius = 0.1  # radius of a client's region, in L1
     lam: NonNegative = 1.0  # pull of p towards the received theta
