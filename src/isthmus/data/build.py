@@ -30,6 +30,11 @@ def build_federation(
 ) -> Federation:
     """Reads the source, and divides it among `clients`; 0 stands for one per owner."""
     arrays = noise.corrupt_all(source.load(data_root, seed), seed)
+    if 0 in arrays.x.shape:
+        raise IsthmusError(
+            f"the data hold {len(arrays.x)} examples of shape {arrays.x.shape[1:]}; expected some, "
+            "of at least one number each; get other files"
+        )
     if arrays.y.min() == arrays.y.max():
         raise IsthmusError(
             f"all {len(arrays.y):,} examples are of one class; expected two or more; is it the "

@@ -34,8 +34,8 @@ def refused(read: Callable[[], Any]) -> str:
     return str(error.value)
 
 
-def digits(root: Path) -> None:
-    images, labels = np.zeros((20, 3, 2), np.uint8), np.arange(20, dtype=np.uint8) % 10
+def digits(root: Path, shape: tuple[int, ...] = (20, 3, 2)) -> None:
+    images, labels = np.zeros(shape, np.uint8), np.arange(shape[0], dtype=np.uint8) % 10
     for part in ("train", "t10k"):
         files = {f"{part}-images-idx3-ubyte": idx(images), f"{part}-labels-idx1-ubyte": idx(labels)}
         write(root / "mnist", files, zipped=True)
@@ -157,6 +157,13 @@ def test_one_class_is_no_data(isthmus: Isthmus) -> None:
     data, experiment = Federation.of(X, Y * 0, Y), Experiment(clients_per_round=1)
     said_of_arrays = refused(lambda: federate(experiment, data=data))
     assert "are of one class" in said_of_arrays
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 2), (20, 0, 2)])
+def test_files_of_nothing_are_no_data(isthmus: Isthmus, shape: tuple[int, ...]) -> None:
+    digits(Path("data"), shape)
+    said = isthmus("data", "show", "--data", "mnist", "--set", "clients=9").mistake
+    assert f"hold {shape[0]} examples of shape {(1, *shape[1:])}; expected" in said
 
 
 def test_newcomers_may_have_one_class(tmp_path: Path) -> None:
