@@ -1,5 +1,6 @@
 """Hostile data: tables, arrays, files of data sets, the cache, newcomers."""
 
+import gzip
 import math
 import os
 import random
@@ -13,7 +14,7 @@ from safetensors.numpy import save_file
 
 from benchmarks.attack.case import Case, Ending, attempt
 from benchmarks.attack.samples import DIVIDE, FOLDERS, Samples
-from benchmarks.attack.words import NUMBERS, damage_file, pick_value, swap_word
+from benchmarks.attack.words import NUMBERS, damage, damage_file, pick_value, swap_word
 
 KINDS = (
     *("f8", "f4", "f2", "g", ">f4", "i8", "u8", "u2", ">i4", "i1", "U3", "S3", "M8[s]", "m8[s]"),
@@ -194,6 +195,11 @@ def attack_sources(rng: random.Random, folder: Path, samples: Samples) -> Case:
     elif kind < 0.35:
         longest = 255 - len(path.suffix)
         path.rename(path.with_name(rng.choice(["é" * 60, "\n", "a" * longest, " "]) + path.suffix))
+    elif path.suffix == ".gz" and kind < 0.9:  # inside, where no checksum tells
+        data = bytearray(gzip.decompress(path.read_bytes()))
+        at = rng.choice([4, 8, 12])
+        data[at : at + 4] = rng.choice([0, 1, 7, 60, 2**31, 2**32 - 1]).to_bytes(4, "big")
+        path.write_bytes(gzip.compress(damage(data, rng) if rng.random() < 0.5 else data))
     elif path.suffix == ".npz" and kind < 0.8:
         with np.load(path) as there:
             arrays = dict(there)
