@@ -397,3 +397,9 @@ def test_what_would_not_come_back_from_toml_is_refused() -> None:
     with pytest.raises(IsthmusError, match="would not come back from a file"):
         e.toml()
     assert "expected less than or equal to 9223372036854775807" in refused(seed=10**5000)
+
+
+@pytest.mark.parametrize("given", [["model=nan"], ["model=twonn", "model=-nan"]])
+def test_a_part_called_nan_is_refused_though_nan_is_not_nan(given: list[str]) -> None:
+    with pytest.raises(IsthmusError, match="no model is called nan"):
+        Experiment(**read_assignments(given, {}))

@@ -171,7 +171,7 @@ def merge(first: Table, second: Table) -> dict[str, Any]:
     for key, value in second.items():
         if key in PARTS:
             old, new = result.get(key, {}), to_table(value)
-            renamed = "name" in old and new.get("name", old["name"]) != old["name"]
+            renamed = "name" in old and "name" in new and new["name"] != old["name"]
             result[key] = dict(new) if renamed else {**old, **new}
         else:
             result[key] = value
