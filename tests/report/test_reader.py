@@ -202,3 +202,28 @@ def _keep_head(file: Path) -> None:
     lines = file.read_text().splitlines(keepends=True)
     head = next(i for i, line in enumerate(lines) if not line.startswith("#"))
     file.write_text("".join(lines[: head + 1]))
+
+
+@pytest.mark.parametrize(
+    ("table", "before", "after", "said"),
+    [
+        ("clients.csv", ",test,10,0.5,", ",test,10,1.5,", "'top1' holds '1.5'; expected 0 to 1"),
+        ("clients.csv", ",test,10,0.5,", ",test,10,inf,", "'top1' holds 'inf'; expected 0 to 1"),
+        ("clients.csv", ",test,10,0.5,", ",test,-1,0.5,", "'n' holds '-1'; expected 0 to"),
+        (
+            "clients.csv",
+            ",personal,",
+            ",personell,",
+            "'model' holds 'personell'; expected personal",
+        ),
+        ("rounds.csv", "\n2,", f"\n{2**60},", "'round' holds '1152921504606846976'"),
+        ("rounds.csv", "\n2,0.1,", "\n2,1e300,", "'lr' holds '1e300'"),
+    ],
+)
+def test_a_value_that_no_run_writes_is_one_clear_line(
+    tiny: Write, table: str, before: str, after: str, said: str
+) -> None:
+    directory = tiny("fedavg", [0.5, 0.5, 0.5, 0.5])
+    _replace(directory / table, before, after)
+    with pytest.raises(IsthmusError, match=said):
+        reader.read(directory)

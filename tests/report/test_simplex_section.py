@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from isthmus import Experiment, federate
+from isthmus.errors import IsthmusError
 from isthmus.records.reader import RecordedRun
 from isthmus.report import page, read
 from isthmus.report.figures import simplex
+from isthmus.report.figures.measured import read_landscape
 
 
 def record(place: Path, vertices: int, tau: int) -> RecordedRun:
@@ -82,3 +84,33 @@ def test_runs_without_a_simplex_have_no_such_section(tmp_path: Path) -> None:
     settings = {"data": {"name": "synthetic", "samples": 400}, "clients": 8, "epochs": 1}
     federate(Experiment(method="fedavg", rounds=1, **settings), out=tmp_path / "run")
     assert 'id="simplex"' not in page.render([read(tmp_path / "run")])
+
+
+@pytest.mark.parametrize(
+    ("at", "loss", "said"),
+    [
+        ("1 0", "0.5", "as many numbers for each"),
+        ("1 0 x", "0.5", "as many numbers for each"),
+        ("1 0 0", "nan", "lacks a number of some model"),
+    ],
+)
+def test_a_damaged_table_of_a_simplex_is_one_clear_line(
+    run: RecordedRun, tmp_path: Path, at: str, loss: str, said: str
+) -> None:
+    rows = [f"0,{at}", "0,0 1 0", f"1,{at}", "1,0 1 0"]
+    losses = ["0.5", "0.5", loss, "0.5"]
+    lines = [f"2,{row},test,5,0.5,{each}" for row, each in zip(rows, losses, strict=True)]
+    head = "round,client,at,split,n,top1,loss"
+    (tmp_path / "simplex.csv").write_text("\n".join([head, *lines]) + "\n")
+    with pytest.raises(IsthmusError, match=said):
+        simplex.plot(run._replace(path=tmp_path))
+
+
+def test_a_model_of_no_known_kind_in_a_plane_is_one_clear_line(
+    run: RecordedRun, tmp_path: Path
+) -> None:
+    head = "round,model,of,x,y,client,split,n,top1,loss"
+    lines = ["2,,,0,0,0,test,5,0.5,0.5", "2,odd,,0,0,0,test,5,0.5,0.5"]
+    (tmp_path / "landscape.csv").write_text("\n".join([head, *lines]) + "\n")
+    with pytest.raises(IsthmusError, match="column 'model' holds 'odd'; expected shared, own"):
+        read_landscape(run._replace(path=tmp_path))

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, quote
 from isthmus.records.cells import parse_lines
-from isthmus.records.schema import RecordColumn, names
+from isthmus.records.schema import LARGEST, RecordColumn, names
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -58,16 +58,32 @@ def read_arrays(
     table = columns(path, needed) if path.is_file() else {name: [] for name in given}
     empty = [""] * len(table[needed[0]])
     readers: dict[type, Callable[[str], Any]] = {int: int, float: number}
-    return {
-        column.name: parse(
-            path,
-            column.name,
-            table.get(name, empty if column.type is float else []),
-            readers.get(column.type, str),
-            np.dtype(column.type if column.type in readers else str),
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, column in given.items():
+        texts = table.get(name, empty if column.type is float else [])
+        read, dtype = readers.get(column.type, str), column.type if column.type in readers else str
+        arrays[column.name] = parse(path, column.name, texts, read, np.dtype(dtype))
+        _refuse_impossible(path, column, texts, arrays[column.name])
+    return arrays
+
+
+def _refuse_impossible(
+    path: Path, column: RecordColumn, texts: Sequence[str], values: NDArray[Any]
+) -> None:
+    """Refuses values that no run writes; a loss may be infinite, a share may not."""
+    wrong = [text for text in set(texts) if column.choices and text not in column.choices]
+    expected = ", ".join(name or "nothing" for name in column.choices)
+    if column.type in (int, float):
+        least, most = column.bounds
+        outside = (values < least - 1e-6) | (values > most + 1e-6)
+        outside &= (most < LARGEST) | np.isfinite(values)
+        wrong = [texts[i] for i in np.flatnonzero(outside)[:1]]
+        expected = f"{least:g} to {most:g}"
+    if wrong:
+        raise IsthmusError(
+            f"{path} column {column.name!r} holds {quote(wrong[0])}; expected {expected}; restore "
+            "the file, or run it again"
         )
-        for name, column in given.items()
-    }
 
 
 def parse(

@@ -5,11 +5,14 @@ entry here and, where its value is made, one value; the columns of metrics come 
 isthmus.metrics.metric.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from isthmus.metrics.metric import METRICS
+
+LARGEST = 1e200  # number of a record, so that nothing computed from it overflows
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,21 @@ class RecordColumn:
         parts = [self.values or types[self.type], self.unit]
         parts += ["or empty"] if self.may_be_empty else []
         return ", ".join(part for part in parts if part)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the largest number that it can hold."""
+        least, to, most = self.unit.partition(" to ")
+        if to:
+            return float(least), float(most)
+        return (0, 2**53) if self.type is int else (-LARGEST, LARGEST)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The texts that it can hold; none where it can hold any."""
+        if re.sub(r"`\w+`|,| or | ", "", self.values):
+            return ()
+        return (*re.findall(r"`(\w+)`", self.values), *([""] if self.may_be_empty else []))
 
 
 ROUND = RecordColumn("round", int, "the round after which it was measured, counted from 1")

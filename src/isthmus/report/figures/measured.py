@@ -57,6 +57,11 @@ def collect_surface(run: RecordedRun) -> Surface | None:
         metric: _fill_table(table[metric], (where, point), (len(on), len(at)))
         for metric in MEASURED
     }
+    if not all(np.isfinite(each).all() for each in values.values()):
+        raise IsthmusError(
+            f"{file if file.is_file() else run.path / 'clients.csv'} lacks a number of some model "
+            "of its simplex; expected one of each on all data; measure it again"
+        )
     return Surface(
         at=read_coordinates(at),
         on=tuple(choices),
@@ -183,4 +188,11 @@ def _fill_table(values: Floats, where: tuple[Integers, ...], shape: tuple[int, .
 
 def read_coordinates(texts: Sequence[str]) -> Floats:
     """Reads the coordinates of points, as records have them."""
-    return np.array([[float(number) for number in text.split()] for text in texts])
+    try:
+        points = np.array([[float(number) for number in text.split()] for text in texts])
+    except ValueError as error:
+        raise IsthmusError(
+            f"places of a simplex cannot be read ({error}); expected as many numbers for each; "
+            "restore the tables, or run it again"
+        ) from None
+    return points
