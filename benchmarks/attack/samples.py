@@ -170,6 +170,9 @@ def write_samples(root: Path) -> Samples:
     write_images(root / "images")
     commands = {
         "run": ["run", *SMALL, "--out", "run"],
+        "plane": ["landscape", "run", "--points", "3"],
+        "floco": ["run", "--method", "floco", *SMALL, "--set", "tau=0", "--out", "floco"],
+        "simplex": ["landscape", "floco", "--points", "3"],
         "own": ["run", "--method", "fedavg", *OWN, "--out", "own"],
         "comparison": ["compare", *PAIR, "--out", "comparison"],
     }

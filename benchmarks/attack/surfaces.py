@@ -11,23 +11,11 @@ from benchmarks.attack.case import Case, Ending
 from benchmarks.attack.comparisons import attack_amounts, attack_comparisons, attack_sizes
 from benchmarks.attack.data import DATA_SURFACES
 from benchmarks.attack.downloads import attack_downloads
+from benchmarks.attack.runs import RUN, RUN_SURFACES
 from benchmarks.attack.samples import SMALL, Samples
-from benchmarks.attack.words import damage, damage_file, pick_value, swap_word
+from benchmarks.attack.words import damage, pick_value, swap_word
 
 Surface = Callable[[random.Random, Path, Samples], Case]
-RUN = ["run", *SMALL, "--out", "out"]
-READERS = (
-    ["show", "run"],
-    ["show", "run", "--json"],
-    ["report", "run"],
-    ["export", "run"],
-    ["resume", "run"],
-    ["resume", "run", "--rounds", "3"],
-    ["figure", "run", "rounds"],
-    ["figure", "run", "path", "--out", "a.png"],
-    ["landscape", "run", "--points", "3"],
-    ["run", "run/experiment.toml", "--out", "again"],
-)
 
 
 def attack_options(rng: random.Random, folder: Path, samples: Samples) -> Case:
@@ -42,7 +30,7 @@ def attack_options(rng: random.Random, folder: Path, samples: Samples) -> Case:
         "compare": ["compare", *SMALL, "--methods", "fedavg", "--seeds", "1", "--jobs", "1"],
         "resume": ["resume", "run"],
         "show": ["show", "run"],
-        "export": ["export", "run"],
+        "export": ["export", "run", "--client", "0", "--to", "models"],
         "adapt": ["adapt", "own", "--data", "newcomers.npz"],
         "report": ["report", "run"],
         "figure": ["figure", "run", "rounds"],
@@ -126,61 +114,14 @@ def attack_experiment(rng: random.Random, folder: Path, samples: Samples) -> Cas
     return Case(["run", "e.toml", "--rounds", "1", "--out", "out"])
 
 
-def attack_runs(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Damages a file of a run, then reads the run."""
-    run = samples.copy("run", folder)
-    path = rng.choice(sorted(path for path in run.rglob("*") if path.is_file()))
-    text = path.suffix in (".csv", ".json", ".toml")
-    if text and rng.random() < 0.6:
-        path.write_text(swap_word(path.read_text(), rng))
-    elif rng.random() < 0.1:
-        path.unlink()
-        path.mkdir()
-    else:
-        damage_file(path, rng)
-    return Case(list(rng.choice(READERS)), codes=(0, 1, 2))
-
-
-def attack_outputs(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Writes to places that cannot be written to, and prints in other encodings."""
-    samples.copy("run", folder)
-    (folder / "file").write_text("here")
-    places = ["/dev/full", "file/x", "/proc/x", "a" * 300, "", "/dev/null/x", ".", "é/ü.svg", "/"]
-    out = rng.choice(places)
-    commands = [
-        ["report", "run", "--out", out],
-        ["figure", "run", "rounds", "--out", out],
-        ["export", "run", "--out", out],
-        [*RUN[:-1], out],
-        ["run", *SMALL, "--out", "日本"],
-        ["list", "methods"],
-        ["show", "run"],
-        ["list", "data", "--json"],
-        ["data", "list"],
-        ["--version"],
-        ["--help"],
-        ["compare", *SMALL, "--methods", "local", "--seeds", "1", "--jobs", "1", "--out", out],
-    ]
-    encoding = rng.choice(["utf-8", "latin-1", "ascii"])
-    full = rng.random() < 0.3
-    return Case(
-        rng.choice(commands),
-        env={"PYTHONIOENCODING": encoding},
-        stdout="/dev/full" if full else "",
-        refused=full,
-        codes=(0, 1, 2),
-    )
-
-
 SURFACES: dict[str, Surface] = {
     "options": attack_options,
     "settings": attack_settings,
     "experiments": attack_experiment,
-    "runs": attack_runs,
     "comparisons": attack_comparisons,
     "amounts": attack_amounts,
     "sizes": attack_sizes,
-    "outputs": attack_outputs,
+    **RUN_SURFACES,
     **DATA_SURFACES,
     "downloads": attack_downloads,
 }
