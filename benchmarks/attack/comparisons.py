@@ -11,6 +11,13 @@ from benchmarks.attack.words import damage_file, pick_value, swap_word
 
 PAIR = ["compare", *SMALL, "--methods", "local,fedavg", "--seeds", "1", "--jobs", "1"]
 HUGE = [10**9, 10**12, 2**62, 2**63 - 1, 2**63, 10**20, 10**400]
+OF_FILES = (
+    "table",
+    "folders",
+    "imagenet",
+    "shakespeare",
+    "femnist",
+)  # which are not here
 SUMMARIES: list[Any] = [[], ["finished"], 1, "finished", None, {"rounds": "2"}, {"rounds": [2]}]
 # What is repeated, or small however much is asked for, is no size.
 PLAIN = ("seed", "split_seed", "supervisor_seed", "batch_size", "eval_every", "patience", "tau")
@@ -86,4 +93,20 @@ def attack_sizes(rng: random.Random, folder: Path, samples: Samples) -> Case:
     return Case([*command, *images, "--out", "out", *words])
 
 
-OF_FILES = ("table", "folders", "imagenet", "shakespeare", "femnist")
+def attack_joined(rng: random.Random, folder: Path, samples: Samples) -> Case:
+    """Damages the table of those who joined a run, then reads it."""
+    samples.copy("arrays.npz", folder)
+    samples.copy("newcomers.npz", folder)
+    table = samples.copy("own", folder) / "newcomers.csv"
+    if rng.random() < 0.6:
+        table.write_text(swap_word(table.read_text(), rng))
+    else:
+        damage_file(table, rng)
+    commands = [
+        ["show", "own"],
+        ["show", "own", "--json"],
+        ["report", "own"],
+        ["adapt", "own", "--data", "newcomers.npz", "--shots", "3"],
+        ["resume", "own"],
+    ]
+    return Case(rng.choice(commands))

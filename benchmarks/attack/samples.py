@@ -174,6 +174,7 @@ def write_samples(root: Path) -> Samples:
         "floco": ["run", "--method", "floco", *SMALL, "--set", "tau=0", "--out", "floco"],
         "simplex": ["landscape", "floco", "--points", "3"],
         "own": ["run", "--method", "fedavg", *OWN, "--out", "own"],
+        "joined": ["adapt", "own", "--data", "newcomers.npz", "--shots", "5"],
         "comparison": ["compare", *PAIR, "--out", "comparison"],
     }
     for name, arguments in commands.items():

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attack.case import Case, Ending
-from benchmarks.attack.comparisons import attack_amounts, attack_comparisons, attack_sizes
+from benchmarks.attack.comparisons import (
+    attack_amounts,
+    attack_comparisons,
+    attack_joined,
+    attack_sizes,
+)
 from benchmarks.attack.data import DATA_SURFACES
 from benchmarks.attack.downloads import attack_downloads
 from benchmarks.attack.runs import RUN, RUN_SURFACES
@@ -122,6 +127,7 @@ SURFACES: dict[str, Surface] = {
     "amounts": attack_amounts,
     "sizes": attack_sizes,
     **RUN_SURFACES,
+    "joined": attack_joined,
     **DATA_SURFACES,
     "downloads": attack_downloads,
 }
