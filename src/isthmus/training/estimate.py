@@ -1,13 +1,14 @@
 """What a run will need, before it starts: time, memory, disk and traffic.
 
 One client is tried out, for one epoch of the first and of the last round, each followed by an
-evaluation; the rest is counted.
+evaluation; the rest is counted. Seconds are the processor's, so that what others do meanwhile does
+not count: a run takes longer on cores that it shares.
 The figures are rough: they tell minutes from hours, and what fits from what does not.
 """
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import ceil, log
 from pathlib import Path
@@ -45,6 +46,7 @@ class First(Loop):
     """An engine that runs the first client it is asked for, and answers the same for all others."""
 
     seconds = 0.0  # that all of them would take
+    clock: Callable[[], float] = time.process_time
 
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]
@@ -52,9 +54,9 @@ class First(Loop):
         """Yields the first client's result for every client."""
         first = next(requests)
         others = [request.i for request in requests]
-        began = time.perf_counter()
+        began = self.clock()
         result = self.compute(setting, call, first)
-        self.seconds += (1 + len(others)) * (time.perf_counter() - began)
+        self.seconds += (1 + len(others)) * (self.clock() - began)
         yield from ((i, result) for i in (first.i, *others))
 
 
@@ -88,10 +90,10 @@ def _try_round(setting: Setting, engine: First, t: int, before: Trial | None) ->
         server = method.round(server, Clients(range(setting.task.clients_per_round), round))
         trained = engine.seconds
         scored = Round(setting, t, own, changed=dict(round.changed), shelf=round.shelf)
-        began = time.perf_counter()
+        began = engine.clock()
         one = Clients([0], scored)
         scores = score(setting, one, method.deliver(server, one))
-        seconds = time.perf_counter() - began
+        seconds = engine.clock() - began
     rows = sum(each.figures.n.size for each in scores)
     return Trial(round, server, trained, seconds, rows)
 
@@ -106,6 +108,8 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
     _fits("of memory", working, free_memory())
     few = setting._replace(task=replace(setting.task, epochs=1))
     engine = First(device=experiment.device)
+    if experiment.device != "cpu":
+        engine.clock = time.perf_counter
     try:
         # In the first round, and where the method changes, some things are done that are not done
         # in others.
