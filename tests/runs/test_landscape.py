@@ -227,6 +227,7 @@ def test_the_command_measures_and_the_page_draws(
     ("words", "mistake"),
     [
         (["--clients", "0,9"], "--clients '0,9'; expected different numbers from 0 to 4"),
+        (["--clients", "9" * 5000], "; expected different numbers from 0 to 4"),
         (["--clients", "1,1"], "--clients '1,1'; expected different numbers"),
         (["--clients", "0"], "2 models (shared model, own model of client 0); expected three"),
         (["--on", "nobody"], "--on 'nobody': no test data of 'nobody'"),

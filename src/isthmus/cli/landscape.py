@@ -76,10 +76,11 @@ def landscape(
 
 
 def _read_numbers(text: str, total: int) -> list[int]:
-    ids = [int(word) if word.isdecimal() else -1 for word in _split(text)]
+    # A number of too many digits is no client's, and int would not read it.
+    ids = [int(word) if word.isdecimal() and len(word) < 10 else -1 for word in _split(text)]
     if not ids or len(set(ids)) < len(ids) or not all(0 <= i < total for i in ids):
         raise IsthmusError(
-            f"--clients {text!r}; expected different numbers from 0 to {total - 1}; "
+            f"--clients {quote(text)}; expected different numbers from 0 to {total - 1}; "
             "for example --clients 0,1"
         )
     return ids
