@@ -112,5 +112,13 @@ def test_an_experiment_that_no_file_can_hold_is_refused_before_it_runs(
     assert not Path("out").exists()
 
 
+def test_a_file_of_the_longest_name_gives_its_run_a_shorter_one(isthmus: Isthmus) -> None:
+    table = Path("é" * 125 + ".csv")
+    table.write_text("a,client,label\n" + "1,p,x\n2,p,y\n1,q,x\n2,q,y\n" * 20)
+    few = ["--rounds", 1, "--set", "clients_per_round=1", "--set", "hidden=4"]
+    said = isthmus("run", "--method", "fedavg", "--data", table, *few)
+    assert f"records: runs/{'é' * 50}-fedavg-0\n" in said.out, said.err
+
+
 def test_an_experiment_file_without_end_is_refused(isthmus: Isthmus) -> None:
     assert "more than 16,777,216 bytes" in isthmus("run", "/dev/zero", "--out", "out").mistake

@@ -63,7 +63,8 @@ def run(
 
     named = {"method": method, "data": data, "rounds": rounds, "seed": seed, "preset": preset}
     experiment = read_experiment(file, named, settings)
-    source = Path(experiment.data.get("path", "")).stem or experiment.data["name"]
+    # Cut, since the name of a directory has 255 bytes at most.
+    source = Path(experiment.data.get("path", "")).stem[:50] or experiment.data["name"]
     name = f"{source}-{experiment.method['name']}-{experiment.seed}"
     where = out or driver.find_free(Path("runs") / name)
     done = driver.begin(experiment, where, data_root, sync, track or (), workers, profile=profile)
