@@ -29,17 +29,9 @@ def build_federation(
     data_root: Path,
 ) -> Federation:
     """Reads the source, and divides it among `clients`; 0 stands for one per owner."""
-    arrays = noise.corrupt_all(source.load(data_root, seed), seed)
-    if 0 in arrays.x.shape:
-        raise IsthmusError(
-            f"the data hold {len(arrays.x)} examples of shape {arrays.x.shape[1:]}; expected some, "
-            "of at least one number each; get other files"
-        )
-    if arrays.y.min() == arrays.y.max():
-        raise IsthmusError(
-            f"all {len(arrays.y):,} examples are of one class; expected two or more; is it the "
-            "column, or the array, of the labels?"
-        )
+    arrays = source.load(data_root, seed)
+    _check_learnable(arrays)
+    arrays = noise.corrupt_all(arrays, seed)
     rng = streams.stream(seed, "partition")
     names: list[str] = []
     left_out: tuple[str, ...] = ()
@@ -76,6 +68,20 @@ def add_noise(federation: Federation, noise: Noise, seed: int) -> Federation:
             "expected noise=none, pair or symmetric; choose one of them"
         )
     return noise.corrupt_clients(federation, seed)
+
+
+def _check_learnable(arrays: Arrays) -> None:
+    """Refuses data that there is nothing to learn from."""
+    if 0 in arrays.x.shape:
+        raise IsthmusError(
+            f"the data hold {len(arrays.x)} examples of shape {arrays.x.shape[1:]}; expected some, "
+            "of at least one number each; get other files"
+        )
+    if arrays.y.min() == arrays.y.max():
+        raise IsthmusError(
+            f"all {len(arrays.y):,} examples are of one class; expected two or more; is it the "
+            "column, or the array, of the labels?"
+        )
 
 
 def _find_owners(
