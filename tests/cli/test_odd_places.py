@@ -81,6 +81,13 @@ def test_what_cannot_be_written_is_named(
     assert Path("file").read_text() == "here"
 
 
+@pytest.mark.parametrize("place", ["/", ".", "a"])
+def test_a_figure_needs_a_file_of_a_kind(run: Path, isthmus: Isthmus, place: str) -> None:
+    line = isthmus("figure", run, "rounds", "--out", place).mistake
+    assert line.startswith(f"isthmus: {place} is to be a file of kind ''; expected .svg, .pdf")
+    assert line.endswith("a.svg" if place == "a" else "rounds.svg")
+
+
 def test_a_run_may_be_called_by_letters_that_are_not_utf8(run: Path, isthmus: Isthmus) -> None:
     place = run.rename(run.with_name(TEXT))
     other = shutil.copytree(place, run.with_name("other"))

@@ -48,7 +48,7 @@ def save(
     if place.suffix not in FORMATS:
         raise IsthmusError(
             f"{place} is to be a file of kind {place.suffix!r}; expected {', '.join(FORMATS)}; "
-            f"for example {place.with_suffix('.svg')}"
+            f"for example {place.parent / (place.stem or name)}.svg"
         )
     for side, size in (("width", width), ("height", height)):
         if size is not None and not 1 <= size <= 20:
