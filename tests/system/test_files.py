@@ -260,6 +260,12 @@ def test_the_longest_names_are_written(tmp_path: Path) -> None:
         assert (tmp_path / name).read_text() == "here"
 
 
+def test_a_pipe_that_nobody_reads_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UnwritableError, match="No such device or address"):
+        write_text(tmp_path / "pipe", "here")
+
+
 def test_directories_that_are_missing_are_made(tmp_path: Path) -> None:
     write_text(tmp_path / "b" / "c" / "a.txt", "here")
     assert (tmp_path / "b" / "c" / "a.txt").read_text() == "here"

@@ -41,7 +41,7 @@ def overwrite(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
     """
     with explain_unwritable(path):
         if path.exists() and not path.is_file():
-            with path.open("wb") as there:
+            with _open_special(path) as there:
                 yield there
             return
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,6 +59,23 @@ def overwrite(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
+
+
+def _open_special(path: Path) -> BinaryIO:
+    """Opens a device or a pipe to write; a pipe that nobody begins to read is not waited for."""
+    if os.name != "posix":
+        return path.open("wb")
+    ends = time.monotonic() + 1
+    while True:
+        try:
+            number = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO or time.monotonic() > ends:
+                raise
+            time.sleep(0.02)
+        else:
+            os.set_blocking(number, True)
+            return os.fdopen(number, "wb")
 
 
 def _open_draft(path: Path) -> tuple[Path, BinaryIO]:
