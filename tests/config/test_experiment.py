@@ -1,6 +1,7 @@
 """Experiments: the paper's defaults, nothing unknown or out of range, nothing lost in TOML."""
 
 import math
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -403,3 +404,14 @@ def test_what_would_not_come_back_from_toml_is_refused() -> None:
 def test_a_part_called_nan_is_refused_though_nan_is_not_nan(given: list[str]) -> None:
     with pytest.raises(IsthmusError, match="no model is called nan"):
         Experiment(**read_assignments(given, {}))
+
+
+def test_a_pipe_is_read_where_a_shell_made_it_and_not_waited_for_elsewhere(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"seed = 7")
+    os.close(writing)
+    assert Experiment.load(f"/dev/fd/{reading}").seed == 7
+    os.close(reading)
+    os.mkfifo(tmp_path / "experiment.toml")
+    with pytest.raises(IsthmusError, match="no regular file"):
+        Experiment.load(tmp_path / "experiment.toml")

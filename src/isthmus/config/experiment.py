@@ -24,6 +24,7 @@ from isthmus.errors import IsthmusError, nearest, quote
 from isthmus.models.flat import Head
 from isthmus.ranges import NonNegative, NonNegativeInt, Positive, PositiveInt, Repeats
 from isthmus.selection import RULES, Rule, Selection
+from isthmus.system.files import open_regular
 from isthmus.task import Calibration
 
 LARGEST_FILE = 2**24  # bytes of an experiment; a device has no end
@@ -141,8 +142,9 @@ class Experiment(BaseModel):
 
 def read(path: Path) -> dict[str, Any]:
     """Reads what an experiment file states."""
+    from_shell = str(path).startswith(("/dev/fd/", "/dev/stdin", "/proc/self/fd/"))  # as by <(...)
     try:
-        with path.open("rb") as file:
+        with path.open("rb") if from_shell else open_regular(path) as file:
             data = file.read(LARGEST_FILE + 1)
         if len(data) > LARGEST_FILE:
             raise OSError(errno.EFBIG, f"it has more than {LARGEST_FILE:,} bytes")
