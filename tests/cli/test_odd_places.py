@@ -128,4 +128,4 @@ def test_a_file_of_the_longest_name_gives_its_run_a_shorter_one(isthmus: Isthmus
 
 
 def test_an_experiment_file_without_end_is_refused(isthmus: Isthmus) -> None:
-    assert "more than 16,777,216 bytes" in isthmus("run", "/dev/zero", "--out", "out").mistake
+    assert "it is no regular file" in isthmus("run", "/dev/zero", "--out", "out").mistake

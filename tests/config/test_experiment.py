@@ -415,3 +415,10 @@ def test_a_pipe_is_read_where_a_shell_made_it_and_not_waited_for_elsewhere(tmp_p
     os.mkfifo(tmp_path / "experiment.toml")
     with pytest.raises(IsthmusError, match="no regular file"):
         Experiment.load(tmp_path / "experiment.toml")
+
+
+def test_a_file_of_any_size_is_not_read_whole(tmp_path: Path) -> None:
+    with (tmp_path / "experiment.toml").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(IsthmusError, match=r"more than 16,777,216 bytes"):
+        Experiment.load(tmp_path / "experiment.toml")
