@@ -348,17 +348,13 @@ def test_a_pipe_in_the_place_of_a_part_is_not_waited_for(server: Server, tmp_pat
     assert "cannot be read or written" in refused(server.file("good"), tmp_path)
 
 
-def test_of_several_who_get_a_set_at_once_one_does_and_the_others_take_it(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Threads are as good as processes: a lock belongs to who opened its file."""
-    file = server.file("slowly")
-    origin = Origin("a set", "none", (("set/file.bin",),), (file,))
+def get_at_once(name: str, origin: Origin, root: Path, force: bool) -> None:
+    """Four get a set. Threads are as good as processes: a lock belongs to who opened its file."""
     threads = [
         threading.Thread(
             target=download.download_all,
-            args=("set", origin, tmp_path),
-            kwargs={"force": False, "show": nothing, "patience": QUICK},
+            args=(name, origin, root),
+            kwargs={"force": force, "show": nothing, "patience": QUICK},
         )
         for _ in range(4)
     ]
@@ -366,6 +362,14 @@ def test_of_several_who_get_a_set_at_once_one_does_and_the_others_take_it(
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def test_of_several_who_get_a_set_at_once_one_does_and_the_others_take_it(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = server.file("slowly")
+    origin = Origin("a set", "none", (("set/file.bin",),), (file,))
+    get_at_once("set", origin, tmp_path, force=False)
     assert (tmp_path / "set/file.bin").read_bytes() == BODY
     assert server.asked == [("/slowly", None)]
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
@@ -379,18 +383,7 @@ def test_an_archive_is_unpacked_by_one_of_several(server: Server, tmp_path: Path
     origin = Origin(
         "a tree", "none", (("tree/a.txt",),), (server.file("good", path="t.zip"),), "tree"
     )
-    threads = [
-        threading.Thread(
-            target=download.download_all,
-            args=("tree", origin, tmp_path),
-            kwargs={"force": True, "show": nothing, "patience": QUICK},
-        )
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    get_at_once("tree", origin, tmp_path, force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["tree"]
     assert (tmp_path / "tree/a.txt").read_bytes() == BODY
 

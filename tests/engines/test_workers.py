@@ -181,7 +181,8 @@ def test_what_a_client_raises_in_a_worker_is_raised_here(tmp_path: Path, engine:
 
 def test_a_function_without_a_name_runs_here(tmp_path: Path, engine: Loop) -> None:
     run = setting("fedavg", engine)._replace(method=Nameless(tmp_path))
-    advance(run, begin(run), evaluate=False)
+    _, step = advance(run, begin(run), evaluate=False)
+    assert step.cost.answered == step.cost.asked == 4
 
 
 def test_fresh_processes_give_the_same_bits() -> None:

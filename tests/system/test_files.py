@@ -195,6 +195,7 @@ def test_a_name_may_be_as_long_as_the_disk_allows(tmp_path: Path) -> None:
 
 def test_no_folder_has_no_drafts(tmp_path: Path) -> None:
     remove_drafts(tmp_path / "nowhere")
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "socket", "folder", "link"])

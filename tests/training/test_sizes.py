@@ -45,6 +45,8 @@ def test_networks_of_usual_sizes_are_not_counted(monkeypatch: pytest.MonkeyPatch
     """Counting would import much of torch; a bundled network is counted by its widest layer."""
     monkeypatch.setattr(torch, "device", None)
     refuse_huge({"name": "twonn", "hidden": 200}, (3, 224, 224), 200)
+    with pytest.raises(TypeError):  # as counting does without a device
+        refuse_huge({"name": "twonn", "hidden": 10**7}, (3, 224, 224), 200)
 
 
 def test_memory_that_is_refused_is_a_line_and_other_errors_stay() -> None:

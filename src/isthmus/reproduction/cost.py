@@ -1,7 +1,6 @@
 """About how long a published run takes here, from one step of its network, timed.
 
-A guess for a list, good to a factor of two or three: who starts runs gets isthmus.training.estimate
-of each instead.
+A rough guess for a list: who starts runs gets isthmus.training.estimate of each instead.
 """
 
 import time
@@ -34,8 +33,6 @@ INPUTS = {
     "cifar100": Inputs(50_000, (3, 32, 32), 100),
     "tinyimagenet": Inputs(100_000, (3, 64, 64), 200),
     "emnist": Inputs(697_932, (1, 28, 28), 62),
-    "femnist": Inputs(165_000, (1, 28, 28), 62),
-    "shakespeare": Inputs(500_000, (80,), 80),
 }
 
 
@@ -73,7 +70,7 @@ def _time_step(
     import torch
 
     network = registry.build("model", dict(model), shape, classes)
-    x = torch.zeros(batch_size, *shape, dtype=torch.int64 if len(shape) == 1 else torch.float32)
+    x = torch.zeros(batch_size, *shape)
     y = torch.zeros(batch_size, dtype=torch.int64)
     seconds = []
     with one_thread(), suppress(RuntimeError):

@@ -61,17 +61,13 @@ def build_section(
     recipe: Recipe, cells: Sequence[TableCell], records: Records, preset: Preset = "paper"
 ) -> RecipeSection:
     """Holds the cells of a recipe against the records."""
-    verdicts = [judge(cell, records, preset) for cell in cells]
-    beside = {
-        (verdict.cell.column, verdict.cell.metric): verdict.ours
-        for verdict in verdicts
-        if verdict.cell.method == "local"
-    }
+    by_cell = {cell: judge(cell, records, preset) for cell in cells}
+    verdicts = list(by_cell.values())
+    beside = {(c.column, c.metric): by_cell[c].ours for c in cells if c.method == "local"}
     rankings = []
     for column in group_columns(cells):
-        group = [judge(cell, records, preset) for cell in column]
         first = column[0]
-        ranking = rank(group, beside.get((first.column, first.metric)))
+        ranking = rank([by_cell[cell] for cell in column], beside.get((first.column, first.metric)))
         if ranking is not None and ranking.methods > 1:
             rankings.append(describe_ranking(first, ranking))
     numbers = dict.fromkeys(cell.number.describe() for cell in cells)
@@ -132,7 +128,7 @@ def describe_ranking(cell: TableCell, ranking: Ranking) -> str:
     text = f"{cell.column}, {cell.metric}, {ranking.methods} methods: {tau}{winner}"
     if ranking.above_local is not None:
         theirs, ours = ranking.above_local
-        text += f"; above our Local: {theirs} as published, {ours} here"
+        text += f"; above training alone: {theirs} as published, {ours} here"
     return text
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Literal, NamedTuple
 
+from isthmus.metrics.metric import METRICS
 from isthmus.reproduction.plan import list_experiments
 from isthmus.reproduction.recipe import Preset, TableCell
 from isthmus.reproduction.record import RunRecord, identify
@@ -130,7 +131,8 @@ def rank(verdicts: Sequence[Verdict], local: Remade | None = None) -> Ranking | 
     ]
     if not known:
         return None
-    sign = -1 if verdicts[0].cell.metric in ("ece", "mce", "loss") else 1
+    metric = METRICS.get(verdicts[0].cell.number.metric)
+    sign = 1 if metric is None or metric.larger_is_better else -1
     names, theirs, ours = zip(*known, strict=True)
     best = [max(range(len(names)), key=lambda i: sign * values[i]) for values in (theirs, ours)]
     tau = float(kendalltau(theirs, ours).statistic) if len(names) > 1 else None
