@@ -37,6 +37,7 @@ FLOORS: list[set[str]] = [
     {"storage", "tracking"},
     {"training"},
     {"runs"},
+    {"sites"},
     {"report"},
     {"comparison"},
     {"reproduction"},
@@ -62,6 +63,7 @@ NOT_EVERYWHERE = {
     "torch.utils.tensorboard": ROOMS - {"tracking"},
     "flwr": ROOMS,
     "ray": ROOMS,
+    "nvflare": ROOMS - {"sites"},
     "pickle": ROOMS,
 }
 

@@ -1,0 +1,1 @@
+"""Real sites: a call is a message to a process at the data; own states and models stay there."""
