@@ -297,6 +297,8 @@ def _build_cell(
         number |= layer.number
     if number.get("model") == "shared":
         number["selection"] = "none"
+    if number.get("data") == "server":
+        number["summary"] = "mean"  # one model on one test set: nothing is summed up
     excuses = [e.reason for e in sheet.excused if e.covers(method, column.name, metric)]
     return TableCell(
         paper=paper.paper,
