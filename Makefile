@@ -6,7 +6,7 @@ DATA ?= data
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint documents bench clean
 
 demo: .venv/program
 	$(BIN)/isthmus demo
@@ -18,6 +18,9 @@ lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+documents: .venv/ready
+	$(BIN)/python tests/reproduction/documents.py
 
 bench: .venv/ready
 	$(BIN)/python -m benchmarks speed --data-root $(DATA) --json speed.json --docs

@@ -8,7 +8,7 @@ import pytest
 
 from commands import Isthmus
 from isthmus import IsthmusError
-from isthmus.reproduction import conduct, plan, recipe, record, tables
+from isthmus.reproduction import conduct, plan, recipe, record
 from isthmus.reproduction.recipe import Recipe, TableCell, build_recipe, find_recipe, read_sheet
 from isthmus.reproduction.record import MeasuredNumber, RunRecord
 from isthmus.reproduction.verdict import Remade, find_tolerance, judge, rank
@@ -73,6 +73,11 @@ def cell_of(name: str, column: str, method: str) -> TableCell:
     return found
 
 
+def cell_of_metric(name: str, column: str, method: str, metric: str) -> TableCell:
+    (found,) = (c for c in find_recipe(name).choose([column], [method]) if c.metric == metric)
+    return found
+
+
 class TestVerdict:
     @pytest.mark.parametrize(
         ("value", "outcome"),
@@ -101,6 +106,21 @@ class TestVerdict:
         assert (broken.outcome, broken.ours) == ("cannot run", None)
         assert "source is broken" in broken.reason
 
+    def test_what_only_the_released_code_explains_is_held_against_a_run_of_its_settings(
+        self,
+    ) -> None:
+        cell = cell_of_metric("superfed/table4", "MNIST, pair 0.1", "fedavg", "top1")
+        assert cell.mean == 82.4
+        number = MeasuredNumber("top1", "personal", "clients", "mean", "all", 0.82)
+        experiment = cell.experiment(1, "release").table()
+        released = RunRecord(experiment, "d", "f", 500, 9.0, "machine", {}, (number,))
+        clean = a_record(cell, 0.97)
+        verdict = judge(cell, {each.identity: each for each in (clean, released)})
+        assert (verdict.outcome, verdict.difference) == ("reproduced", pytest.approx(-0.4))
+        assert verdict.ours is not None
+        assert verdict.ours.value == pytest.approx(97)
+        assert judge(cell, {clean.identity: clean}).outcome == "higher"
+
     def test_a_ranking_counts_pairs_in_the_other_order(self) -> None:
         """Published FedAvg < FedPer < APFL; ours FedPer < FedAvg < APFL: one pair of three."""
         cells = [
@@ -112,7 +132,8 @@ class TestVerdict:
         assert ranking is not None
         assert ranking.tau == pytest.approx(1 / 3)
         assert (ranking.winner, ranking.our_winner) == ("APFL", "APFL")
-        assert ranking.above_local == (2, 2)
+        assert ranking.above == ("FedPer", "APFL")
+        assert ranking.our_above == ("FedAvg", "APFL")
 
 
 class TestPlan:
@@ -208,37 +229,7 @@ def test_every_shipped_record_is_that_of_a_recipe() -> None:
         assert known.find(metric="top1", model="personal", summary="mean") is not None
 
 
-def test_a_document_says_which_number_each_is() -> None:
-    recipe_ = find_recipe("superfed/table1")
-    cell = cell_of("superfed/table1", "MNIST, 100", "superfed-mm")
-    known = a_record(cell, 0.99)
-    section = tables.build_section(recipe_, [cell], {known.identity: known})
-    text = tables.render_page([section], "md")
-    assert "chosen on their TEST parts" in text
-    assert "99.00 ± 2.00†" in text
-    assert "● reproduced" in text
-
-
 @pytest.mark.parametrize("text", ["", "h", "-1h", "1y", "nan h", "1e400h"])
 def test_a_budget_is_a_length_of_time(text: str) -> None:
     with pytest.raises(IsthmusError, match="expected a length of time"):
         conduct.read_budget(text)
-
-
-PAPERS = ("superfed", "superfed-v1", "floco", "fedsimsup")
-DOCS = Path(__file__).parents[2] / "docs" / "results"
-
-
-@pytest.mark.parametrize("paper", PAPERS)
-def test_the_documents_are_what_the_records_give(paper: str) -> None:
-    """`isthmus reproduce PAPER --report docs/results/PAPER.md` writes one anew."""
-    records = record.read_all([record.find_shipped()])
-    recipes = recipe.find_recipes([paper])
-    sections = [tables.build_section(each, each.choose(), records) for each in recipes]
-    assert (DOCS / f"{paper}.md").read_text() == tables.render_page(sections, "md")
-
-
-def test_the_readme_says_how_many_numbers_were_run_again() -> None:
-    counts = tables.count_outcomes(record.read_all([record.find_shipped()]))
-    readme = " ".join((DOCS.parents[1] / "README.md").read_text().split())
-    assert tables.describe_counts(counts) in readme

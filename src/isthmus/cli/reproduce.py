@@ -68,7 +68,9 @@ def reproduce(
     from rich.console import Console
 
     from isthmus.reproduction import conduct, record, tables
-    from isthmus.reproduction.recipe import find_recipes
+    from isthmus.reproduction.recipe import find_recipes, list_cells
+    from isthmus.reproduction.section import describe_counts
+    from isthmus.reproduction.verdict import count_outcomes
 
     if preset not in ("paper", "release"):
         raise IsthmusError(f"--preset {preset!r}; expected paper or release; say which")
@@ -96,7 +98,7 @@ def reproduce(
     if not names and not running:
         messages.print_line("timing a step of each network ...")
         Console().print(tables.draw_list(recipes, records, chosen))
-        print(tables.describe_counts(tables.count_outcomes(records, chosen)))
+        print(describe_counts(count_outcomes(list_cells(), records, chosen)))
         print("Hours: a guess, on all cores here; + where some runs are not known.")
     if names or page is not None or running:
         _show(recipes, cells, records, chosen, page, quiet=not names)
@@ -187,20 +189,20 @@ def _show(
     from rich.console import Console
 
     from isthmus.reproduction import tables
+    from isthmus.reproduction.page import LEGEND, render_page
+    from isthmus.reproduction.section import build_section
     from isthmus.system.files import write_text
 
     sections = [
-        tables.build_section(recipe, cells[recipe.name], records, preset)
+        build_section(recipe, cells[recipe.name], records, preset)
         for recipe in recipes
         if cells[recipe.name]
     ]
     if not quiet:
         for section in sections:
-            print(f"{section.name}, {section.title}. {section.note}")
+            print(f"{section.name}, {section.title}. {section.paper.note} {section.note}")
             Console().print(*tables.draw_section(section))
-            for line in section.rankings:
-                print(line)
-        print(tables.LEGEND)
+        print(LEGEND)
     if page is not None:
-        write_text(page, tables.render_page(sections, page.suffix.removeprefix(".")))
+        write_text(page, render_page(sections, records, page.suffix.removeprefix("."), preset))
         print(f"page: {page.resolve().as_uri()}")

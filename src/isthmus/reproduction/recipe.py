@@ -42,6 +42,7 @@ class TableCell:
     release: Mapping[str, Any] | None  # as the released code has them; None: none is known
     seeds: tuple[int, ...]
     number: Number
+    explained_by: Preset  # whose settings the printed number follows
     reason: str | None  # why no run can meet it; None: one can
 
     def experiment(self, seed: int, preset: Preset = "paper") -> Experiment:
@@ -53,6 +54,16 @@ class TableCell:
                 "expected paper, since no released settings are known; leave the preset out"
             )
         return Experiment(**settings, seed=seed)
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What is said once of all tables and figures of a paper."""
+
+    name: str
+    title: str  # authors, title, place, year
+    note: str  # what a reader has to know
+    story: str  # what came out, as a template: isthmus.reproduction.page fills in the numbers
 
 
 @dataclass(frozen=True)
@@ -69,10 +80,10 @@ class Recipe:
     """A published table or figure."""
 
     name: str  # "superfed/table1"
-    paper: str
+    paper: Paper
     table: str
     title: str
-    note: str  # what a reader has to know
+    note: str  # what a reader has to know besides the paper's
     explained_by: Preset  # whose settings the printed numbers follow
     columns: tuple[str, ...]
     cells: tuple[TableCell, ...]  # with a printed number
@@ -148,6 +159,7 @@ class Sheet(Layer):
     table: str = ""
     title: str = ""
     note: str = ""
+    story: str = ""
     explained_by: Preset = "paper"
     seeds: list[int] = []
     columns: list[str | ColumnLayer] = []
@@ -252,16 +264,20 @@ def build_recipe(name: str, paper: Sheet, sheet: Sheet) -> Recipe:
                 ]
     return Recipe(
         name=name,
-        paper=paper.paper,
+        paper=Paper(paper.paper, paper.title, _fold(paper.note), paper.story),
         table=sheet.table,
         title=sheet.title,
-        note=" ".join(f"{paper.note} {sheet.note}".split()),
+        note=_fold(sheet.note),
         explained_by=sheet.explained_by,
         columns=tuple(column.name for column in columns),
         cells=tuple(cells),
         runs=tuple(runs),
         quotes=tuple(sheet.quoted),
     )
+
+
+def _fold(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _check_names(recipe: str, kind: str, given: Iterable[str], known: Collection[str]) -> None:
@@ -316,6 +332,7 @@ def _build_cell(
         release=release,
         seeds=tuple(sheet.seeds or paper.seeds),
         number=NUMBER.validate_python({"metric": metric} | number),
+        explained_by=sheet.explained_by,
         reason=excuses[0] if excuses else None,
     )
 

@@ -1,6 +1,7 @@
 """Whether a number that was published came out again."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Literal, NamedTuple
 
@@ -36,13 +37,20 @@ class Verdict(NamedTuple):
     cell: TableCell
     ours: Remade | None  # chosen as the paper does
     validated: Remade | None  # chosen on validation data
+    released: Remade | None  # with the released code's settings
     outcome: Outcome
+
+    @property
+    def judged(self) -> Remade | None:
+        """The number that is held against the published one: by the settings which that follows."""
+        explained = self.cell.explained_by == "release" and self.released is not None
+        return self.released if explained else self.ours
 
     @property
     def difference(self) -> float | None:
         """Ours less theirs."""
-        known = self.ours is not None and self.cell.mean is not None
-        return self.ours.value - self.cell.mean if known else None  # type: ignore[union-attr,operator]
+        known = self.judged is not None and self.cell.mean is not None
+        return self.judged.value - self.cell.mean if known else None  # type: ignore[union-attr,operator]
 
     @property
     def reason(self) -> str:
@@ -57,7 +65,8 @@ class Ranking(NamedTuple):
     tau: float | None  # Kendall's; None with fewer than two
     winner: str  # by the published numbers
     our_winner: str
-    above_local: tuple[int, int] | None  # methods above training alone: published, ours
+    above: tuple[str, ...] | None  # methods above training alone: published, or ours if it is not
+    our_above: tuple[str, ...] | None  # None: training alone was not run
 
 
 def remake(
@@ -65,6 +74,8 @@ def remake(
 ) -> Remade | None:
     """Finds a cell's number in the records of its runs."""
     number, found = cell.number, []
+    if preset == "release" and not any(r.experiment["preset"] == preset for r in records.values()):
+        return None  # to build the experiments would be in vain
     experiments = list_experiments(cell, preset, validated)
     for experiment in experiments:
         record = records.get(identify(experiment))
@@ -99,8 +110,21 @@ def remake(
 
 def judge(cell: TableCell, records: Records, preset: Preset = "paper") -> Verdict:
     """Holds a published number against the records."""
-    ours = remake(cell, records, preset)
-    return Verdict(cell, ours, remake(cell, records, preset, True), _compare(cell, ours))
+    verdict = Verdict(
+        cell,
+        ours=remake(cell, records, preset),
+        validated=remake(cell, records, preset, True),
+        released=remake(cell, records, "release") if preset == "paper" else None,
+        outcome="not run",
+    )
+    return verdict._replace(outcome=_compare(cell, verdict.judged))
+
+
+def count_outcomes(
+    cells: Iterable[TableCell], records: Records, preset: Preset = "paper"
+) -> Counter[str]:
+    """Counts published numbers by what became of them."""
+    return Counter(judge(cell, records, preset).outcome for cell in cells)
 
 
 def _compare(cell: TableCell, ours: Remade | None) -> Outcome:
@@ -125,9 +149,9 @@ def rank(verdicts: Sequence[Verdict], local: Remade | None = None) -> Ranking | 
     from scipy.stats import kendalltau
 
     known = [
-        (each.cell.label, each.cell.mean, each.ours.value)
+        (each.cell.label, each.cell.mean, each.judged.value)
         for each in verdicts
-        if each.ours is not None and each.cell.mean is not None and each.cell.reason is None
+        if each.judged is not None and each.cell.mean is not None and each.cell.reason is None
     ]
     if not known:
         return None
@@ -137,11 +161,9 @@ def rank(verdicts: Sequence[Verdict], local: Remade | None = None) -> Ranking | 
     best = [max(range(len(names)), key=lambda i: sign * values[i]) for values in (theirs, ours)]
     tau = float(kendalltau(theirs, ours).statistic) if len(names) > 1 else None
     published_local = next((m for name, m, _ in known if name == "Local"), None)
-    above = None
+    above = ours_above = None
     if local is not None:
         reference = published_local if published_local is not None else local.value
-        above = (
-            sum(sign * value > sign * reference for value in theirs),
-            sum(sign * value > sign * local.value for value in ours),
-        )
-    return Ranking(len(names), tau, names[best[0]], names[best[1]], above)
+        above = tuple(name for name, m, _ in known if sign * m > sign * reference)
+        ours_above = tuple(name for name, _, v in known if sign * v > sign * local.value)
+    return Ranking(len(names), tau, names[best[0]], names[best[1]], above, ours_above)

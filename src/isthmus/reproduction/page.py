@@ -1,0 +1,75 @@
+"""Published numbers beside ours, as a page and as a document: a part for each paper."""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from jinja2 import Environment, StrictUndefined
+
+from isthmus.report.templates import render
+from isthmus.reproduction.recipe import Paper, Preset, find_recipe
+from isthmus.reproduction.section import (
+    MARKS,
+    RecipeSection,
+    TableRow,
+    build_row,
+    describe_counts,
+)
+from isthmus.reproduction.verdict import Records, judge
+
+LEGEND = (
+    "Published: as printed. Ours: chosen as the paper chooses († on test data). Validated: "
+    "chosen on validation data. Late: mean of the last ten evaluations. Differs: ours less "
+    "published. ● reproduced: within a point, or twice the deviation over seeds; ▲ higher; "
+    "▼ lower; · not run; × cannot run"
+)
+
+
+class PaperPart(NamedTuple):
+    """One paper as it is shown."""
+
+    paper: Paper
+    summary: str
+    story: tuple[str, ...]  # paragraphs
+    sections: tuple[RecipeSection, ...]
+
+
+def render_page(
+    sections: Sequence[RecipeSection], records: Records, suffix: str, preset: Preset = "paper"
+) -> str:
+    """Renders sections as a page (html) or a document (md)."""
+    parts = []
+    for paper, group in groupby(sections, key=lambda section: section.paper):
+        inside = tuple(sorted(group, key=lambda section: not section.counts))  # figures at the end
+        folder = inside[0].name.partition("/")[0]
+        story = tell_story(paper, folder, records, preset)
+        parts.append(PaperPart(paper, _summarize(inside), story, inside))
+    return render(
+        f"reproduction.{suffix}",
+        parts=parts,
+        summary=_summarize(sections),
+        legend=LEGEND,
+        marks=MARKS,
+    )
+
+
+def _summarize(sections: Sequence[RecipeSection]) -> str:
+    return describe_counts(sum((section.counts for section in sections), Counter()))
+
+
+def tell_story(paper: Paper, folder: str, records: Records, preset: Preset) -> tuple[str, ...]:
+    """Fills what came out into a paper's story, paragraph by paragraph.
+
+    In it `number(table, column, method)` is a cell as it is shown, a TableRow; a fourth argument
+    names its metric, where the table has several.
+    """
+
+    def number(table: str, column: str, method: str, metric: str = "") -> TableRow:
+        cells = find_recipe(f"{folder}/{table}").choose([column], [method])
+        found = next(cell for cell in cells if metric in ("", cell.metric))
+        return build_row(judge(found, records, preset))
+
+    templates = Environment(undefined=StrictUndefined, trim_blocks=True)
+    told = templates.from_string(paper.story).render(number=number)
+    return tuple(" ".join(part.split()) for part in told.split("\n\n") if part.strip())

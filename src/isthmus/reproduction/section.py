@@ -1,0 +1,236 @@
+"""A recipe as it is shown: its numbers in words, column by column, beside ours."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from isthmus.report.tables.formats import DAGGER, MISSING
+from isthmus.reproduction.plan import group_columns
+from isthmus.reproduction.recipe import Paper, Preset, Recipe, TableCell
+from isthmus.reproduction.verdict import Outcome, Ranking, Records, Remade, Verdict, judge, rank
+
+MARKS: dict[Outcome, str] = {
+    "reproduced": "●",
+    "higher": "▲",
+    "lower": "▼",
+    "not run": "·",
+    "cannot run": "×",
+}
+
+
+class TableRow(NamedTuple):
+    """One cell as it is shown."""
+
+    method: str
+    published: str
+    ours: str
+    seeds: str  # of those that were asked for
+    validated: str
+    released: str
+    late: str
+    difference: str
+    mark: str
+    outcome: str
+    reason: str
+
+    @property
+    def is_run(self) -> bool:
+        """Says whether it was run."""
+        return self.ours != MISSING or self.released != MISSING
+
+    @property
+    def beside(self) -> str:
+        """Says what came out beside what is printed, for a sentence."""
+        return f"{self.ours} here, {self.published} published"
+
+
+# What a column shows of each method, by the names of fields: where one of them has it.
+HEADS = {
+    "published": "published",
+    "ours": "ours",
+    "seeds": "seeds",
+    "validated": "validated",
+    "released": "as released",
+    "late": "late",
+    "difference": "differs",
+}
+
+
+class ColumnTable(NamedTuple):
+    """The methods of one column by one metric: those that compete."""
+
+    column: str
+    metric: str
+    rows: tuple[TableRow, ...]
+    ranking: str  # how far the order held; empty with fewer than two that were run
+
+    @property
+    def is_run(self) -> bool:
+        """Says whether any of its methods was run."""
+        return any(row.is_run for row in self.rows)
+
+    @property
+    def heads(self) -> dict[str, str]:
+        """Lists what is known of at least one method: field and title."""
+        return {
+            field: title
+            for field, title in HEADS.items()
+            if any(getattr(row, field) != MISSING for row in self.rows)
+        }
+
+
+class PrintedTable(NamedTuple):
+    """The columns of one metric of which nothing was run: what is printed, and nothing else."""
+
+    metric: str
+    columns: tuple[str, ...]
+    rows: Mapping[str, tuple[str, ...]]  # by method
+
+
+class RecipeSection(NamedTuple):
+    """One recipe as it is shown."""
+
+    name: str
+    paper: Paper
+    title: str
+    note: str
+    numbers: tuple[str, ...]  # which numbers these are
+    columns: tuple[ColumnTable, ...]
+    reasons: tuple[str, ...]  # why some cannot be met
+    counts: Counter[str]
+
+    @property
+    def anchor(self) -> str:
+        """Names its heading as a link to it does."""
+        return re.sub(r"[^\w -]", "", self.title.lower()).replace(" ", "-")
+
+    @property
+    def run(self) -> list[ColumnTable]:
+        """Lists the columns of which something was run."""
+        return [column for column in self.columns if column.is_run]
+
+    @property
+    def printed(self) -> list[PrintedTable]:
+        """Lists the other columns, one table for each metric."""
+        others: dict[str, list[ColumnTable]] = {}
+        for column in self.columns:
+            if not column.is_run:
+                others.setdefault(column.metric, []).append(column)
+        return [_print_columns(metric, columns) for metric, columns in others.items()]
+
+
+def _print_columns(metric: str, columns: Sequence[ColumnTable]) -> PrintedTable:
+    cells = [
+        {row.method: f"{row.published} {row.mark}" for row in column.rows} for column in columns
+    ]
+    methods = dict.fromkeys(method for column in cells for method in column)
+    return PrintedTable(
+        metric,
+        tuple(column.column for column in columns),
+        {method: tuple(column.get(method, MISSING) for column in cells) for method in methods},
+    )
+
+
+def build_section(
+    recipe: Recipe, cells: Sequence[TableCell], records: Records, preset: Preset = "paper"
+) -> RecipeSection:
+    """Holds the cells of a recipe against the records."""
+    by_cell = {cell: judge(cell, records, preset) for cell in cells}
+    beside = {(c.column, c.metric): by_cell[c].judged for c in cells if c.method == "local"}
+    columns = []
+    for column in group_columns(cells):
+        first, verdicts = column[0], [by_cell[cell] for cell in column]
+        ranking = rank(verdicts, beside.get((first.column, first.metric)))
+        shown = [each for each in verdicts if each.judged or each.cell.mean is not None]
+        rows = tuple(map(build_row, shown))
+        if rows:
+            columns.append(ColumnTable(first.column, first.metric, rows, describe_ranking(ranking)))
+    outcomes = (each.outcome for each in by_cell.values() if each.cell.mean is not None)
+    return RecipeSection(
+        recipe.name,
+        recipe.paper,
+        recipe.title,
+        recipe.note,
+        tuple(_describe_numbers(cells)),
+        tuple(columns),
+        tuple(dict.fromkeys(f"{c.label}: {c.reason}" for c in cells if c.reason is not None)),
+        Counter(outcomes),
+    )
+
+
+def _describe_numbers(cells: Sequence[TableCell]) -> Iterator[str]:
+    """Says which numbers these are, and of which methods those that others print otherwise."""
+    methods: dict[str, dict[str, set[str]]] = {}
+    for cell in cells:
+        of_metric = methods.setdefault(cell.metric, {})
+        of_metric.setdefault(cell.number.describe(), set()).add(cell.label)
+    for metric, numbers in methods.items():
+        usual = max(numbers, key=lambda number: len(numbers[number]))
+        for number, labels in numbers.items():
+            whose = "" if number == usual else f", of {', '.join(sorted(labels))}"
+            yield f"{metric}{whose}: {number}"
+
+
+def build_row(verdict: Verdict) -> TableRow:
+    """Spells the numbers of one cell."""
+    cell, ours = verdict.cell, verdict.ours
+    difference = verdict.difference
+    digits = 2 if cell.number.unit in ("percent", "nats") else 3
+    over = cell.number.deviation
+    published = MISSING if cell.mean is None else f"{cell.mean:.{digits}f}"
+    if cell.mean is not None and cell.std is not None:
+        published += f" ± {cell.std:.{digits}f}"
+    is_beside, several = cell.mean is None, len(cell.seeds) > 1
+    return TableRow(
+        method=cell.label or cell.method,
+        published=published,
+        ours=_spell(ours, digits, over),
+        seeds=MISSING if ours is None or not several else f"{len(ours.seeds)} of {len(cell.seeds)}",
+        validated=_spell(verdict.validated, digits, over),
+        released=_spell(verdict.released, digits, over),
+        late=MISSING if ours is None or ours.late is None else f"{ours.late:.{digits}f}",
+        difference=MISSING if difference is None else f"{difference:+.{digits}f}",
+        mark="" if is_beside else MARKS[verdict.outcome],
+        outcome="" if is_beside else verdict.outcome,
+        reason=verdict.reason,
+    )
+
+
+def _spell(number: Remade | None, digits: int, over: str) -> str:
+    if number is None:
+        return MISSING
+    spread = number.over_seeds if over == "seeds" else number.deviation
+    text = f"{number.value:.{digits}f}"
+    text += "" if spread is None else f" ± {spread:.{digits}f}"
+    return text + DAGGER if number.on_test else text
+
+
+def describe_ranking(ranking: Ranking | None) -> str:
+    """Says in a line how far the order of the methods in a column held; nothing of only one."""
+    if ranking is None or ranking.methods < 2:
+        return ""
+    tau = "" if ranking.tau is None else f"Kendall's tau {ranking.tau:.2f}; "
+    winner = (
+        f"{ranking.winner} first in both"
+        if ranking.winner == ranking.our_winner
+        else f"first: {ranking.winner} as published, {ranking.our_winner} here"
+    )
+    text = f"Order of {ranking.methods} methods: {tau}{winner}"
+    if ranking.above is None or ranking.our_above is None:
+        return text
+    theirs, ours = (", ".join(names) or "none" for names in (ranking.above, ranking.our_above))
+    if set(ranking.above) == set(ranking.our_above):
+        return f"{text}; above training alone in both: {theirs}"
+    return f"{text}; above training alone as published: {theirs}; here: {ours}"
+
+
+def describe_counts(counts: Mapping[str, int]) -> str:
+    """Says in a line how many numbers were run again, and how that went."""
+    total = sum(counts.values())
+    run = sum(counts.get(outcome, 0) for outcome in ("reproduced", "higher", "lower"))
+    return (
+        f"{run} of {total:,} published numbers run again: {counts.get('reproduced', 0)} "
+        f"reproduced, {counts.get('higher', 0)} higher, {counts.get('lower', 0)} lower; "
+        f"{counts.get('cannot run', 0)} cannot be met"
+    )

@@ -1,0 +1,112 @@
+"""Documents made from records: they are what the records give, and every number is in them."""
+
+import re
+
+import pytest
+
+from documents import PAPERS, ROOT, list_documents
+from isthmus.reproduction import record
+from isthmus.reproduction.page import render_page, tell_story
+from isthmus.reproduction.recipe import TableCell, find_recipe, find_recipes, list_cells
+from isthmus.reproduction.record import MeasuredNumber, RunRecord
+from isthmus.reproduction.section import build_row, build_section
+from isthmus.reproduction.verdict import Records, judge
+
+COLUMN = "MNIST, 100"
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Records:
+    return record.read_all([record.find_shipped()])
+
+
+def a_record(method: str, value: float) -> RunRecord:
+    (cell,) = find_recipe("superfed/table1").choose([COLUMN], [method])
+    number = MeasuredNumber("top1", "personal", "clients", "mean", "all", value, 0.02, value, 0.0)
+    experiment = cell.experiment(1).table()
+    return RunRecord(experiment, "d", "f", 500, 9.0, "machine", {"isthmus": "0"}, (number,))
+
+
+def render_table1(suffix: str, **values: float) -> str:
+    found = [a_record(method.replace("_", "-"), value) for method, value in values.items()]
+    records = {known.identity: known for known in found}
+    recipe = find_recipe("superfed/table1")
+    return render_page([build_section(recipe, recipe.choose(), records)], records, suffix)
+
+
+def test_the_documents_are_what_the_records_give(shipped: Records) -> None:
+    """`make documents` writes them anew."""
+    for path, text in list_documents(shipped):
+        assert path.read_text() == text, f"{path} is old; make documents"
+
+
+def test_every_published_number_is_in_a_document(shipped: Records) -> None:
+    pages = {paper: (ROOT / f"docs/results/{paper}.md").read_text() for paper in PAPERS}
+    for paper in PAPERS:
+        cells = [cell for each in find_recipes([paper]) for cell in each.cells]
+        marked = re.findall(r"^\| [●▲▼·×] \||\d [·×] (?=\|)", pages[paper], re.MULTILINE)
+        assert len(marked) == len(cells)
+    assert len(list_cells()) == 1024
+
+
+def test_a_document_says_which_number_each_is() -> None:
+    text = render_table1("md", superfed_mm=0.99)
+    assert "chosen on their TEST parts" in text
+    assert "| ● | SuPerFed-MM | 99.38 ± 0.93 | 99.00 ± 2.00† | 99.00 | -0.38 |" in text
+
+
+def test_a_column_that_was_run_has_a_table_and_a_ranking() -> None:
+    text = render_table1("md", fedavg=0.97, apfl=0.99, local=0.98)
+    assert f"**{COLUMN}: top1**" in text
+    assert "| · | FedPer | 99.14 ± 0.93 | – | – | – |" in text
+    assert "Order of 2 methods: Kendall's tau 1.00; APFL first in both" in text
+    assert "above training alone in both: APFL" in text
+    assert "**MNIST, 50: top1**" not in text
+    assert "| FedAvg | 95.69 ± 2.39 · | 96.04 ± 4.74 · |" in text
+
+
+def test_what_holds_for_all_tables_of_a_paper_is_said_once() -> None:
+    sections = [build_section(each, each.choose(), {}) for each in find_recipes(["superfed"])]
+    for suffix in ("md", "html"):
+        text = render_page(sections, {}, suffix)
+        assert text.count("Its seed, the revision of the code and nu are not published.") == 1
+
+
+def test_a_page_colours_verdicts_and_marks_them() -> None:
+    text = render_table1("html", superfed_mm=0.99, fedavg=0.99)
+    assert '<tr class="reproduced"><td title="reproduced">●</td><td>SuPerFed-MM</td>' in text
+    assert '<tr class="higher"><td title="higher">▲</td><td>FedAvg</td>' in text
+    assert '<tr class="not-run">' in text
+
+
+def test_seeds_that_are_missing_are_counted() -> None:
+    recipe = find_recipe("fedsimsup/table2")
+    cell: TableCell = recipe.choose([recipe.columns[0]], ["fedsimsup"])[0]
+    number = MeasuredNumber("top1", "personal", "clients", "mean", "all", 0.8, 0.02)
+    known = RunRecord(cell.experiment(2).table(), "d", "f", 1000, 9.0, "m", {}, (number,))
+    row = build_row(judge(cell, {known.identity: known}))
+    assert (row.ours, row.seeds) == ("0.800", "1 of 3")
+
+
+class TestStory:
+    @pytest.mark.parametrize("paper", PAPERS)
+    def test_it_has_no_number_of_its_own(self, paper: str) -> None:
+        """Numbers with a point come out of recipes and records, so that none grows old."""
+        story = find_recipes([paper])[0].paper.story
+        assert story
+        assert not re.search(r"\d\.\d", re.sub(r"{[{%].*?[%}]}", "", story, flags=re.DOTALL))
+
+    @pytest.mark.parametrize("paper", PAPERS)
+    def test_it_is_told_with_and_without_records(self, paper: str, shipped: Records) -> None:
+        about = find_recipes([paper])[0].paper
+        for records in ({}, shipped):
+            told = tell_story(about, paper, records, "paper")
+            assert told
+            assert not any("–" in part or "{" in part for part in told)
+
+    def test_numbers_are_filled_in_where_there_are_some(self) -> None:
+        known = a_record("fedavg", 0.9642)
+        about = find_recipe("superfed/table1").paper
+        text = " ".join(tell_story(about, "superfed", {known.identity: known}, "paper"))
+        assert "89.78 ± 11.30" in text
+        assert "96.42 ± 2.00" in text
