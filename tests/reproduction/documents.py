@@ -1,18 +1,33 @@
 """The documents that are made from records: `make documents` writes them, a test holds them."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from isthmus.reproduction import record
 from isthmus.reproduction.page import render_page
-from isthmus.reproduction.recipe import find_recipes, list_cells
-from isthmus.reproduction.section import build_section, describe_counts
-from isthmus.reproduction.verdict import Records, count_outcomes
+from isthmus.reproduction.recipe import find_recipes, list_cells, read_recipes
+from isthmus.reproduction.section import (
+    TableRow,
+    build_row,
+    build_section,
+    describe_counts,
+    list_heads,
+)
+from isthmus.reproduction.verdict import Records, count_outcomes, judge
 
 ROOT = Path(__file__).parents[2]
 PAPERS = ("superfed", "superfed-v1", "floco", "fedsimsup")
 SUMMARY = re.compile(r"\d+ of [\d,]+ published numbers run again:[^.]*cannot\s+be\s+met")
+BEGIN, END = "<!-- numbers: made by make documents -->", "<!-- numbers: end -->"
+NUMBERS = re.compile(rf"\n*{BEGIN}.*{END}\n", re.DOTALL)
+ABOUT = """
+## Numbers
+
+What it reached in the experiments behind published tables, beside what is printed there
+([what the columns mean](../reproduction.md#run-them-again)).
+
+"""
 
 
 def list_documents(records: Records) -> Iterator[tuple[Path, str]]:
@@ -23,11 +38,45 @@ def list_documents(records: Records) -> Iterator[tuple[Path, str]]:
     readme = ROOT / "README.md"
     summary = describe_counts(count_outcomes(list_cells(), records))
     yield readme, SUMMARY.sub(lambda found: fill_as(found[0], summary), readme.read_text())
+    numbers = list_numbers(records)
+    for page in sorted((ROOT / "docs" / "methods").glob("*.md")):
+        text = page.read_text()
+        methods = text.partition("\n")[0].removeprefix("# ").split(", ")
+        rows = [row for method in methods for row in numbers.get(method, [])]
+        yield page, NUMBERS.sub("", text).rstrip("\n") + "\n" + describe_numbers(rows)
 
 
 def fill_as(before: str, text: str) -> str:
     """Puts text in the place of another; where it says the same, lines stay as they are."""
     return before if before.split() == text.split() else text
+
+
+def list_numbers(records: Records) -> dict[str, list[tuple[str, str, TableRow]]]:
+    """Lists what was run of each method: place and metric, and the cell as it is shown."""
+    found: dict[str, list[tuple[str, str, TableRow]]] = {}
+    for name, recipe in read_recipes().items():
+        for cell in recipe.choose() if recipe.cells else []:
+            row = build_row(judge(cell, records))
+            if row.is_run:
+                link = f"[{name}](../results/{name.partition('/')[0]}.md)"
+                place = f"{link}, {cell.column}"
+                found.setdefault(cell.method, []).append((place, cell.metric, row))
+    return found
+
+
+def describe_numbers(rows: Sequence[tuple[str, str, TableRow]]) -> str:
+    """Says what was run of the methods of a page; nothing where nothing was."""
+    if not rows:
+        return ""
+    heads = list_heads([row for _, _, row in rows])
+    lines = [
+        f"| | method | where | metric | {' | '.join(heads.values())} |",
+        f"|---|---|---|---|{'---:|' * len(heads)}",
+    ]
+    for place, metric, row in rows:
+        numbers = " | ".join(getattr(row, field) for field in heads)
+        lines.append(f"| {row.mark} | {row.method} | {place} | {metric} | {numbers} |")
+    return f"\n{BEGIN}\n{ABOUT}" + "\n".join(lines) + f"\n{END}\n"
 
 
 def write_documents() -> None:

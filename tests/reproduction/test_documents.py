@@ -88,6 +88,15 @@ def test_seeds_that_are_missing_are_counted() -> None:
     assert (row.ours, row.seeds) == ("0.800", "1 of 3")
 
 
+def test_the_page_of_a_method_has_its_numbers() -> None:
+    known = a_record("fedprox", 0.9642)
+    pages = {path.name: text for path, text in list_documents({known.identity: known})}
+    line = "| ▲ | FedProx | [superfed/table1](../results/superfed.md), MNIST, 100 | top1 | 93.25"
+    assert line in pages["fedprox.md"]
+    assert not any("| FedProx |" in pages[name] for name in ("fedavg.md", "local.md"))
+    assert "## Numbers" not in pages["fedavg.md"]
+
+
 class TestStory:
     @pytest.mark.parametrize("paper", PAPERS)
     def test_it_has_no_number_of_its_own(self, paper: str) -> None:

@@ -57,6 +57,15 @@ HEADS = {
 }
 
 
+def list_heads(rows: Sequence[TableRow]) -> dict[str, str]:
+    """Lists what is known of at least one row: field and title."""
+    return {
+        field: title
+        for field, title in HEADS.items()
+        if any(getattr(row, field) != MISSING for row in rows)
+    }
+
+
 class ColumnTable(NamedTuple):
     """The methods of one column by one metric: those that compete."""
 
@@ -72,12 +81,8 @@ class ColumnTable(NamedTuple):
 
     @property
     def heads(self) -> dict[str, str]:
-        """Lists what is known of at least one method: field and title."""
-        return {
-            field: title
-            for field, title in HEADS.items()
-            if any(getattr(row, field) != MISSING for row in self.rows)
-        }
+        """Lists what is known of at least one method."""
+        return list_heads(self.rows)
 
 
 class PrintedTable(NamedTuple):
