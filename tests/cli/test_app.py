@@ -46,12 +46,13 @@ def in_a_process(code: str, where: Path) -> Said:
     return Said(done.returncode, done.stdout, done.stderr)
 
 
-HEAVY = ["torch", "numpy", "scipy", "plotly", "lmdb", "PIL"]
+HEAVY = ["torch", "numpy", "scipy", "plotly", "lmdb", "PIL", "nvflare", "cryptography"]
 LIGHT = {  # help is drawn by rich; some versions of typer read a command's options with pydantic
     "--version": ("isthmus", [*HEAVY, "pydantic", "rich"]),
     "--help": ("landscape", [*HEAVY, "pydantic"]),
     "run --help": ("--data-root", HEAVY),
     "data get --help": ("--data-root", HEAVY),
+    "serve admit --help": ("--again", HEAVY),
 }
 
 

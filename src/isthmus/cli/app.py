@@ -14,6 +14,7 @@ from isthmus.cli import (
     demo,
     export,
     figure,
+    join,
     landscape,
     list,
     messages,
@@ -21,6 +22,7 @@ from isthmus.cli import (
     reproduce,
     resume,
     run,
+    serve,
     show,
 )
 from isthmus.errors import IsthmusError, quote
@@ -49,6 +51,8 @@ app.command(cls=figure.FigureCommand)(figure.figure)
 app.command()(landscape.landscape)
 app.command(name="list")(list.list_)
 app.add_typer(data.app, name="data")
+app.add_typer(serve.app, name="serve")
+app.add_typer(join.app, name="join")
 
 UsageError: Any = typer.BadParameter.__base__  # click's own, or the one that typer brings
 

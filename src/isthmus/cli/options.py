@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isthmus.errors import IsthmusError
+
 if TYPE_CHECKING:
     from isthmus.config.experiment import Experiment
 
@@ -57,6 +59,17 @@ Track = Annotated[
         help="tensorboard or mlflow: write the figures there too; may be repeated.",
     ),
 ]
+
+
+def require_sites(command: str) -> None:
+    """Refuses a command that needs what talks to real sites where it is not installed."""
+    from importlib.util import find_spec
+
+    if not find_spec("nvflare"):
+        raise IsthmusError(
+            f"`isthmus {command}` needs NVFlare; expected it to be installed; "
+            "pip install 'isthmus[sites]'"
+        )
 
 
 def read_experiment(
