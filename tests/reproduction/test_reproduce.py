@@ -1,14 +1,19 @@
 """`isthmus reproduce`: runs once what tables share, keeps records, judges honestly."""
 
 import json
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from commands import Isthmus
-from isthmus import IsthmusError
+from isthmus import Experiment, IsthmusError
+from isthmus.comparison.processes import JobMessage, JobPool
 from isthmus.reproduction import conduct, plan, recipe, record
+from isthmus.reproduction.inputs import INPUTS, explain_other_clients, explain_other_data
 from isthmus.reproduction.recipe import Recipe, TableCell, build_recipe, find_recipe, read_sheet
 from isthmus.reproduction.record import MeasuredNumber, RunRecord
 from isthmus.reproduction.verdict import Remade, find_tolerance, judge, rank
@@ -203,6 +208,63 @@ class TestCommand:
         self, isthmus: Isthmus, arguments: list[str], message: str
     ) -> None:
         assert message in isthmus("reproduce", *arguments).mistake
+
+
+class FewClients(JobPool[plan.PlannedRun]):
+    """A pool whose processes find three clients, whatever they are asked to estimate."""
+
+    def run(
+        self,
+        jobs: Sequence[tuple[plan.PlannedRun, JobMessage]],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Iterator[tuple[plan.PlannedRun, JobMessage]]:
+        needed = {"seconds": 1.0, "ram_bytes": 1, "disk_bytes": 1, "wire_bytes": 1}
+        for run, _ in jobs:
+            yield run, {"ended": needed, "clients": 3}
+
+
+class TestData:
+    """A part of a data set is not taken for the one that a published number is of."""
+
+    def test_fewer_examples_are_refused_before_anything_runs(self, isthmus: Isthmus) -> None:
+        Path("data/mnist").mkdir(parents=True)
+        for part in ("train", "t10k"):
+            images, labels = np.zeros((20, 28, 28), np.uint8), np.arange(20, dtype=np.uint8) % 10
+            for name, array in (("images-idx3", images), ("labels-idx1", labels)):
+                sizes = struct.pack(f">{array.ndim}I", *array.shape)
+                head = bytes([0, 0, 8, array.ndim]) + sizes
+                Path(f"data/mnist/{part}-{name}-ubyte").write_bytes(head + array.tobytes())
+        column = ("superfed/table1", "--columns", "MNIST, 100", "--methods", "fedavg,apfl")
+        said = isthmus("reproduce", *column, "--out", "repro").mistake
+        assert "mnist has 20 examples of 10 classes here; expected 60,000 of 10" in said
+        assert "isthmus data get mnist --force --data-root data" in said
+        assert not Path("repro/runs").exists()
+
+    @pytest.mark.parametrize("name", sorted(INPUTS))
+    def test_data_that_are_not_there_are_refused_by_what_reads_them(
+        self, name: str, tmp_path: Path
+    ) -> None:
+        data = Experiment(data=name).data
+        assert f"isthmus data get {name}" in (explain_other_data(data, tmp_path) or "")
+
+    def test_fewer_writers_than_the_paper_has_are_refused(self, tmp_path: Path) -> None:
+        cells = find_recipe("floco/table1").choose(["FEMNIST, SimpleCNN"], ["fedavg"])
+        reproducer = conduct.Reproducer(tmp_path, tmp_path, FewClients(1), lambda: False)
+        prospect = reproducer.forecast(plan.plan(cells), {}, lambda done, total: None)
+        assert not prospect.left
+        (why,) = set(prospect.failed.values())
+        assert why.startswith("femnist has 3 clients here; expected 100, as many as")
+
+    def test_what_every_data_set_without_owners_holds_is_known(self) -> None:
+        cells = [cell for cell in recipe.list_cells() if cell.reason is None]
+        assert {cell.experiment(1).data["name"] for cell in cells} - set(INPUTS) == {
+            "femnist",
+            "shakespeare",
+        }
+
+    def test_a_partition_that_makes_as_many_clients_as_it_likes_is_not_asked(self) -> None:
+        (cell, *_) = find_recipe("superfed-v1/table2").choose(["EMNIST"], ["fedavg"])
+        assert explain_other_clients(cell.experiment(1), 1540) is None
 
 
 def test_a_record_is_read_back_as_it_was_written(tmp_path: Path) -> None:

@@ -156,6 +156,8 @@ def _run(
                 prospect = reproducer.forecast(
                     left, known, lambda done, total: tell("estimated", done, total)
                 )
+            if not prospect.left and len(set(prospect.failed.values())) == 1:
+                raise IsthmusError(next(iter(prospect.failed.values())))
             _print_prospect(runs, prospect, at_a_time)
             rounds = {run.name: run.experiment.rounds for run in prospect.left}
             needed = {run.name: prospect.seconds(run) for run in prospect.left}
@@ -165,8 +167,12 @@ def _run(
                     failed |= reproducer.run(prospect, board, seconds)
     except KeyboardInterrupt:
         messages.exit_stopped("stopped; go on with the same command")
+    reasons: dict[str, list[str]] = {}
     for name, why in failed.items():
-        messages.print_line(f"isthmus: {name} is missing: {why}")
+        reasons.setdefault(why, []).append(name)
+    for why, (first, *others) in reasons.items():
+        which = f"{first} and {len(others)} more are" if others else f"{first} is"
+        messages.print_line(f"isthmus: {which} missing: {why}")
     if failed and len(failed) == len(left):
         sys.exit(1)
 

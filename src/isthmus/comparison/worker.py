@@ -62,8 +62,13 @@ def _read(jobs: "Queue[dict[str, Any]]", stop: Event) -> None:
 
 def estimate_run(job: Mapping[str, Any], send: Send, stop: Event) -> None:
     """Estimates what a run will need; nothing is written."""
-    needed = estimate(*build(_read_experiment(job), data_root=job["data_root"], workers=1))
-    send(ended=None if needed is None else needed._asdict(), resident_bytes=_count_resident_bytes())
+    built = build(_read_experiment(job), data_root=job["data_root"], workers=1)
+    needed = estimate(*built)
+    send(
+        ended=None if needed is None else needed._asdict(),
+        clients=built.experiment.clients,
+        resident_bytes=_count_resident_bytes(),
+    )
 
 
 def run(job: Mapping[str, Any], send: Send, stop: Event) -> None:

@@ -15,6 +15,7 @@ from isthmus.comparison.processes import JobMessage, JobPool
 from isthmus.errors import IsthmusError
 from isthmus.records import reader
 from isthmus.reproduction import record
+from isthmus.reproduction.inputs import explain_other_clients, explain_other_data
 from isthmus.reproduction.plan import PlannedRun
 from isthmus.reproduction.record import RESULTS, describe_machine
 from isthmus.reproduction.verdict import Records
@@ -75,10 +76,12 @@ class Reproducer:
         """
         machine = describe_machine()
         needed: dict[str, Estimate] = {}
-        failed: dict[str, str] = {}
-        for run, message in self._work("estimate", runs):
+        failed = self._list_other_data(runs)
+        for run, message in self._work("estimate", [r for r in runs if r.name not in failed]):
             if "failed" in message:
                 failed[run.name] = message["failed"]
+            elif (why := explain_other_clients(run.experiment, message["clients"])) is not None:
+                failed[run.name] = why
             elif message["ended"] is not None:
                 needed[run.name] = Estimate(**message["ended"])
                 before = known.get(run.identity)
@@ -88,6 +91,13 @@ class Reproducer:
         left = [run for run in runs if run.name not in failed]
         prospect = Prospect(left, needed, failed)
         return prospect._replace(left=sorted(left, key=prospect.seconds))
+
+    def _list_other_data(self, runs: Sequence[PlannedRun]) -> dict[str, str]:
+        """Lists the runs whose data here are not those of the published numbers, and why."""
+        data = {run.experiment.data["name"]: run.experiment.data for run in runs}
+        why = {name: explain_other_data(each, self._data_root) for name, each in data.items()}
+        reasons = {run.name: why[run.experiment.data["name"]] for run in runs}
+        return {name: reason for name, reason in reasons.items() if reason is not None}
 
     def run(
         self, prospect: Prospect, display: Display, seconds: float | None = None

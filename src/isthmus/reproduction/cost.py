@@ -7,33 +7,16 @@ import time
 from contextlib import suppress
 from functools import cache
 from math import ceil
-from typing import NamedTuple
 
 from isthmus.config import registry
 from isthmus.config.experiment import Experiment
 from isthmus.engines.base import one_thread
+from isthmus.reproduction.inputs import INPUTS
 from isthmus.reproduction.record import RunRecord, describe_machine
 from isthmus.system.machine import count_cores
 from isthmus.training.estimate import COMPILED
 
 REPEATS = 3
-
-
-class Inputs(NamedTuple):
-    """What clients share of a data set."""
-
-    examples: int
-    shape: tuple[int, ...]
-    classes: int
-
-
-INPUTS = {
-    "mnist": Inputs(60_000, (1, 28, 28), 10),
-    "cifar10": Inputs(50_000, (3, 32, 32), 10),
-    "cifar100": Inputs(50_000, (3, 32, 32), 100),
-    "tinyimagenet": Inputs(100_000, (3, 64, 64), 200),
-    "emnist": Inputs(697_932, (1, 28, 28), 62),
-}
 
 
 def guess_hours(experiment: Experiment, known: RunRecord | None = None) -> float | None:
