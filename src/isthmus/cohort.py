@@ -118,11 +118,12 @@ class Clients:
         delivery: Delivery,
         choice: int | None = None,
         purpose: str = "evaluate",
-    ) -> Iterator[list[Any]]:
+    ) -> Iterator[dict[int, Any]]:
         """Runs f(client, own, *received) for every client, and changes nothing.
 
-        Yields what it returns, some clients at a time. `choice` is the point of a path that all of
-        them take, where there is one for all.
+        Yields what it returns by client, some clients at a time, in their order; who does not
+        answer is left out. `choice` is the point of a path that all of them take, where there is
+        one for all.
         """
         round = self._round
         call = Call(f, delivery.shared, self.t, purpose, 0, choice)
@@ -130,7 +131,8 @@ class Clients:
             span = range(start, min(start + BLOCK, len(self.ids)))
             requests = self._requests(delivery.each, span)
             results = dict(round.setting.engine.run(round.setting, call, requests))
-            yield [results[self.ids[k]] for k in span]
+            there = (self.ids[k] for k in span if self.ids[k] in results)
+            yield {i: results[i] for i in there}
 
     def _requests(self, each: Each, span: range) -> Iterator[Request]:
         federation = self._round.setting.federation

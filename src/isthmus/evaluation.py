@@ -3,7 +3,7 @@
 All of it starts from `Method.deliver`: what clients get to build their personal models from.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from isthmus import tree
 from isthmus.client import Client, Point
-from isthmus.cohort import Clients, Round
+from isthmus.cohort import Clients, NobodyAnswered, Round
 from isthmus.context import Setting
 from isthmus.errors import IsthmusError
 from isthmus.method import Delivery, State
@@ -23,17 +23,18 @@ from isthmus.metrics.score import Figures, Pooled, Tally, figures, pool, tally
 
 
 class Score(NamedTuple):
-    """How the models of one kind did on one part of every client's data."""
+    """How the models of one kind did on one part of the data of every client that answered."""
 
     model: str  # "personal", "shared", and what the method calls the points of its path
     split: str  # "validation" or "test"
-    at: NDArray[np.float64]  # [N, D], or [N, L, D] for a path: where the model lies; D may be 0
-    figures: Figures  # each [N], or [N, L] for a path
-    pooled: Pooled | None  # over all clients' examples together; None for a path
+    clients: NDArray[np.int64]  # [A]: who answered; in a simulation all do
+    at: NDArray[np.float64]  # [A, D], or [A, L, D] for a path: where the model lies; D may be 0
+    figures: Figures  # each [A], or [A, L] for a path
+    pooled: Pooled | None  # over all their examples together; None for a path
 
 
 class Evaluation(NamedTuple):
-    """All scores after a round, for all clients; and the shared model on the server's test set."""
+    """All scores after a round, of all clients; and the shared model on the server's test set."""
 
     scores: tuple[Score, ...]
     server: Figures | None
@@ -160,22 +161,29 @@ class MeasurePath:
 
 
 def collect(
-    names: Sequence[str], splits: tuple[str, ...], measured: Iterable[list[Any]]
+    names: Sequence[str], splits: tuple[str, ...], measured: Iterable[Mapping[int, Any]]
 ) -> Iterator[Score]:
     """Turns what `measure` gave for each client and each of the named models into scores.
 
     The sums of a block are divided before the next block is visited: they are much larger.
     """
+    clients: list[int] = []
     blocks: list[Any] = []
     total: Any = None
     for block in measured:
-        stacked = tree.stack(block)
+        if not block:
+            continue
+        clients += block
+        stacked = tree.stack([*block.values()])
         blocks.append([(at.double().numpy(), [*map(figures, sums)]) for at, sums in stacked])
         added = tree.map(lambda rows: rows.sum(0), tuple(sums for _, sums in stacked))
         total = added if total is None else tree.map(torch.add, total, added)
+    if not blocks:
+        raise NobodyAnswered("no client could be evaluated")
     for m, model in enumerate(names):
         at = np.concatenate([block[m][0] for block in blocks])
         for s, split in enumerate(splits):
             columns = zip(*(block[m][1][s] for block in blocks), strict=True)
             numbers = Figures(*(np.concatenate(column) for column in columns))
-            yield Score(model, split, at, numbers, None if at.ndim > 2 else pool(total[m][s]))
+            pooled = None if at.ndim > 2 else pool(total[m][s])
+            yield Score(model, split, np.array(clients), at, numbers, pooled)

@@ -5,7 +5,8 @@ ordinary code that calls client functions on a cohort; a client function takes t
 keeps at home and what arrives, and returns what it keeps and what leaves.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor, nn
@@ -29,8 +30,13 @@ class About(NamedTuple):
     up: str
     home: str = "nothing"  # what a client keeps between rounds and never sends
     newcomer: str = "at once"  # when a client that took part in no round has a model
-    discloses: str = ""  # what else the server learns of a client's data, if anything
+    calls: Mapping[str, str] = MappingProxyType({"local": ""})  # functions of clients, and below
     everybody: str = ""  # when all clients have to answer, if ever
+
+    @property
+    def discloses(self) -> str:
+        """What the server learns of a client's data besides `up`, from any of its functions."""
+        return ", and ".join(filter(None, self.calls.values()))
 
 
 class Delivery(NamedTuple):

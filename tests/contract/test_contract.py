@@ -1,6 +1,7 @@
 """What every method promises, checked for every method: see design rules in CONTRIBUTING.md."""
 
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from isthmus import Experiment, tree
 from isthmus.cohort import Clients, Round
-from isthmus.context import Setting
+from isthmus.context import Call, Request, Setting
 from isthmus.engines import Stacked
 from isthmus.method import Method
 from isthmus.methods import METHODS
@@ -27,8 +28,8 @@ from table import ROWS, Row
 def deployed(made: Setting, end: Progress, i: int) -> torch.Tensor:
     """What client i would deploy."""
     clients = Clients([i], Round(made, end.t - 1, end.own, shelf=Shelf(end.shelf)))
-    ((point,),) = clients.visit(deploy, made.method.deliver(end.server, clients))
-    return point.w
+    (found,) = clients.visit(deploy, made.method.deliver(end.server, clients))
+    return found[i].w
 
 
 every_method = pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
@@ -301,3 +302,21 @@ def test_it_stores_nothing_but_its_settings(row: Row) -> None:
     assert repr(method) == before
     with pytest.raises(AttributeError):
         method.anything = 1  # type: ignore[attr-defined]
+
+
+@every_method
+def test_its_rounds_call_the_functions_that_it_declares(row: Row) -> None:
+    """A site answers these and no others."""
+    called: set[str] = set()
+
+    class Noting(Wire):
+        def run(self, setting: Setting, call: Call, requests: Iterator[Request]) -> Any:
+            if call.purpose != "evaluate":
+                name = getattr(call.function, "__name__", "")
+                assert call.function == getattr(setting.method, name)
+                called.add(name)
+            return Wire.run(self, setting, call, requests)
+
+    made = setting(row.method, Noting())
+    played(made, 4)
+    assert called == set(made.method.about().calls)

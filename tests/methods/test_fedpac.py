@@ -94,9 +94,9 @@ def test_a_newcomer_is_given_the_mean_head_and_nobody_elses() -> None:
     end = played(made, 2)
     newcomer = Clients([0], Round(made._replace(first=6), end.t, {}, shelf=Shelf(end.shelf)))
     delivery = made.method.deliver(end.server, newcomer)
-    ((given,),) = newcomer.visit(lambda client, own, shared, u: u, delivery)
-    assert torch.equal(given, end.server.u)
-    assert not torch.equal(given, end.shelf["head/0"])
+    (given,) = newcomer.visit(lambda client, own, shared, u: u, delivery)
+    assert torch.equal(given[0], end.server.u)
+    assert not torch.equal(given[0], end.shelf["head/0"])
 
 
 def test_a_newcomer_trains_the_mean_head() -> None:

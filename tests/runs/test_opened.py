@@ -219,16 +219,16 @@ def test_a_superfed_newcomer_trains_an_end_of_its_own() -> None:
 def test_a_newcomers_start_is_no_other_clients() -> None:
     made = setting("superfed-mm")
     newcomer = Clients([0], Round(made._replace(first=6), 2, {}))
-    ((own,),) = newcomer.visit(lambda client, own: own, Delivery(None))
+    (own,) = newcomer.visit(lambda client, own: own, Delivery(None))
     others = [made.method.own(made.task, i).wl for i in range(6)]
-    assert not any(torch.equal(own.wl, other) for other in others)
+    assert not any(torch.equal(own[0].wl, other) for other in others)
 
 
 def test_a_newcomer_is_sent_what_is_meant_for_no_other_client() -> None:
     """The run has clients 0 to 5; the first newcomer asks as number 6."""
     newcomer = Clients([0], Round(setting("fedavg")._replace(first=6), 2, {}))
     delivery = Delivery(None, each=torch.tensor)
-    assert list(newcomer.visit(lambda client, own, number: number.item(), delivery)) == [[6]]
+    assert list(newcomer.visit(lambda client, own, number: number.item(), delivery)) == [{0: 6}]
 
 
 class TestHeldOut:

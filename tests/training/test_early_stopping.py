@@ -42,7 +42,9 @@ def evaluated(loss: float) -> Evaluation:
     """Two clients whose validation losses have this mean."""
     losses = np.array([loss - 1, loss + 1])
     figures = Figures(*(losses if name == "loss" else losses * 0 for name in Figures._fields))
-    return Evaluation((Score("personal", "validation", np.zeros((2, 0)), figures, None),), None)
+    return Evaluation(
+        (Score("personal", "validation", np.arange(2), np.zeros((2, 0)), figures, None),), None
+    )
 
 
 def losses(path: Path) -> dict[int, float]:

@@ -16,7 +16,7 @@ from isthmus.data.label_noise import NOISES
 from isthmus.data.partitions import PARTITIONS
 from isthmus.data.sources import SOURCES
 from isthmus.errors import IsthmusError, nearest, quote
-from isthmus.method import Method
+from isthmus.method import About, Method
 from isthmus.methods import METHODS
 from isthmus.models import MODELS
 
@@ -77,10 +77,14 @@ def describe_choices(part: str) -> list[dict[str, Any]]:
             "name": name,
             "summary": _summarize(owner),
             "options": {key: default for key, (_, default) in known[name].items()},
-            **(owner.about()._asdict() if isinstance(owner, Method) else {}),
+            **(_describe_about(owner.about()) if isinstance(owner, Method) else {}),
         }
         for name, owner in PARTS[part].items()
     ]
+
+
+def _describe_about(about: About) -> dict[str, Any]:
+    return about._asdict() | {"calls": dict(about.calls), "discloses": about.discloses}
 
 
 def describe_method(method: Method) -> dict[str, Any]:

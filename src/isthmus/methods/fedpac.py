@@ -79,7 +79,7 @@ class FedPac(Method):
             up="body, head, prototypes, statistics of features",
             home="its head",
             newcomer="with an average head; better after tuning",
-            discloses="label counts, and the mean features of each class",
+            calls={"local": "label counts, and the mean features of each class"},
         )
 
     def init(self, task: Task) -> Server:

@@ -66,7 +66,7 @@ class FedProto(Method):
             up="prototypes and how many examples made them",
             home="its model",
             newcomer="after training a model",
-            discloses="label counts, and the mean features of each class",
+            calls={"local": "label counts, and the mean features of each class"},
         )
 
     def init(self, task: Task) -> Prototypes:

@@ -74,7 +74,7 @@ class PFedFda(Method):
             up="body, means and covariance of features",
             home="its statistics and how much it trusts them",
             newcomer="at once, in closed form",
-            discloses="means and covariance of its features by class",
+            calls={"local": "means and covariance of its features by class"},
         )
 
     def init(self, task: Task) -> Server:

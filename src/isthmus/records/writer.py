@@ -138,16 +138,16 @@ def _clients_of(federation: Federation, kinds: Sequence[str]) -> Iterator[tuple[
 
 def _rows_of_scores(first: Any, scores: Iterable[Score]) -> Iterator[tuple[Any, ...]]:
     """Lists one row per client or, along a path, one per client and point."""
-    for model, split, at, figures, _ in scores:
+    for model, split, clients, at, figures, _ in scores:
         places = (at if at.ndim == 3 else at[:, None]).tolist()
         columns = [(c if c.ndim == 2 else c[:, None]).tolist() for c in figures]
-        for i, (points, *each) in enumerate(zip(places, *columns, strict=True)):
+        for i, points, *each in zip(clients.tolist(), places, *columns, strict=True):
             for point, *values in zip(points, *each, strict=True):
                 yield first, i, model, point, split, *values
 
 
 def _rows_of_bins(round: int, scores: Iterable[Score]) -> Iterator[tuple[Any, ...]]:
-    for model, split, _, _, pooled in scores:
+    for model, split, _, _, _, pooled in scores:
         if pooled is not None:
             for b, (n, *sums) in enumerate(zip(*(c.tolist() for c in pooled.bins), strict=True)):
                 means = [value / n if n else None for value in sums]

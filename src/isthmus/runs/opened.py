@@ -108,8 +108,8 @@ class Opened:
         with one_thread():
             delivery = setting.method.deliver(progress.server, one)
             choice = choose_for_all(setting, one.all, delivery)
-            ((point,),) = one.visit(f, delivery, choice)
-        return Point(*point)
+            (found,) = one.visit(f, delivery, choice)
+        return Point(*found[i])
 
     def join(self, data: Federation, shots: Sequence[int | None] = SHOTS) -> list[Newcomers]:
         """Lets clients that took part in no round join the finished run."""

@@ -240,7 +240,10 @@ def advance(setting: Setting, progress: Progress, evaluate: bool) -> Step:
     evaluation = None
     if evaluate:
         after = Round(setting, t, progress.own, changed=dict(changed), shelf=round.shelf)
-        evaluation = evaluate_round(after, server)
+        try:
+            evaluation = evaluate_round(after, server)
+        except NobodyAnswered as nobody:
+            round.notes.append(str(nobody))
     cost = Cost(
         round=t + 1,
         lr=task.lr_at(t),

@@ -71,7 +71,7 @@ class FedSimSup(Method):
             up="its shared branch",
             home=f"its supervisor{several}",
             newcomer="after its labels are counted and its supervisor is trained",
-            discloses="label counts" if self.similarity == "labels" else "",
+            calls={"local": "", "census": "label counts" if self.similarity == "labels" else ""},
             everybody="once, for the census of labels",
         )
 

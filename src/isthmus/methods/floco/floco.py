@@ -57,6 +57,7 @@ class Floco(Method):
             down="w with V last layers, its point",
             up="w with V last layers",
             newcomer="at once at the centre; its point after one pass",
+            calls={"local": "", "moves": ""},
             everybody="once, at round tau",
         )
 

@@ -68,6 +68,7 @@ class FlocoPlus(Method):
             up="w with V last layers",
             home="a simplex of its own",
             newcomer="at once at the centre; its point after one pass",
+            calls={"local": "", "moves": ""},
             everybody="once, at round tau",
         )
 
