@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from isthmus.reproduction import record
+from isthmus.reproduction.drawing import Picture, list_pictures
 from isthmus.reproduction.page import render_page
 from isthmus.reproduction.recipe import find_recipes, list_cells, read_recipes
 from isthmus.reproduction.section import (
@@ -17,8 +18,9 @@ from isthmus.reproduction.section import (
 from isthmus.reproduction.verdict import Records, count_outcomes, judge
 
 ROOT = Path(__file__).parents[2]
+IMAGES = ROOT / "docs" / "images" / "results"
 PAPERS = ("superfed", "superfed-v1", "floco", "fedsimsup")
-SUMMARY = re.compile(r"\d+ of [\d,]+ published numbers run again:[^.]*cannot\s+be\s+met")
+SUMMARY = re.compile(r"\d+ of [\d,]+ published numbers run again:.*cannot be met")
 BEGIN, END = "<!-- numbers: made by make documents -->", "<!-- numbers: end -->"
 NUMBERS = re.compile(rf"\n*{BEGIN}.*{END}\n", re.DOTALL)
 ABOUT = """
@@ -32,12 +34,17 @@ What it reached in the experiments behind published tables, beside what is print
 
 def list_documents(records: Records) -> Iterator[tuple[Path, str]]:
     """Yields each document's place, and what the records make of it."""
+    pictures = {
+        name: [(f"../images/results/{each.name}.svg", each.title) for each in found]
+        for name, found in list_drawn(records).items()
+    }
     for paper in PAPERS:
         sections = [build_section(each, each.choose(), records) for each in find_recipes([paper])]
-        yield ROOT / "docs" / "results" / f"{paper}.md", render_page(sections, records, "md")
+        text = render_page(sections, records, "md", pictures=pictures)
+        yield ROOT / "docs" / "results" / f"{paper}.md", text
     readme = ROOT / "README.md"
     summary = describe_counts(count_outcomes(list_cells(), records))
-    yield readme, SUMMARY.sub(lambda found: fill_as(found[0], summary), readme.read_text())
+    yield readme, SUMMARY.sub(summary, readme.read_text())
     numbers = list_numbers(records)
     for page in sorted((ROOT / "docs" / "methods").glob("*.md")):
         text = page.read_text()
@@ -46,9 +53,9 @@ def list_documents(records: Records) -> Iterator[tuple[Path, str]]:
         yield page, NUMBERS.sub("", text).rstrip("\n") + "\n" + describe_numbers(rows)
 
 
-def fill_as(before: str, text: str) -> str:
-    """Puts text in the place of another; where it says the same, lines stay as they are."""
-    return before if before.split() == text.split() else text
+def list_drawn(records: Records) -> dict[str, list[Picture]]:
+    """Lists the figures of documents, by recipe."""
+    return {name: list_pictures(r, r.choose(), records) for name, r in read_recipes().items()}
 
 
 def list_numbers(records: Records) -> dict[str, list[tuple[str, str, TableRow]]]:
@@ -81,10 +88,23 @@ def describe_numbers(rows: Sequence[tuple[str, str, TableRow]]) -> str:
 
 def write_documents() -> None:
     """Writes every document that is not as the records have it."""
-    for path, text in list_documents(record.read_all([record.find_shipped()])):
+    records = record.read_all([record.find_shipped()])
+    for path, text in list_documents(records):
         if path.read_text() != text:
             path.write_text(text)
             print(path.relative_to(ROOT))
+    drawn = {
+        IMAGES / f"{each.name}.svg": each
+        for found in list_drawn(records).values()
+        for each in found
+    }
+    for place in set(IMAGES.glob("*.svg")) - set(drawn):
+        place.unlink()
+    IMAGES.mkdir(exist_ok=True)
+    for place, picture in drawn.items():
+        if not place.exists():
+            picture.save(place)
+            print(place.relative_to(ROOT))
 
 
 if __name__ == "__main__":

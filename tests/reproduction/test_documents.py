@@ -1,11 +1,17 @@
 """Documents made from records: they are what the records give, and every number is in them."""
 
 import re
+from pathlib import Path
 
 import pytest
 
-from documents import PAPERS, ROOT, list_documents
+from commands import Isthmus
+from documents import IMAGES, PAPERS, ROOT, list_documents, list_drawn
+from isthmus import Experiment, federate
+from isthmus.records import reader
+from isthmus.records.reader import RecordedRun
 from isthmus.reproduction import record
+from isthmus.reproduction.drawing import list_pictures, read_run
 from isthmus.reproduction.page import render_page, tell_story
 from isthmus.reproduction.recipe import TableCell, find_recipe, find_recipes, list_cells
 from isthmus.reproduction.record import MeasuredNumber, RunRecord
@@ -38,6 +44,12 @@ def test_the_documents_are_what_the_records_give(shipped: Records) -> None:
     """`make documents` writes them anew."""
     for path, text in list_documents(shipped):
         assert path.read_text() == text, f"{path} is old; make documents"
+
+
+def test_figures_are_those_of_the_records(shipped: Records) -> None:
+    """A figure's name has a digest of what it draws; `make documents` draws the missing ones."""
+    drawn = {each.name for found in list_drawn(shipped).values() for each in found}
+    assert drawn == {place.stem for place in IMAGES.glob("*")}
 
 
 def test_every_published_number_is_in_a_document(shipped: Records) -> None:
@@ -119,3 +131,74 @@ class TestStory:
         text = " ".join(tell_story(about, "superfed", {known.identity: known}, "paper"))
         assert "89.78 ± 11.30" in text
         assert "96.42 ± 2.00" in text
+
+
+EXPERIMENT = Experiment(
+    method={"name": "superfed-mm", "start": 0.0},
+    data={"name": "synthetic", "samples": 80},
+    model={"name": "mlp", "hidden": 4},
+    clients=4,
+    clients_per_round=3,
+    rounds=3,
+    epochs=1,
+    eval_every=1,
+    selection="oracle",
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
+    place = tmp_path_factory.mktemp("drawn") / "run"
+    federate(EXPERIMENT, out=place)
+    return reader.read(place)
+
+
+class TestDrawing:
+    """What is drawn of a record is what is drawn of its run."""
+
+    def test_means_over_rounds_and_along_the_path_are_the_same(
+        self, run: RecordedRun, tmp_path: Path
+    ) -> None:
+        kept = record.write(record.measure(run, EXPERIMENT), tmp_path)
+        again = read_run(kept)
+        for model in ("personal", "shared"):
+            ours, theirs = again.curve("top1", model), run.curve("top1", model)
+            assert ours.round.tolist() == theirs.round.tolist() == [1, 2, 3]
+            assert ours.mean == pytest.approx(theirs.mean, abs=1e-6)
+        ours, theirs = again.along("top1"), run.along("top1")
+        assert ours is not None
+        assert theirs is not None
+        assert ours.values.mean(0) == pytest.approx(theirs.values.mean(0), abs=1e-6)
+        assert sorted(ours.chosen) == pytest.approx(sorted(theirs.chosen))
+        assert again.chosen_on_test
+        assert run.chosen_on_test
+
+    def test_a_record_is_drawn_where_a_run_is(
+        self, isthmus: Isthmus, run: RecordedRun, tmp_path: Path
+    ) -> None:
+        kept = str(record.write(record.measure(run, EXPERIMENT), tmp_path))
+        said = isthmus("figure", kept, "path", "--out", "path.svg")
+        assert said.code == 0, said.err
+        assert Path("path.svg").stat().st_size > 1000
+        assert "expected top1" in isthmus("figure", kept, "rounds", "--metric", "loss").mistake
+        assert "records keep nothing for 'gain'" in isthmus("figure", kept, "gain").mistake
+
+    def test_a_record_from_before_has_no_curve_and_is_still_read(
+        self, isthmus: Isthmus, tmp_path: Path
+    ) -> None:
+        old = record.write(a_record("fedavg", 0.9), tmp_path)
+        lines = old.read_text().splitlines()
+        without = [line for line in lines if '"curve"' not in line and '"path"' not in line]
+        old.write_text("\n".join(without).replace(" ],", " ]"))
+        assert record.read(old).curve == {}
+        assert "keeps no curve" in isthmus("figure", str(old), "rounds").mistake
+
+    def test_a_column_is_drawn_when_two_of_its_methods_have_curves(self) -> None:
+        curve = {"clients": 2, "round": [10, 20], "personal": [0.5, 0.6]}
+        found = [a_record(name, 0.9)._replace(curve=curve) for name in ("fedavg", "local")]
+        recipe = find_recipe("superfed/table1")
+        for count in (1, 2):
+            records = {each.identity: each for each in found[:count]}
+            drawn = list_pictures(recipe, recipe.choose(), records)
+            assert [each.figure for each in drawn] == ["rounds"] * (count - 1)
+        assert re.fullmatch(r"superfed-table1-mnist-100-rounds-[0-9a-f]{8}", drawn[0].name)

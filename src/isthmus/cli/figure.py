@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from isthmus.cli.options import RunPaths
 from isthmus.errors import IsthmusError
 
 
@@ -23,7 +22,10 @@ class FigureCommand(TyperCommand):
 
 
 def figure(
-    runs: RunPaths,
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN", help="Directories of runs, or records of reproduce (.json)."),
+    ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Which figure; see the names above.")],
     out: Annotated[
         Path | None,
@@ -59,6 +61,8 @@ def figure(
     `isthmus figure demo/local demo/fedavg demo/superfed-mm rounds --out rounds.svg`
 
     `isthmus figure demo/superfed-mm path --metric loss --columns 2 --out path.pdf`
+
+    `isthmus figure reproduction/results/*.json rounds`
     """
     try:
         from isthmus.report.figures.save import WIDTHS, save
@@ -69,9 +73,13 @@ def figure(
             "figures need matplotlib; expected it to be installed; pip install 'isthmus[figures]'"
         ) from None
     from isthmus.records import reader
+    from isthmus.reproduction.drawing import check_drawn, read_run
 
+    records = [path for path in runs if path.suffix == ".json"]
+    if records:
+        check_drawn(name, metric)
     saved = save(
-        [reader.read(path) for path in runs],
+        [read_run(path) if path in records else reader.read(path) for path in runs],
         name,
         out or Path(f"{name}.svg"),
         metric=metric,

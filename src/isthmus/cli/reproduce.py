@@ -210,5 +210,26 @@ def _show(
             Console().print(*tables.draw_section(section))
         print(LEGEND)
     if page is not None:
-        write_text(page, render_page(sections, records, page.suffix.removeprefix("."), preset))
+        suffix = page.suffix.removeprefix(".")
+        pictures = _draw(recipes, cells, records) if suffix == "html" else {}
+        write_text(page, render_page(sections, records, suffix, preset, pictures))
         print(f"page: {page.resolve().as_uri()}")
+
+
+def _draw(
+    recipes: "list[Recipe]", cells: "dict[str, list[TableCell]]", records: "Records"
+) -> dict[str, list[tuple[str, str]]]:
+    """Draws the figures of a page; none where matplotlib, an extra, is missing."""
+    from importlib.util import find_spec
+
+    from isthmus.reproduction.drawing import embed, list_pictures
+
+    if find_spec("matplotlib") is None:
+        return {}
+    return {
+        recipe.name: [
+            (embed(picture), picture.title)
+            for picture in list_pictures(recipe, cells[recipe.name], records)
+        ]
+        for recipe in recipes
+    }

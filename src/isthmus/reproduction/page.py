@@ -1,8 +1,9 @@
 """Published numbers beside ours, as a page and as a document: a part for each paper."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
+from types import MappingProxyType
 from typing import NamedTuple
 
 from jinja2 import Environment, StrictUndefined
@@ -36,9 +37,16 @@ class PaperPart(NamedTuple):
 
 
 def render_page(
-    sections: Sequence[RecipeSection], records: Records, suffix: str, preset: Preset = "paper"
+    sections: Sequence[RecipeSection],
+    records: Records,
+    suffix: str,
+    preset: Preset = "paper",
+    pictures: Mapping[str, Sequence[tuple[str, str]]] = MappingProxyType({}),
 ) -> str:
-    """Renders sections as a page (html) or a document (md)."""
+    """Renders sections as a page (html) or a document (md).
+
+    Pictures are source and title, by the names of recipes.
+    """
     parts = []
     for paper, group in groupby(sections, key=lambda section: section.paper):
         inside = tuple(sorted(group, key=lambda section: not section.counts))  # figures at the end
@@ -51,6 +59,7 @@ def render_page(
         summary=_summarize(sections),
         legend=LEGEND,
         marks=MARKS,
+        pictures=pictures,
     )
 
 

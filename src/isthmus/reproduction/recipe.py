@@ -89,6 +89,7 @@ class Recipe:
     cells: tuple[TableCell, ...]  # with a printed number
     runs: tuple[TableCell, ...]  # without: the curves of a figure; methods beside those of a table
     quotes: tuple[Quote, ...]
+    figures: tuple[str, ...]  # drawn of each column, by the names of isthmus figure
 
     def choose(
         self, columns: Collection[str] = (), methods: Collection[str] = ()
@@ -170,6 +171,7 @@ class Sheet(Layer):
     published: dict[str, dict[str, str]] = {}  # by metric and method: "95.69 ± 2.39 | 89.78 ± 11.3"
     excused: list[Excuse] = []
     quoted: list[Quote] = []
+    figures: list[str] = []
 
 
 @cache
@@ -273,6 +275,7 @@ def build_recipe(name: str, paper: Sheet, sheet: Sheet) -> Recipe:
         cells=tuple(cells),
         runs=tuple(runs),
         quotes=tuple(sheet.quoted),
+        figures=tuple(sheet.figures),
     )
 
 

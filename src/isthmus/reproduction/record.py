@@ -8,6 +8,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from isthmus.reproduction.number import LAMBDA
 from isthmus.system.files import write_text
 from isthmus.system.machine import count_cores
 
+DIGITS = 6  # of what figures draw
 LATE = 10  # evaluations at the end of a run, whose mean tells a level from a swing
 SETTLED = ("engine", "block", "step")  # what a run fills in when it begins
 RESULTS = "results"
@@ -52,6 +54,8 @@ class RunRecord(NamedTuple):
     machine: str
     versions: Mapping[str, str]
     numbers: tuple[MeasuredNumber, ...]
+    curve: Mapping[str, Any] = MappingProxyType({})  # top-1 at each evaluated round
+    path: Mapping[str, Any] = MappingProxyType({})  # top-1 at each place, after the last round
 
     @property
     def identity(self) -> str:
@@ -100,7 +104,33 @@ def measure(run: RecordedRun, experiment: Experiment) -> RunRecord:
             "python": platform.python_version(),
         },
         numbers=tuple(_list_numbers(run)),
+        curve=_measure_curve(run),
+        path=_measure_path(run),
     )
+
+
+def _measure_curve(run: RecordedRun) -> dict[str, Any]:
+    """Keeps the means over clients at each evaluated round, for figures."""
+    curves = {model: run.curve("top1", model) for model in ("personal", "shared")}
+    means = {model: curve.mean.round(DIGITS).tolist() for model, curve in curves.items()}
+    rounds = curves["personal"].round.tolist()
+    known = {model: values for model, values in means.items() if len(values) == len(rounds)}
+    return {"clients": len(run.federation.client), "round": rounds} | known
+
+
+def _measure_path(run: RecordedRun) -> dict[str, Any]:
+    """Keeps the means over clients along the path, and how many are at each place."""
+    along = run.along("top1")
+    if along is None or not along.client.size:
+        return {}
+    places, counts = np.unique(along.chosen.round(DIGITS), return_counts=True)
+    return {
+        "is_given": run.selection is None,  # not chosen: each client's place comes from the method
+        "lam": along.lam.tolist(),
+        "mean": along.values.mean(0).round(DIGITS).tolist(),
+        "places": places.tolist(),
+        "clients": counts.tolist(),
+    }
 
 
 def _list_numbers(run: RecordedRun) -> Iterator[MeasuredNumber]:
