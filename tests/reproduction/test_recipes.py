@@ -273,7 +273,6 @@ class TestSettings:
         assert (code.noise["name"], code.noise["flag"]) == ("kdd-code-noise", "pair")
         assert (text.calibration, code.calibration) == ("split", "per-batch")
         assert text.partition["alpha"] == code.partition["alpha"] == 100
-        assert find_recipe("superfed/table4").explained_by == "release"
 
     @pytest.mark.parametrize(
         ("column", "tau", "vertices", "rho", "rounds", "cohort", "mu"),

@@ -84,7 +84,6 @@ class Recipe:
     table: str
     title: str
     note: str  # what a reader has to know besides the paper's
-    explained_by: Preset  # whose settings the printed numbers follow
     columns: tuple[str, ...]
     cells: tuple[TableCell, ...]  # with a printed number
     runs: tuple[TableCell, ...]  # without: the curves of a figure; methods beside those of a table
@@ -135,6 +134,7 @@ class ColumnLayer(Layer):
     keys: dict[str, Any] = {}  # dataset, setting, clients
     vary: dict[str, list[Any]] = {}
     methods: dict[str, Layer] = {}
+    explained_by: Preset | None = None  # None: as the table
 
 
 class Excuse(BaseModel):
@@ -270,7 +270,6 @@ def build_recipe(name: str, paper: Sheet, sheet: Sheet) -> Recipe:
         table=sheet.table,
         title=sheet.title,
         note=_fold(sheet.note),
-        explained_by=sheet.explained_by,
         columns=tuple(column.name for column in columns),
         cells=tuple(cells),
         runs=tuple(runs),
@@ -335,7 +334,7 @@ def _build_cell(
         release=release,
         seeds=tuple(sheet.seeds or paper.seeds),
         number=NUMBER.validate_python({"metric": metric} | number),
-        explained_by=sheet.explained_by,
+        explained_by=column.explained_by or sheet.explained_by,
         reason=excuses[0] if excuses else None,
     )
 
