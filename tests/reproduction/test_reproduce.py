@@ -1,6 +1,7 @@
 """`isthmus reproduce`: runs once what tables share, keeps records, judges honestly."""
 
 import json
+import shutil
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -177,6 +178,12 @@ class TestCommand:
         assert "3 runs, 0 left" in said.err
         assert {path: path.stat().st_mtime_ns for path in before} == before
         assert "Table 2" in Path("p.html").read_text()
+        worse = [n._replace(value=n.value + 0.02) for n in known.numbers]
+        shipped = Path(str(record.find_shipped()))
+        record.write(known._replace(digest="other", numbers=tuple(worse)), shipped)
+        said = isthmus("reproduce", "tiny/table1", *self.OUT)
+        assert (said.code, "by more than rounding explains" in said.err) == (1, True)
+        shutil.rmtree(shipped)
         said = isthmus("reproduce", "--json", "tiny/table1")
         rows = json.loads(said.out)
         assert [row["verdict"] for row in rows] == ["not run", "cannot run"]
@@ -265,6 +272,35 @@ class TestData:
     def test_a_partition_that_makes_as_many_clients_as_it_likes_is_not_asked(self) -> None:
         (cell, *_) = find_recipe("superfed-v1/table2").choose(["EMNIST"], ["fedavg"])
         assert explain_other_clients(cell.experiment(1), 1540) is None
+
+
+class TestCheck:
+    """The run on bundled data, whose record comes with isthmus."""
+
+    def test_it_gives_the_digest_of_its_record_or_its_numbers(self, isthmus: Isthmus) -> None:
+        """The same bits on a machine and with a torch like the record's, else up to rounding.
+
+        In four rounds rounding does not grow to a half of the least step of an accuracy, 1e-3.
+        """
+        said = isthmus("reproduce", "check", "--out", "checked", "--jobs", "1")
+        assert said.code == 0, said.err
+        (kept,) = record.read_all([Path("checked/results")]).values()
+        shipped = record.read_all([record.find_shipped()])[kept.identity]
+        agreement = record.compare(kept, shipped)
+        assert agreement.text in said.err
+        if (kept.machine, kept.versions) == (shipped.machine, shipped.versions):
+            assert agreement.is_same
+        assert agreement.largest < 1e-3
+
+    def test_agreement_says_what_differs(self) -> None:
+        ours = a_record(cell_of("superfed/table1", "MNIST, 100", "fedavg"), 0.9)
+        assert record.compare(ours, ours) == (True, 0.0, "digest d, as in the record")
+        other = a_record(cell_of("superfed/table1", "MNIST, 100", "fedavg"), 0.903)
+        agreement = record.compare(ours, other._replace(digest="e", step="compiled"))
+        assert agreement.largest == pytest.approx(0.003)
+        assert agreement.text == (
+            "digest d; e in the record (machine, torch None, compiled); numbers differ by 0.003"
+        )
 
 
 def test_a_record_is_read_back_as_it_was_written(tmp_path: Path) -> None:

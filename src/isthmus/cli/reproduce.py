@@ -64,6 +64,8 @@ def reproduce(
     `isthmus reproduce --all --budget 8h --data-root ~/data`
 
     `isthmus reproduce superfed/table1 --report page.html`
+
+    `isthmus reproduce check --out checked` runs one on bundled data, beside its record
     """
     from rich.console import Console
 
@@ -100,6 +102,7 @@ def reproduce(
         Console().print(tables.draw_list(recipes, records, chosen))
         print(describe_counts(count_outcomes(list_cells(), records, chosen)))
         print("Hours: a guess, on all cores here; + where some runs are not known.")
+        print("To check an installation, without any data: isthmus reproduce check --out checked")
     if names or page is not None or running:
         _show(recipes, cells, records, chosen, page, quiet=not names)
 
@@ -143,7 +146,7 @@ def _run(
             f"none of these {len(cells)} cells can be run with preset={preset}; expected some that "
             "can; isthmus reproduce RECIPE says why"
         )
-    at_a_time = count_cores() if jobs is None else jobs
+    at_a_time = min(count_cores(), len(runs)) if jobs is None else jobs
     if at_a_time < 1:
         raise IsthmusError(f"--jobs {jobs}; expected at least 1; for example --jobs 2")
     pool: JobPool[PlannedRun]
@@ -174,6 +177,28 @@ def _run(
         which = f"{first} and {len(others)} more are" if others else f"{first} is"
         messages.print_line(f"isthmus: {which} missing: {why}")
     if failed and len(failed) == len(left):
+        sys.exit(1)
+    _compare(runs, out)
+
+
+def _compare(runs: "list[PlannedRun]", out: Path) -> None:
+    """Says whether runs came out as the records that come with isthmus have them."""
+    from isthmus.reproduction import record
+
+    kept = record.read_all([record.find_shipped()])
+    ours = record.read_all([out / record.RESULTS])
+    both = [run for run in runs if run.identity in kept and run.identity in ours]
+    differing = []
+    for run in both:
+        agreement = record.compare(ours[run.identity], kept[run.identity])
+        messages.print_line(f"{run.name}: {agreement.text}")
+        if agreement.largest > record.ROUNDING:
+            differing.append(run.name)
+    if differing:
+        messages.print_line(
+            f"isthmus: {', '.join(differing)} differ from their records by more than rounding "
+            "explains; expected the same numbers; compare versions, and isthmus run the experiment"
+        )
         sys.exit(1)
 
 

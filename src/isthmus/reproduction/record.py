@@ -27,6 +27,8 @@ DIGITS = 6  # of what figures draw
 LATE = 10  # evaluations at the end of a run, whose mean tells a level from a swing
 SETTLED = ("engine", "block", "step")  # what a run fills in when it begins
 RESULTS = "results"
+COMPARED = ("top1", "loss")
+ROUNDING = 0.01  # the most by which a long run on another machine may differ
 
 
 class MeasuredNumber(NamedTuple):
@@ -56,6 +58,7 @@ class RunRecord(NamedTuple):
     numbers: tuple[MeasuredNumber, ...]
     curve: Mapping[str, Any] = MappingProxyType({})  # top-1 at each evaluated round
     path: Mapping[str, Any] = MappingProxyType({})  # top-1 at each place, after the last round
+    step: str = ""  # eager or compiled; of older records it is not known
 
     @property
     def identity(self) -> str:
@@ -66,6 +69,29 @@ class RunRecord(NamedTuple):
         """Finds the number with these names."""
         same = (each for each in self.numbers if named.items() <= each._asdict().items())
         return next(same, None)
+
+
+class Agreement(NamedTuple):
+    """How a run came out beside a record of the same experiment."""
+
+    is_same: bool  # to the last bit of every model
+    largest: float  # difference of a top-1 or a loss
+    text: str
+
+
+def compare(ours: RunRecord, kept: RunRecord) -> Agreement:
+    """Holds a run that was made again against the record of it."""
+    theirs = {each[:5]: each.value for each in kept.numbers if each.metric in COMPARED}
+    largest = max(abs(each.value - theirs.get(each[:5], each.value)) for each in ours.numbers)
+    if ours.digest == kept.digest:
+        return Agreement(True, largest, f"digest {ours.digest}, as in the record")
+    by = ", ".join(
+        [kept.machine, f"torch {kept.versions.get('torch')}", *filter(None, [kept.step])]
+    )
+    text = (
+        f"digest {ours.digest}; {kept.digest} in the record ({by}); numbers differ by {largest:.1g}"
+    )
+    return Agreement(False, largest, text)
 
 
 def identify(experiment: Experiment) -> str:
@@ -106,6 +132,7 @@ def measure(run: RecordedRun, experiment: Experiment) -> RunRecord:
         numbers=tuple(_list_numbers(run)),
         curve=_measure_curve(run),
         path=_measure_path(run),
+        step=str(run.settings.get("step", "")),
     )
 
 
