@@ -35,7 +35,7 @@ class Plan(NamedTuple):
     sizes: Sequence[int]  # training examples of each client
     networks: Sequence[Flat]  # of a client, the common one first
     own: bool  # whether one of them is the user's, which may do what others do not
-    workers: int = 1  # processes that may compute
+    workers: int = 1  # processes that may compute; 0: as many as pay
 
     @property
     def steps(self) -> list[int]:

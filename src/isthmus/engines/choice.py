@@ -1,4 +1,4 @@
-"""Chooses what the plan of a run leaves open: its engine, step and block.
+"""Chooses what the plan of a run leaves open: its engine, step, block and workers.
 
 Nothing is timed here, so a run repeats; its record says what was chosen. docs/engines.md has the
 measurements behind the numbers.
@@ -8,20 +8,23 @@ from isthmus.engines import devices
 from isthmus.engines.base import Plan
 from isthmus.engines.compiled import has_compiler, repays
 from isthmus.engines.stacked import count_block
+from isthmus.engines.workers import count_workers
 from isthmus.errors import IsthmusError
 from isthmus.models.flat import Flat
 
 SMALL = 5_000  # parameters up to which calling operations costs more than computing them
 MANY = 50  # clients a round from which `stacked` outdoes two processes
+BRIEF = 500  # steps of a small network, which take about as long as it takes to start workers
 EVEN = 2.0  # steps of the largest client over the mean, up to which little is padding
 
 
 def choose(plan: Plan) -> Plan:
-    """Fills in the engine, step and block that a plan leaves open."""
+    """Fills in the engine, step, block and workers that a plan leaves open."""
     devices.check(plan.device)
     plan = plan._replace(engine=choose_engine(plan))
     block = plan.block or count_block(plan.parameters, plan.device)
-    return plan._replace(step=choose_step(plan), block=block)
+    workers = plan.workers or choose_workers(plan)
+    return plan._replace(step=choose_step(plan), block=block, workers=workers)
 
 
 def choose_engine(plan: Plan) -> str:
@@ -58,6 +61,15 @@ def choose_step(plan: Plan) -> str:
         return plan.step
     steps = plan.rounds * plan.steps_per_round
     return "compiled" if may_compile and repays(plan.networks[0], steps) else "eager"
+
+
+def choose_workers(plan: Plan) -> int:
+    """Chooses one process for each core, or a single one where the run is over before they begin.
+
+    A client that is evaluated counts as a step of every round.
+    """
+    steps = plan.rounds * (plan.steps_per_round + len(plan.sizes))
+    return 1 if plan.parameters <= SMALL and steps <= BRIEF else count_workers()
 
 
 def explain_step(wanted: str, chosen: str, network: Flat) -> str:

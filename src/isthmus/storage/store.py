@@ -14,7 +14,8 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -331,6 +332,12 @@ def _to_printable(text: str) -> str:
 
 def _own_key(i: int) -> bytes:
     return b"own/%012d" % i
+
+
+@cache
+def version(name: str) -> str:
+    """Reads which version of a package is installed, once: it takes as long as a short round."""
+    return metadata.version(name)
 
 
 def _versions() -> dict[str, str]:

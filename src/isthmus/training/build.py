@@ -18,7 +18,6 @@ from isthmus.data.build import add_noise
 from isthmus.data.federation import Federation
 from isthmus.data.own_files import find_own_files
 from isthmus.engines import ENGINES, Plan, choice
-from isthmus.engines.workers import count_workers
 from isthmus.errors import IsthmusError, quote
 from isthmus.method import Method
 from isthmus.models.flat import Flat
@@ -94,7 +93,7 @@ def build(
             sizes=[federation.sizes(i)[0] for i in range(len(federation))],
             networks=networks,
             own=model is not None or bool(others),
-            workers=count_workers() if workers is None else workers,
+            workers=workers or 0,
         )
     )
     chosen = {"engine": plan.engine, "block": plan.block, "step": plan.step}
