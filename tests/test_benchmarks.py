@@ -33,10 +33,15 @@ def in_a_thread(processes: int, context: Any, **begin: Any) -> ThreadPoolExecuto
     return ThreadPoolExecutor(1, **begin)
 
 
+def in_a_process(processes: int, context: Any, **begin: Any) -> ProcessPoolExecutor:
+    """One is enough to show what crosses over to it; each takes seconds to import torch."""
+    return ProcessPoolExecutor(1, context, **begin)
+
+
 @pytest.mark.parametrize(
     ("method", "pool"),
-    [("fedavg", in_a_thread), (MIXING, in_a_thread), (MIXING, ProcessPoolExecutor)],
-    ids=["fedavg", "superfed-mm", "superfed-mm in two processes"],
+    [("fedavg", in_a_thread), (MIXING, in_a_thread), (MIXING, in_a_process)],
+    ids=["fedavg", "superfed-mm", "superfed-mm in a process"],
 )
 def test_the_plain_loop_ends_where_the_engine_does(
     method: Any, pool: Any, monkeypatch: pytest.MonkeyPatch
@@ -210,7 +215,11 @@ def test_all_clients_have_mixed_before_evaluations_are_timed(
     assert seen == [(6, False), (4, True), (4, True)]
 
 
-def test_start_up_is_timed_until_a_round_is_written_down(tmp_path: Path) -> None:
+def test_start_up_is_timed_until_a_round_is_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = ("--data", "synthetic", "--set", "samples=600")  # too few steps to compile them
+    monkeypatch.setattr(startup, "NOISE", few)
     took = startup.time_first_round(tmp_path, tmp_path / "run")
     assert took > 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "stopped"

@@ -31,9 +31,10 @@ def attack(surface: str, seed: int, number: int, samples: Samples) -> tuple[Case
 
 
 def main() -> None:
-    """Attacks the surfaces in turn until the time is up."""
+    """Attacks the surfaces in turn until the time is up or the attempts are made."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attack", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--attempts", type=int, help="this many, however long they take")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--surface", choices=SURFACES, action="append")
     parser.add_argument("--case", type=int, help="only this one, shown in full")
@@ -55,7 +56,7 @@ def main() -> None:
             case, end = attack(surfaces[0], wanted.seed, wanted.case, samples)
             print(case.arguments, end.out, end.error, sep="\n")
             sys.exit(bool(end.out))
-        while time.monotonic() < ends:
+        while time.monotonic() < ends if wanted.attempts is None else number < wanted.attempts:
             surface = surfaces[number % len(surfaces)]
             case, end = attack(surface, wanted.seed, number, samples)
             if end.out:

@@ -334,7 +334,7 @@ CLOSED = "import os; r, w = os.pipe(); os.dup2(w, 1); os.close(r); os.close(w)"
 def test_an_output_that_fails_is_no_traceback(
     tmp_path: Path, before: str, code: int, line: str
 ) -> None:
-    said = in_a_process(f"{before}; {HELP.format(['list', 'models'], 'pass')}", tmp_path)
+    said = in_a_process(f"{before}; {HELP.format(['data', 'list'], 'pass')}", tmp_path)
     assert (said.code, len(said.err.splitlines())) == (code, 1 if line else 0), said.err
     assert line in said.err
 

@@ -2,8 +2,9 @@
 
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from isthmus.methods import METHODS
 from isthmus.runs.opened import deploy
 from isthmus.shelf import Shelf
 from isthmus.shelf import after as following_shelf
-from isthmus.storage.store import Progress, digest_of
+from isthmus.storage.store import Progress, Step, digest_of
 from isthmus.training.newcomers import join
 from odd_engines import Flaky, Wire, through_bytes
 from small import CLASSES, SIZES, advance, begin, federation, played, setting
@@ -30,6 +31,27 @@ def deployed(made: Setting, end: Progress, i: int) -> torch.Tensor:
     clients = Clients([i], Round(made, end.t - 1, end.own, shelf=Shelf(end.shelf)))
     (found,) = clients.visit(deploy, made.method.deliver(end.server, clients))
     return found[i].w
+
+
+class Played(NamedTuple):
+    """Four rounds of one client after another, which the tests of a method share."""
+
+    setting: Setting
+    states: list[Progress]  # before the first round, and after each
+    steps: list[Step]  # of which the last two were evaluated
+
+
+@cache
+def shared(name: str) -> Played:
+    """Plays them once: that no round writes to what it is given has a test of its own."""
+    (row,) = [row for row in ROWS if row.name == name]
+    made = setting(row.method)
+    states, steps = [begin(made)], []
+    for t in range(4):
+        state, step = advance(made, states[-1], evaluate=t > 1)
+        states.append(state)
+        steps.append(step)
+    return Played(made, states, steps)
 
 
 every_method = pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
@@ -65,14 +87,12 @@ def test_defaults_are_the_papers(row: Row) -> None:
 
 @every_method
 def test_wire_equals_loop_to_the_bit(row: Row) -> None:
-    loop, wire = setting(row.method), setting(row.method, Wire())
-    ends = [played(loop, 3), played(wire, 3)]
-    assert digest_of(ends[0]) == digest_of(ends[1])
-    scores = [
-        advance(made, end, evaluate=True)[1].evaluation
-        for made, end in zip((loop, wire), ends, strict=True)
-    ]
-    assert repr(scores[0]) == repr(scores[1])
+    made, states, steps = shared(row.name)
+    wire = made._replace(engine=Wire())
+    end = played(wire, 3)
+    assert digest_of(end) == digest_of(states[3])
+    _, step = advance(wire, end, evaluate=True)
+    assert repr(step.evaluation) == repr(steps[3].evaluation)
 
 
 @every_method
@@ -82,9 +102,10 @@ def test_stacked_agrees_with_loop(row: Row) -> None:
     Blocks of three mix clients of 5 to 27 training examples: with batches of eight, one to four
     steps a pass, the last of them short.
     """
-    loop, stacked = setting(row.method), setting(row.method, Stacked(block=3))
-    middle = played(loop, 2)  # in phase II where there is one
-    ends = [advance(made, middle, evaluate=True) for made in (loop, stacked)]
+    made, states, steps = shared(row.name)
+    stacked = made._replace(engine=Stacked(block=3))
+    middle = states[2]  # in phase II where there is one
+    ends = [(states[3], steps[2]), advance(stacked, middle, evaluate=True)]
     assert distance(ends[0][0].server, ends[1][0].server) < 1e-5
     assert ends[0][0].own.keys() == ends[1][0].own.keys()
     assert sorted(ends[0][0].shelf) == sorted(ends[1][0].shelf)
@@ -100,8 +121,8 @@ def test_stacked_agrees_with_loop(row: Row) -> None:
 @every_method
 def test_padding_changes_nothing(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies in padded places, here the number 7, must not reach any result."""
-    made = setting(row.method, Stacked(block=6))
-    middle = played(made, 2)
+    made, (_, _, middle, *_), _ = shared(row.name)
+    made = made._replace(engine=Stacked(block=6))
     zeros = advance(made, middle, evaluate=True)
     import isthmus.engines.stacked as engine
 
@@ -121,8 +142,7 @@ def test_padding_changes_nothing(row: Row, monkeypatch: pytest.MonkeyPatch) -> N
 
 @every_method
 def test_the_order_of_clients_changes_nothing(row: Row) -> None:
-    made = setting(row.method)
-    middle = played(made, 2)
+    made, (_, _, middle, *_), _ = shared(row.name)
     ends = [after(made, middle, ids) for ids in ([0, 2, 3, 5], [5, 3, 0, 2])]
     assert digest_of(ends[0]) == digest_of(ends[1])
 
@@ -131,34 +151,35 @@ def test_the_order_of_clients_changes_nothing(row: Row) -> None:
 @pytest.mark.parametrize("engine", [None, Stacked(block=4)], ids=["loop", "stacked"])
 def test_the_same_seed_gives_the_same_bits_on_any_number_of_threads(row: Row, engine: Any) -> None:
     before = torch.get_num_threads()
-    digests = []
+    first, digests = begin(setting(row.method)), []
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            digests.append(digest_of(played(setting(row.method, engine), 3)))
+            made = setting(row.method, engine)
+            first = played(made, 1)
+            digests.append(digest_of(played(made, 2, first)))
     finally:
         torch.set_num_threads(before)
-    other = digest_of(played(setting(row.method, engine, seed=4), 3))
-    assert digests[0] == digests[1] != other
+    assert digests[0] == digests[1]
+    other = played(setting(row.method, engine, seed=4), 1)
+    assert digest_of(first) != digest_of(other)
 
 
 @every_method
 def test_resumed_equals_uninterrupted(row: Row) -> None:
     """Between two rounds, server, shelf and own states as bytes are all the rest depends on."""
-    made = setting(row.method)
-    progress = begin(made)
+    _, (progress, *_, end), _ = shared(row.name)
     for _ in range(4):
         progress = played(setting(row.method), 1, progress)  # a new process would build it anew
         own = {i: through_bytes(state) for i, state in progress.own.items()}
         shelf = {name: through_bytes(tensor) for name, tensor in progress.shelf.items()}
         progress = Progress(progress.t, through_bytes(progress.server), own, shelf)
-    assert digest_of(progress) == digest_of(played(made, 4))
+    assert digest_of(progress) == digest_of(end)
 
 
 @every_method
 def test_inputs_are_not_written_to(row: Row) -> None:
-    made = setting(row.method)
-    middle = played(made, 2)
+    made, (_, _, middle, *_), _ = shared(row.name)
     before = digest_of(middle)
     advance(made, middle, evaluate=True)
     assert digest_of(middle) == before
@@ -167,8 +188,7 @@ def test_inputs_are_not_written_to(row: Row) -> None:
 @every_method
 def test_a_round_uses_the_replies_that_came(row: Row) -> None:
     """A cohort of which some answers are lost equals the cohort of those that answered."""
-    made = setting(row.method)
-    middle = played(made, 2)
+    made, (_, _, middle, *_), _ = shared(row.name)
 
     def losing(ids: list[int], lost: set[int]) -> Progress:
         return after(made._replace(engine=Flaky(lambda t, i: i in lost)), middle, ids)
@@ -186,9 +206,9 @@ def test_a_round_uses_the_replies_that_came(row: Row) -> None:
 
 @every_method
 def test_if_nobody_answers_nothing_changes(row: Row) -> None:
-    made = setting(row.method, Flaky(lambda t, i: t == 2))
-    middle = played(made, 2)
-    end, done = advance(made, middle, evaluate=False)
+    made, (_, _, middle, *_), _ = shared(row.name)
+    silent = made._replace(engine=Flaky(lambda t, i: True))
+    end, done = advance(silent, middle, evaluate=False)
     assert done.cost.answered == 0
     assert end.t == 3
     assert same(end.server, middle.server)
@@ -198,11 +218,12 @@ def test_if_nobody_answers_nothing_changes(row: Row) -> None:
 @every_method
 def test_what_one_client_owns_never_reaches_another(row: Row) -> None:
     """Client 2's own state is replaced and its reply lost: all else is the same to the bit."""
-    made = setting(row.method, Flaky(lambda t, i: i == 2))
-    middle = played(made, 2)
+    made, (_, _, middle, *_), _ = shared(row.name)
+    made = made._replace(engine=Flaky(lambda t, i: i == 2))
+    others = {i: own for i, own in middle.own.items() if i != 2}
     strange = tree.map(lambda leaf: torch.ones_like(leaf), made.method.own(made.task, 2))
     ends = []
-    for own in (middle.own, {**middle.own, 2: strange}):
+    for own in (others, {**others, 2: strange}):
         end = after(made, middle._replace(own=own), [0, 1, 2, 3])
         assert (2 in end.own) == (2 in own)
         if 2 in own:
@@ -238,8 +259,7 @@ def test_the_limiting_case_is_the_simpler_method(row: Row) -> None:
 
 @every_method
 def test_bytes_are_those_of_the_specification(row: Row) -> None:
-    made = setting(row.method)
-    _, done = advance(made, begin(made), evaluate=False)
+    made, _, (done, *_) = shared(row.name)
     asked = len(SIZES) if row.name == "local" else 4
     assert done.cost.down_bytes == asked * row.down.total(made.task.model)
     up = asked * row.up.total(made.task.model) + len(SIZES) * row.once
@@ -248,17 +268,18 @@ def test_bytes_are_those_of_the_specification(row: Row) -> None:
 
 @every_method
 def test_the_global_random_state_is_left_alone(row: Row) -> None:
+    middle = shared(row.name).states[2]
     before = torch.get_rng_state()
     made = setting(row.method)
-    advance(made, played(made, 2), evaluate=True)
+    begin(made)
+    advance(made, middle, evaluate=True)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 @every_method
 def test_a_newcomer_has_a_personal_model(row: Row) -> None:
     """It is built from the server's state and the newcomer's data, and changes neither."""
-    made = setting(row.method)
-    end = played(made, 2)
+    made, (_, _, end, *_), _ = shared(row.name)
     before = digest_of(end)
     (found,) = join(made, end, federation(sizes=(30, 18), seed=7), (None,))
     scores = {score.model: score.figures for score in found.scores if score.split == "test"}
@@ -276,9 +297,8 @@ def test_a_path_from_the_shared_model_begins_there(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The shared model's scores are those of the first point, as if it had been measured."""
-    made = setting(name)
-    middle = played(made, 3)
-    taken = advance(made, middle, evaluate=True)[1].evaluation
+    made, (*_, middle, _), steps = shared(name)
+    taken = steps[3].evaluation
     path = made.method.path()._replace(from_shared=False)
     monkeypatch.setattr(type(made.method), "path", lambda self: path)
     assert repr(taken) == repr(advance(made, middle, evaluate=True)[1].evaluation)
@@ -287,8 +307,8 @@ def test_a_path_from_the_shared_model_begins_there(
 @every_method
 def test_it_learns_a_separable_toy(row: Row) -> None:
     """Clouds of deviation 0.4 around centres some three apart: a fitted model errs on few."""
-    made = setting(row.method, rounds=12, epochs=4)
-    end = played(made, 11)
+    made = setting(row.method, rounds=6, epochs=3)
+    end = played(made, 5)
     _, done = advance(made, end, evaluate=True)
     assert done.evaluation("personal").figures.top1.mean() > 0.9
 
@@ -298,7 +318,8 @@ def test_it_stores_nothing_but_its_settings(row: Row) -> None:
     method = METHODS[row.name]
     assert isinstance(method, Method)
     before = repr(method)
-    advance(setting(row.method), begin(setting(row.method)), evaluate=True)
+    made = setting(row.method)
+    advance(made, begin(made), evaluate=True)
     assert repr(method) == before
     with pytest.raises(AttributeError):
         method.anything = 1  # type: ignore[attr-defined]
