@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from isthmus import tree
-from isthmus.context import Call, Request, Setting
+from isthmus.context import Call, CallOutcome, Request, Setting
 from isthmus.engines import Loop
 
 
@@ -14,6 +14,9 @@ def through_bytes(message: Any) -> Any:
 
 class Wire:
     """Runs clients one by one; every message and every state goes through bytes and back."""
+
+    handle = None
+    outcomes: tuple[CallOutcome, ...] = ()
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -42,6 +45,9 @@ class Wire:
 
 class Flaky:
     """Loses the replies for which `lost(t, i)` holds; evaluation is not disturbed."""
+
+    handle = None
+    outcomes: tuple[CallOutcome, ...] = ()
 
     def __init__(self, lost: Callable[[int, int], bool]):
         self.lost = lost

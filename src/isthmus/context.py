@@ -1,6 +1,6 @@
 """What stays the same during a run, one call of a client function, and what runs such calls."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from isthmus.data.federation import Federation
@@ -41,11 +41,30 @@ class Request(NamedTuple):
         return self.own
 
 
+class CallOutcome(NamedTuple):
+    """What became of one call to one client, where clients need not answer."""
+
+    call: int  # which one of its round, counted from 1
+    function: str
+    client: int
+    outcome: str  # answered, or why not
+
+
 class Engine(Protocol):
     """Runs a client function for clients, anywhere; not every one need answer."""
 
     notes: list[str]  # what happened since somebody looked
     workers: int  # processes that compute
+
+    @property
+    def handle(self) -> State | None:
+        """What stands for an own state that lives elsewhere; None: they live here."""
+        ...
+
+    @property
+    def outcomes(self) -> Sequence[CallOutcome]:
+        """What became of the round's calls; nothing where all clients always answer."""
+        ...
 
     def run(
         self, setting: "Setting", call: Call, requests: Iterator[Request]
@@ -82,3 +101,9 @@ class Setting(NamedTuple):
     def kind(self, i: int) -> int:
         """Gives the kind of the federation's client i."""
         return self.method.networks().kind(self.first + i)
+
+    def own_like(self, i: int) -> State:
+        """Gives something of the shape of what is kept here of client i's own state."""
+        if self.engine.handle is not None:
+            return self.engine.handle
+        return self.method.own(self.task, i)

@@ -105,7 +105,9 @@ def is_chosen(setting: Setting) -> bool:
 
 def splits_of(setting: Setting) -> tuple[str, ...]:
     """Names the parts of the clients' data that models are scored on."""
-    return ("validation", "test") if setting.federation.sizes(0)[1] else ("test",)
+    data = setting.federation
+    chosen_on = any(data.sizes(i)[1] for i in range(len(data)))  # at a site only one client has any
+    return ("validation", "test") if chosen_on else ("test",)
 
 
 def measure(client: Client, model: Tensor | Point, splits: tuple[str, ...]) -> Any:

@@ -182,6 +182,10 @@ class Federation:
         """Counts client i's examples of each class, over all three parts."""
         return np.bincount(self.arrays.y[np.concatenate(self.parts[i])], minlength=self.classes)
 
+    def count_holdings(self, i: int) -> tuple[int, int, int, list[int]]:
+        """Counts what records say of client i: its examples by part, and by class."""
+        return *self.sizes(i), self.label_counts(i).tolist()
+
     def digest(self) -> str:
         """Names the data and its division: equal names, equal federations."""
         if self._digest is None:  # it looks at every client
@@ -233,10 +237,10 @@ def divide(
     for name, value, least in (("test", test, 1e-9), ("validation", validation, 0)):
         if not least <= value < 1:
             raise IsthmusError(f"{name}={value:g}; expected a share of 1; for example {name}=0.2")
-    return [_cut_parts(share, test, validation, seed, i, split) for i, share in enumerate(shares)]
+    return [cut_parts(share, test, validation, seed, i, split) for i, share in enumerate(shares)]
 
 
-def _cut_parts(
+def cut_parts(
     share: Indices,
     test: float,
     validation: float,
@@ -244,6 +248,7 @@ def _cut_parts(
     i: int,
     split: NDArray[np.int8] | None,
 ) -> Parts:
+    """Cuts the share of client i; nobody else's has anything to do with it."""
     rows = stream(seed, "parts", i).permutation(share)
     free, chosen, held = _sort_by_part(rows, split)
     cut = _count_parts(len(free), len(chosen), len(held), test, validation)

@@ -8,6 +8,7 @@ from typing import Any
 from isthmus.data.federation import Federation
 from isthmus.data.own_files import detect_kind, find_own_files
 from isthmus.data.sources.array_files import check_range
+from isthmus.data.sources.arrays import Arrays
 from isthmus.data.sources.files import Files
 from isthmus.data.sources.folders import Folders
 from isthmus.data.sources.table import Table
@@ -27,19 +28,30 @@ def read_newcomers(
     seed: int = 0,
 ) -> Federation:
     """Reads newcomers; `data` is what the run's experiment says of its own files, if it has any."""
+    arrays = read_arrays(path, like.arrays, like.shape, data)
+    test, validation = like.shares.get("test", 0.2), like.shares.get("validation", 0.1)
+    return Federation.from_owners(arrays, test, validation, seed)
+
+
+def read_arrays(
+    path: Path,
+    like: Arrays,
+    shape: tuple[int, ...],
+    data: Mapping[str, Any] = MappingProxyType({}),
+) -> Arrays:
+    """Reads examples as other data were read: the same columns, classes and scales."""
     place = find_own_files(str(path), Path())
-    kind, run = detect_kind(place), like.arrays
+    kind = detect_kind(place)
     known = {k: v for k, v in data.items() if k != "name"} if data.get("name") == kind else {}
-    arrays = SOURCES[kind](**known).like(place, run)
+    arrays = SOURCES[kind](**known).like(place, like)
     x, y = arrays.x, arrays.y
-    if x.shape[1:] != like.shape or int(y.max()) >= like.classes:
+    if x.shape[1:] != shape or int(y.max()) >= like.classes:
         raise IsthmusError(
             f"{path} has inputs {x.shape[1:]} and labels up to {y.max()}; expected inputs "
-            f"{like.shape} and labels below {like.classes}, as in the run; convert them"
+            f"{shape} and labels below {like.classes}, as in the run; convert them"
         )
     scaled = arrays._replace(
-        classes=like.classes, scale=run.scale, mean=run.mean, std=run.std, tokens=run.tokens
+        classes=like.classes, scale=like.scale, mean=like.mean, std=like.std, tokens=like.tokens
     )
     check_range(scaled)
-    test, validation = like.shares.get("test", 0.2), like.shares.get("validation", 0.1)
-    return Federation.from_owners(scaled, test, validation, seed)
+    return scaled

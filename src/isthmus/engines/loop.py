@@ -11,7 +11,7 @@ from torch.func import grad
 
 from isthmus import tree
 from isthmus.client import Batch, Client, Examples, Step, Steps
-from isthmus.context import Call, Request, Setting
+from isthmus.context import Call, CallOutcome, Request, Setting
 from isthmus.engines import messages
 from isthmus.engines import profile as spent
 from isthmus.engines.base import Plan, draw, one_thread, steps_per_pass, wrap_errors
@@ -29,6 +29,9 @@ class Loop:
     With more than one worker, resident processes do so side by side; they start with the first
     call that is for several clients. On another device than the CPU this process computes.
     """
+
+    handle = None
+    outcomes: tuple[CallOutcome, ...] = ()
 
     def __init__(
         self,

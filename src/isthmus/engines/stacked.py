@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from isthmus import tree
 from isthmus.client import Batch, Client, Examples, Step, Steps
-from isthmus.context import Call, Request, Setting
+from isthmus.context import Call, CallOutcome, Request, Setting
 from isthmus.engines.base import Plan, RandomPart, draw, one_thread, steps_per_pass, wrap_errors
 from isthmus.engines.devices import Place
 from isthmus.errors import IsthmusError
@@ -50,6 +50,9 @@ class ClientBlock(NamedTuple):
 
 class Stacked:
     """Runs `block` clients at a time."""
+
+    handle = None
+    outcomes: tuple[CallOutcome, ...] = ()
 
     def __init__(self, block: int, device: str = "cpu"):
         self.block = block

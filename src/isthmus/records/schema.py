@@ -199,6 +199,13 @@ NOTES = (
     RecordColumn("round", int, "0 for the division of the data, else the round it is about"),
     RecordColumn("note", str, "what the partition relaxed, or what the method said"),
 )
+CALLS = (
+    replace(ROUND, meaning="the round of the call, counted from 1"),
+    RecordColumn("call", int, "which call of its round, counted from 1"),
+    RecordColumn("function", str, "what was asked for: a function of the method, or an evaluation"),
+    RecordColumn("client", int, "who was asked"),
+    RecordColumn("outcome", str, "`answered`, or why there is no answer"),
+)
 NEWCOMERS = (
     RecordColumn("time", str, "when they joined", values="date and time", may_be_missing=True),
     RecordColumn(
@@ -267,6 +274,7 @@ TABLES: Mapping[str, tuple[RecordColumn, ...]] = MappingProxyType(
         "clients": CLIENTS,
         "reliability": RELIABILITY,
         "notes": NOTES,
+        "calls": CALLS,
         "newcomers": NEWCOMERS,
         "landscape": LANDSCAPE,
         "simplex": SIMPLEX,

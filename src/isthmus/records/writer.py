@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from isthmus.context import CallOutcome
 from isthmus.data.federation import Federation
 from isthmus.evaluation import Evaluation, Score
 from isthmus.metrics.calibration import BINS
@@ -20,7 +21,13 @@ from isthmus.task import Calibration
 # The rows that tables get, by the table's name: a value for each of its columns, None for nothing.
 TableRows: TypeAlias = Mapping[str, Sequence[Sequence[Any]]]
 
-OF_A_ROUND = ("notes", "reliability", "clients", "rounds")  # the last one says that all are there
+OF_A_ROUND = (
+    "calls",
+    "notes",
+    "reliability",
+    "clients",
+    "rounds",
+)  # the last one says that all are there
 
 
 class Cost(NamedTuple):
@@ -56,10 +63,13 @@ class TableWriter:
         self._begin("notes", ((0, note) for note in federation.notes))
         for table in ("rounds", "clients", "reliability"):
             self._begin(table)
+        (path / "calls.csv").unlink(missing_ok=True)  # written anew, as all are
 
     def add(self, rows: TableRows) -> None:
         """Adds one round's rows."""
-        for table in OF_A_ROUND:
+        if rows.get("calls") and not (self._path / "calls.csv").exists():
+            self._begin("calls")  # where clients always answer there is no such table
+        for table in OF_A_ROUND if rows.get("calls") else OF_A_ROUND[1:]:
             # Opened for each round: a full disk shows here, and closing has nothing left to write.
             append_text(self._path / f"{table}.csv", _text(TABLES[table], rows[table]))
 
@@ -70,7 +80,12 @@ class TableWriter:
         write_text(self._path / f"{table}.csv", text)
 
 
-def round_rows(cost: Cost, evaluation: Evaluation | None, notes: Iterable[str] = ()) -> TableRows:
+def round_rows(
+    cost: Cost,
+    evaluation: Evaluation | None,
+    notes: Iterable[str] = (),
+    outcomes: Iterable[CallOutcome] = (),
+) -> TableRows:
     """Lists what one finished round and, where there was one, its evaluation add to the tables."""
     clients, bins = [], []
     if evaluation is not None:
@@ -83,6 +98,7 @@ def round_rows(cost: Cost, evaluation: Evaluation | None, notes: Iterable[str] =
         "rounds": [cost],
         "clients": clients,
         "notes": [(cost.round, note) for note in notes],
+        "calls": [(cost.round, *outcome) for outcome in outcomes],
         "reliability": bins,
     }
 
@@ -133,7 +149,7 @@ def _clients_of(federation: Federation, kinds: Sequence[str]) -> Iterator[tuple[
     for i in range(len(federation)):
         name = federation.name(i)
         kind_and_name = (*kinds[i : i + 1], *([] if name is None else [name]))
-        yield i, *federation.sizes(i), federation.label_counts(i).tolist(), *kind_and_name
+        yield i, *federation.count_holdings(i), *kind_and_name
 
 
 def _rows_of_scores(first: Any, scores: Iterable[Score]) -> Iterator[tuple[Any, ...]]:

@@ -45,6 +45,11 @@ class ServerFolder(NamedTuple):
         return self.root / "sites.toml"
 
     @property
+    def plan(self) -> Path:
+        """The experiment that is run, and how long the server waits for sites."""
+        return self.root / "plan.toml"
+
+    @property
     def run(self) -> Path:
         """The run's directory, an ordinary one."""
         return self.root / "run"

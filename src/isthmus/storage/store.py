@@ -25,7 +25,7 @@ from torch import Tensor
 
 from isthmus import tree
 from isthmus.config.flatten import flatten
-from isthmus.context import Setting
+from isthmus.context import CallOutcome, Setting
 from isthmus.data.federation import Federation
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation, Score
@@ -81,6 +81,7 @@ class Step(NamedTuple):
     shelf: Mapping[str, Tensor | None] = MappingProxyType({})  # what it put there or took away
     notes: tuple[str, ...] = ()
     best: Best = Best()
+    outcomes: tuple[CallOutcome, ...] = ()  # of its calls, where clients need not answer
 
 
 class Memory:
@@ -167,7 +168,7 @@ class Store:
 
     def commit(self, step: Step) -> None:
         """Writes what a round changed, in one transaction."""
-        rows = round_rows(step.cost, step.evaluation, step.notes)
+        rows = round_rows(step.cost, step.evaluation, step.notes, step.outcomes)
         changes: dict[bytes, bytes | None] = {
             _own_key(i): tree.pack(state) for i, state in step.changed.items()
         }
@@ -272,7 +273,7 @@ class StoredStates(Mapping[int, State]):
         method = self._setting.method
         kind = method.networks().kind(i)
         if kind not in self._shapes:
-            self._shapes[kind] = method.own(self._setting.task, i)
+            self._shapes[kind] = self._setting.own_like(i)
         return tree.unpack(packed, like=self._shapes[kind])
 
     def __contains__(self, i: object) -> bool:

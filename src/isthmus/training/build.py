@@ -31,6 +31,7 @@ Network = Callable[[], nn.Module]
 LAYER = 10**8  # parameters of a layer from which networks are counted before they are made
 PARAMETER = 32  # bytes that are taken for each: network, start, gradient, whose layer it is
 MOST_WORKERS = 1024
+DISTANT = "sites"  # data of this name stay where they are
 
 
 class OwnParts(TypedDict, total=False):
@@ -138,6 +139,8 @@ def _name_model(experiment: Experiment, model: Network | None) -> dict[str, Any]
 
 
 def _name_data(experiment: Experiment, data: Federation | None, data_root: Path) -> dict[str, Any]:
+    if data is not None and experiment.data["name"] == DISTANT:
+        return {"clients": len(data)}
     if data is not None:
         digest, wanted = data.digest(), experiment.data.get("digest")
         if wanted not in (None, digest):

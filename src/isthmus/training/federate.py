@@ -257,4 +257,12 @@ def advance(setting: Setting, progress: Progress, evaluate: bool) -> Step:
     )
     round.notes += setting.engine.notes
     setting.engine.notes.clear()
-    return Step(server, changed, cost, evaluation, dict(round.shelf.changed), tuple(round.notes))
+    return Step(
+        server,
+        changed,
+        cost,
+        evaluation,
+        dict(round.shelf.changed),
+        tuple(round.notes),
+        outcomes=tuple(setting.engine.outcomes),
+    )

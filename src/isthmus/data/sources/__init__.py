@@ -3,6 +3,7 @@
 from isthmus.data.sources.arrays import Source
 from isthmus.data.sources.cifar import Cifar10, Cifar100
 from isthmus.data.sources.digits import Digits
+from isthmus.data.sources.distant import Sites
 from isthmus.data.sources.femnist import Femnist
 from isthmus.data.sources.files import Files
 from isthmus.data.sources.folders import Folders
@@ -28,4 +29,5 @@ SOURCES: dict[str, type[Source]] = {
     "table": Table,
     "folders": Folders,
     "files": Files,
+    "sites": Sites,
 }

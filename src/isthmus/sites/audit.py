@@ -1,0 +1,71 @@
+"""What a site was asked and what it answered: lines that are only ever added, each sealed.
+
+Every line names the digest of the line before it, so that one that was changed or taken out later
+is noticed.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import IsthmusError
+from isthmus.system.files import describe_unwritable
+
+START = "0" * 16
+
+
+class AuditLog:
+    """The log of one site; it is on the disk before an answer leaves."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._whole = not path.exists() or path.read_bytes()[-1:] in (b"", b"\n")
+        self._last = START
+        for _, self._last in read_lines(path):
+            pass
+
+    def add(self, **facts: Any) -> None:
+        """Adds a line."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"at": now, **facts, "after": self._last})
+        try:
+            with self._path.open("ab") as file:
+                file.write(b"" if self._whole else b"\n")  # behind a line that was cut off
+                file.write(line.encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise describe_unwritable(self._path, error) from None
+        self._last, self._whole = seal(line), True
+
+
+def seal(line: str) -> str:
+    """Names a line."""
+    return hashlib.sha256(line.encode()).hexdigest()[:16]
+
+
+def read_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yields the lines with their seals; refuses a log that was changed.
+
+    A last line that was cut off, by a full disk or a crash, is skipped: its answer never left.
+    """
+    if not path.exists():
+        return
+    last, lines = START, path.read_text("utf-8", "replace").split("\n")
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            facts = json.loads(line)
+            before = facts["after"]
+        except (ValueError, KeyError, TypeError):
+            continue  # cut off, and others were added behind it
+        if before != last:
+            raise IsthmusError(
+                f"{path}, line {number}, does not follow the line before it; expected a log that "
+                "nobody changed; restore it from a copy"
+            )
+        last = seal(line)
+        yield facts, last

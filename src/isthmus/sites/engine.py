@@ -1,0 +1,196 @@
+"""The engine whose clients are sites: a call is a message, an own state is known by its digest."""
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from isthmus.context import Call, CallOutcome, Fresh, Request, Setting
+from isthmus.sites import codec
+from isthmus.sites.codec import REFUSALS, CallHead, MessageError, ReplyHead
+from isthmus.sites.forms import PATH, SCORE, Form, Forms, name_function
+from isthmus.sites.transport import SiteAnswer, Transport
+
+DIGEST = 8  # bytes
+
+
+class WaitLimits(NamedTuple):
+    """How long a server waits for sites."""
+
+    quorum: float = 1.0  # the share of those asked that are waited for, up to the deadline
+    deadline: float = 7200.0  # seconds that a call may take
+    grace: float = 30.0  # seconds for the others, once a quorum has answered
+
+
+ANSWERED = "answered"
+
+
+class SitesEngine:
+    """Sends calls to sites and yields what they answer, as long as its patience lasts."""
+
+    handle = torch.zeros(DIGEST, dtype=torch.uint8)  # the digest of a state that lives at a site
+    workers = 1
+
+    def __init__(
+        self,
+        transport: Transport,
+        names: Sequence[str],
+        run: str,
+        forms: Forms,
+        patience: WaitLimits,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.notes: list[str] = []
+        self.outcomes: list[CallOutcome] = []
+        self._transport = transport
+        self._names = names
+        self._run = run
+        self._forms = forms
+        self._patience = patience
+        self._clock = clock
+        self._round = -1
+        self._committed: dict[int, str] = {}  # own states as of the last round that is done
+
+    def run(
+        self, setting: Setting, call: Call, requests: Iterator[Request]
+    ) -> Iterator[tuple[int, Any]]:
+        """Yields (client, what its function returned) for sites that answer in time."""
+        if call.t != self._round:
+            self._round, self._committed, self.outcomes = call.t, {}, []
+        name, brought = name_function(setting.method, call.function)
+        (*_, last) = forms = self._forms.find(name, call.purpose)
+        heads: dict[str, CallHead] = {}
+        messages: dict[str, bytes] = {}
+        for request in requests:
+            site = self._names[request.i]
+            heads[site] = self._head(call, name, request)
+            messages[site] = codec.write(heads[site], (call.shared, request.each, brought))
+        missing: dict[str, str] = {}
+        for answer in self._listen(messages, waits=name in (SCORE, PATH)):
+            result, why = self._open(answer, heads[answer.site], forms)
+            if why:
+                missing[answer.site] = why
+                continue
+            reply, own = result
+            i = heads[answer.site].client
+            yield i, (reply if last.function in (SCORE, PATH) else (own, reply))
+        self._record(name, list(heads), missing)
+
+    def send_end(self, t: int, own: Mapping[int, Tensor]) -> list[str]:
+        """Tells all sites that the run is over; names those that did not hear it."""
+        from isthmus.sites.site import END
+
+        heads = {}
+        for i, site in enumerate(self._names):
+            digest = name_state(own[i]) if i in own else ""
+            token = secrets.token_hex(DIGEST)
+            heads[site] = CallHead(self._run, i, END, "", t, 0, None, token, digest, digest)
+        messages = {site: codec.write(head) for site, head in heads.items()}
+        deaf = set(heads)
+        for answer in self._listen(messages, waits=True):
+            _, why = self._open(answer, heads[answer.site], [Form(END, "", (), ())])
+            deaf -= set() if why else {answer.site}
+        return sorted(deaf)
+
+    def describe(self, why: str = "") -> str:
+        """Says who computes."""
+        return f"sites: {len(self._names)} of them, each at its data"
+
+    def watch(self) -> Callable[[], Mapping[str, float]]:
+        """Measures nothing: sites do not say where their time goes."""
+        return dict
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+    def _head(self, call: Call, name: str, request: Request) -> CallHead:
+        accepted = "" if isinstance(request.own, Fresh) else name_state(request.own)
+        committed = self._committed.setdefault(request.i, accepted)
+        return CallHead(
+            run=self._run,
+            client=request.i,
+            function=name,
+            purpose=call.purpose,
+            t=call.t,
+            turn=call.turn,
+            choice=call.choice,
+            call=secrets.token_hex(DIGEST),
+            committed=committed,
+            accepted=accepted,
+        )
+
+    def _listen(self, messages: Mapping[str, bytes], waits: bool) -> Iterator[SiteAnswer]:
+        """Yields answers until all came, the deadline is over, or a quorum's grace is.
+
+        An evaluation `waits` for all: it changes nothing, and what it misses shows in its figures.
+        """
+        patience, came = self._patience, 0
+        needed = len(messages) if waits else math.ceil(patience.quorum * len(messages))
+        end = self._clock() + patience.deadline
+        left = set(messages)
+        answers = self._transport.ask(messages, patience.deadline)
+        for answer in answers:
+            if answer is not None and answer.site in left:
+                left.remove(answer.site)
+                came += answer.message is not None
+                if came == needed and left:
+                    end = min(end, self._clock() + patience.grace)
+                yield answer
+            if not left or self._clock() > end:
+                break
+        close = getattr(answers, "close", None)
+        if close is not None:
+            close()
+        yield from (SiteAnswer(site, None, "late") for site in sorted(left))
+
+    def _open(self, answer: SiteAnswer, head: CallHead, forms: Sequence[Form]) -> tuple[Any, str]:
+        """Reads an answer: (reply, own state's digest), or why there is none."""
+        if answer.message is None:
+            return None, answer.why or "it did not answer"
+        try:
+            reply: ReplyHead = codec.read_head(answer.message, ReplyHead, self._forms.largest)
+            if reply.call != head.call:
+                return None, "it answered another call"
+            if reply.refused:
+                return None, f"it refused: {REFUSALS.get(reply.refused, 'it did not say why')}"
+            own = read_state_name(reply.own)
+        except MessageError:
+            return None, "its answer was damaged, too large or of another version"
+        for form in forms:
+            try:
+                return (codec.read_tensors(answer.message, form.reply), own), ""
+            except MessageError:
+                continue
+        return None, "its answer had tensors of other shapes, or numbers that are not finite"
+
+    def _record(self, name: str, asked: list[str], missing: dict[str, str]) -> None:
+        number = self.outcomes[-1].call + 1 if self.outcomes else 1
+        self.outcomes += (
+            CallOutcome(number, name, self._names.index(site), missing.get(site, ANSWERED))
+            for site in asked
+        )
+        for why in dict.fromkeys(missing.values()):
+            who = ", ".join(site for site in asked if missing.get(site) == why)
+            self.notes.append(f"{name}: no answer from {who}: {why}")
+
+
+def name_state(handle: Tensor) -> str:
+    """Writes the digest that stands for an own state as text."""
+    return bytes(handle.tolist()).hex()
+
+
+def read_state_name(text: str) -> Any:
+    """Reads a digest as what stands for an own state; an empty one stands for none."""
+    if not text:
+        return ()
+    try:
+        digest = bytes.fromhex(text)
+    except ValueError:
+        digest = b""
+    if len(digest) != DIGEST:
+        raise MessageError("an own state's name is no digest")
+    return torch.tensor(list(digest), dtype=torch.uint8)

@@ -1,0 +1,66 @@
+"""The data of a deployed run as either side sees them: made up, or those of one client."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.config.experiment import Experiment
+from isthmus.data.federation import Federation, Parts, cut_parts
+from isthmus.data.newcomer_files import read_arrays
+from isthmus.data.sources.schema import make_blank
+from isthmus.errors import IsthmusError
+
+EXAMPLES = 8  # made up: five to train on, one to choose on, two to be tested on
+
+
+class Imagined(Federation):
+    """Clients that hold the same few examples, none of them real.
+
+    What a run needs to know of data besides their numbers is learned from it: what networks take
+    and give, what messages look like. Records say nothing of what the clients hold.
+    """
+
+    def count_holdings(self, i: int) -> tuple[int, int, int, list[int]]:
+        """Gives zeros: nobody told."""
+        return 0, 0, 0, [0] * self.classes
+
+
+def imagine(experiment: Experiment) -> Imagined:
+    """Makes up data for an experiment whose data lie at sites."""
+    names, schema = experiment.data.get("names"), experiment.data.get("schema")
+    if not names or not schema:
+        raise IsthmusError(
+            "the experiment does not name sites and a schema; expected data.names and data.schema; "
+            "write them with isthmus data schema"
+        )
+    blank = make_blank(schema)
+    x = np.zeros((EXAMPLES, *blank.x.shape[1:]), np.float32)
+    if blank.x.dtype == np.float32:
+        x += np.sin(np.arange(x.size)).reshape(x.shape)
+    arrays = blank._replace(x=x.astype(blank.x.dtype), y=np.arange(EXAMPLES) % blank.classes)
+    rows = np.arange(EXAMPLES)
+    parts = Parts(rows[:5], rows[5:6] if experiment.validation else rows[:0], rows[6:])
+    return Imagined(arrays, [parts] * len(names), _shares(experiment), names=names)
+
+
+def read_client(
+    experiment: Experiment, i: int, path: Path, options: Mapping[str, Any]
+) -> Federation:
+    """Reads the data of client i at its site, as the schema wants them; nobody else has any.
+
+    `options` are those of the kind of file: which column has the labels, say.
+    """
+    blank = make_blank(experiment.data["schema"])
+    arrays = read_arrays(path, blank, blank.x.shape[1:], options)
+    share = np.arange(len(arrays.y))
+    seed, test, validation = experiment.dividing_seed, experiment.test, experiment.validation
+    nothing = np.zeros(0, np.int64)
+    parts = [Parts(nothing, nothing, nothing)] * len(experiment.data["names"])
+    parts[i] = cut_parts(share, test, validation, seed, i, arrays.split)
+    return Federation(arrays, parts, _shares(experiment), arrays.notes, experiment.data["names"])
+
+
+def _shares(experiment: Experiment) -> dict[str, float]:
+    return {"test": experiment.test, "validation": experiment.validation}

@@ -1,0 +1,128 @@
+"""A deployed run at its server: the ordinary round loop, whose clients are sites."""
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from isthmus.config import registry
+from isthmus.config.experiment import Experiment
+from isthmus.errors import IsthmusError
+from isthmus.sites.consent import check_deployable, digest_experiment
+from isthmus.sites.engine import SitesEngine, WaitLimits
+from isthmus.sites.folders import ServerFolder
+from isthmus.sites.site import prepare
+from isthmus.sites.transport import Transport
+from isthmus.storage.database import Database, is_blank
+from isthmus.storage.store import STATE, Store, read_experiment
+from isthmus.system.files import write_text
+from isthmus.training.build import Built
+from isthmus.training.federate import Done, Run, train
+
+Seconds = Annotated[float, Field(gt=0, le=30 * 86400)]
+
+
+class ServePlan(BaseModel):
+    """What a server runs, and how long it waits for sites."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    experiment: str  # its TOML, complete
+    quorum: Annotated[float, Field(gt=0, le=1)] = 1.0
+    deadline: Seconds = 7200.0
+    grace: Seconds = 30.0
+
+    def read_experiment(self) -> Experiment:
+        """Reads the experiment."""
+        return Experiment(**tomllib.loads(self.experiment))
+
+    @property
+    def patience(self) -> WaitLimits:
+        """How long it waits."""
+        return WaitLimits(self.quorum, self.deadline, self.grace)
+
+    def save(self, folder: ServerFolder) -> None:
+        """Writes it into the server's folder."""
+        write_text(folder.plan, tomli_w.dumps(self.model_dump()))
+
+    @classmethod
+    def load(cls, folder: ServerFolder) -> "ServePlan":
+        """Reads what `save` wrote."""
+        try:
+            return cls(**tomllib.loads(folder.plan.read_text("utf-8")))
+        except (OSError, ValueError, ValidationError) as error:
+            raise IsthmusError(
+                f"{folder.plan} cannot be used ({str(error).splitlines()[0]}); expected what "
+                "isthmus serve run writes; call it again"
+            ) from None
+
+
+def settle(experiment: Experiment) -> Experiment:
+    """Decides what an experiment leaves open and sites have to agree on: how steps are computed."""
+    given = experiment.table() | {"engine": "loop"}
+    given["step"] = "eager" if experiment.step == "auto" else experiment.step
+    given["clients"] = len(experiment.data.get("names", ()))
+    given["clients_per_round"] = min(experiment.clients_per_round, max(given["clients"], 1))
+    settled = Experiment(**given)
+    check_deployable(settled)
+    return settled
+
+
+def conduct(folder: Path, transport: Transport, stop: Callable[[], bool]) -> bool:
+    """Runs the rounds that are left; True: all are done. False: `stop` asked for it, in between."""
+    place = ServerFolder(folder)
+    plan = ServePlan.load(place)
+    run = run_rounds(plan, place.run, transport, stop)
+    return run.progress.t == run.experiment.rounds or bool(run.reason)
+
+
+def run_rounds(plan: ServePlan, out: Path, transport: Transport, stop: Callable[[], bool]) -> Run:
+    """Runs the rounds that are left in a run's directory; sites are told when all are done."""
+    experiment = plan.read_experiment()
+    setting, forms = prepare(experiment)
+    names, digest = experiment.data["names"], digest_experiment(experiment)
+    engine = SitesEngine(transport, names, digest, forms, plan.patience)
+    built = Built(experiment, setting._replace(engine=engine))
+
+    store = open_store(out, built)
+    own = dict(store.progress.own)
+
+    def watch(done: Done) -> bool:
+        own.update(store.progress.own)
+        return stop()
+
+    run = train(built, store, watch)
+    if run.progress.t == experiment.rounds or run.reason:
+        engine.send_end(run.progress.t - 1, own)
+    return run
+
+
+def open_store(out: Path, built: Built) -> Store:
+    """Opens a run's directory: a new run from nothing, one that is there from where it was."""
+    text = built.experiment.toml()
+    path = out / STATE
+    if not path.is_file() or is_blank(path):
+        return Store.create(out, built.setting, text)
+    database = Database(path)
+    try:
+        there = read_experiment(database, out)
+        if there != text:
+            raise IsthmusError(
+                f"{out} holds the run of another experiment; expected the one it was begun with; "
+                "move it elsewhere, or begin in a new folder"
+            )
+        store = Store(out, built.setting, database)
+    except BaseException:
+        database.close()
+        raise
+    store.start(text)
+    return store
+
+
+def describe_calls(experiment: Experiment) -> list[tuple[str, str]]:
+    """Lists what the method calls at sites, and what each of these functions discloses."""
+    method = registry.build("method", experiment.method)
+    return list(method.about().calls.items())

@@ -1,0 +1,231 @@
+"""A site: answers calls of the one experiment that its people agreed to, and nothing else.
+
+Whatever a server says, a site runs only functions that the agreed method declares, only as the
+client that it is, only on tensors of the shapes that these functions take. Its data, its own state
+and its models stay in its folder; every call and every answer is in its log before it leaves.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isthmus import tree
+from isthmus.config.experiment import Experiment
+from isthmus.context import Call, Fresh, Request, Setting
+from isthmus.errors import IsthmusError
+from isthmus.evaluation import splits_of
+from isthmus.method import State
+from isthmus.metrics.score import figures
+from isthmus.runs.opened import Personal, deploy
+from isthmus.sites import codec
+from isthmus.sites.audit import AuditLog
+from isthmus.sites.codec import CallHead, MessageError, ReplyHead
+from isthmus.sites.consent import LABEL_COUNTS, Consent, check_deployable
+from isthmus.sites.federations import imagine, read_client
+from isthmus.sites.folders import SiteFolder
+from isthmus.sites.forms import PATH, SCORE, Form, Forms, find_function, learn
+from isthmus.sites.states import SiteStates, Snapshot, UnknownStateError
+from isthmus.training.build import build
+
+END = "run: end"  # no method can call a function so
+HEXADECIMAL = set("0123456789abcdef")
+
+
+class Refusal(Exception):  # noqa: N818 - it is an answer
+    """Ends a call: its reason goes to the server as one of a few words, the rest into the log."""
+
+    def __init__(self, reason: str, detail: str = ""):
+        Exception.__init__(self, f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class Site:
+    """One client at its data."""
+
+    def __init__(
+        self,
+        agreement: Consent,
+        setting: Setting,
+        forms: Forms,
+        states: SiteStates,
+        log: AuditLog,
+    ):
+        self.agreement = agreement
+        self.setting = setting
+        self.states = states
+        self._digest = agreement.digest
+        self._client = agreement.client
+        self._forms = forms
+        self._log = log
+        self._floor = agreement.refuse_floors(setting.federation)
+        self._counts = agreement.refuse_counts(setting.federation)
+
+    def answer(self, message: bytes) -> bytes:
+        """Answers a message; one that is refused is answered too, and nothing is raised."""
+        head = None
+        facts = {"bytes": len(message), "digest": hashlib.sha256(message).hexdigest()[:16]}
+        try:
+            head = self._read_head(message)
+            facts |= {"function": head.function, "round": head.t + 1, "call": head.call}
+            answer = self._do(head, message)
+            refused = ""
+        except Refusal as refusal:
+            refused, facts["why"] = refusal.reason, refusal.detail
+        except Exception as error:
+            # Neither its text nor where it was raised leaves: both may show data.
+            refused, facts["why"] = "failed", f"{type(error).__name__}: {error}"
+        if refused:
+            answer = codec.write(ReplyHead(head.call if head else "", refused))
+        sent = {"sent": len(answer), "answer": hashlib.sha256(answer).hexdigest()[:16]}
+        try:
+            self._log.add(**facts, refused=refused, **sent)
+        except IsthmusError:  # a full disk: what cannot be logged does not leave
+            return codec.write(ReplyHead(head.call if head else "", "failed"))
+        return answer
+
+    def personal(self, which: str = "best") -> Personal:
+        """Gives its personal model: the last, or the best on its validation data."""
+        setting, (form, *_) = self.setting, self._forms.find(SCORE, "evaluate")
+        shared, each, _ = form.received
+        own = setting.method.own(setting.task, self._client)
+        snapshot = self.states.read_model(which, (own, (*shared, *each)))
+        call = Call(deploy, snapshot.received, snapshot.t, "evaluate", 0, snapshot.choice)
+        request = Request(self._client, snapshot.own, ())
+        ((_, point),) = setting.engine.run(setting, call, iter([request]))
+        return Personal(setting, self._client, *point)
+
+    def close(self) -> None:
+        """Closes what it holds open."""
+        self.setting.engine.close()
+        self.states.close()
+
+    def _read_head(self, message: bytes) -> CallHead:
+        try:
+            head: CallHead = codec.read_head(message, CallHead, self._forms.largest)
+        except MessageError as error:
+            raise Refusal("message", str(error)) from None
+        for digest in (head.call, head.committed, head.accepted):
+            if len(digest) > codec.LONGEST_NAME or not set(digest) <= HEXADECIMAL:
+                raise Refusal("message", "a name in it is not hexadecimal")
+        return head
+
+    def _do(self, head: CallHead, message: bytes) -> bytes:
+        if head.run != self._digest:
+            raise Refusal("agreement", f"agreed to {self._digest}")
+        if head.client != self._client:
+            raise Refusal("client", f"it is asked as client {head.client}")
+        if head.function == END:
+            self._find_own(head)
+            self.states.settle(head.committed)
+            return codec.write(ReplyHead(head.call, own=head.committed))
+        forms = self._forms.find(head.function, head.purpose)
+        if not forms:
+            raise Refusal("function", f"{head.function!r} for {head.purpose!r}")
+        self._check_terms(head)
+        own = self._find_own(head)
+        received = self._read_received(message, forms)
+        evaluates = head.function in (SCORE, PATH)
+        shared, each, brought = received
+        function = find_function(self.setting, head.function, brought)
+        call = Call(function, shared, head.t, head.purpose, head.turn, head.choice)
+        request = Request(self._client, Fresh(self._client) if own is None else own, each)
+        ((_, result),) = self.setting.engine.run(self.setting, call, iter([request]))
+        if evaluates:
+            if head.function == SCORE:
+                self._keep_model(head, request, (*shared, *each), result)
+            return codec.write(ReplyHead(head.call, own=head.accepted), result)
+        new, reply = result
+        if not tree.finite((new, reply)):
+            raise Refusal("failed", "it diverged: not all numbers are finite")
+        digest = self.states.answer(head.t, head.committed, head.accepted, new)
+        return codec.write(ReplyHead(head.call, own=digest or head.accepted), reply)
+
+    def _check_terms(self, head: CallHead) -> None:
+        told = self.setting.method.about().calls.get(head.function, "")
+        if told and head.function not in self.agreement.disclose:
+            raise Refusal("disclosure", told)
+        if self._floor:
+            raise Refusal("floor", self._floor)
+        if LABEL_COUNTS in told and self._counts:
+            raise Refusal("floor", self._counts)
+        if not 0 <= head.t < self.setting.task.rounds or head.t < self.states.round:
+            raise Refusal("round", f"round {head.t + 1} after round {self.states.round + 1}")
+
+    def _find_own(self, head: CallHead) -> State | None:
+        like = self.setting.method.own(self.setting.task, self._client)
+        try:
+            return self.states.find(head.committed, head.accepted, like)
+        except UnknownStateError as error:
+            raise Refusal("state", str(error)) from None
+
+    def _read_received(self, message: bytes, forms: list[Form]) -> Any:
+        problem = ""
+        for form in forms:
+            try:
+                return codec.read_tensors(message, form.received)
+            except MessageError as error:
+                problem = str(error)
+        raise Refusal("form", problem)
+
+    def _keep_model(
+        self, head: CallHead, request: Request, received: tuple[State, ...], result: Any
+    ) -> None:
+        """Keeps what the personal model is made of, and how the models did on this site's data."""
+        splits = splits_of(self.setting)
+        found = {}
+        path = self.setting.method.path() is not None
+        names = ("personal", "shared")[: len(result) - path]
+        for name, (_, tallies) in zip(names, result, strict=False):
+            for split, sums in zip(splits, tallies, strict=True):
+                measured = figures(sums)
+                found[f"{name} {split}"] = {
+                    "top1": float(measured.top1),
+                    "loss": float(measured.loss),
+                    "n": int(measured.n),
+                }
+        loss = found["personal validation"]["loss"] if "validation" in splits else None
+        own = request.find_own(self.setting)
+        self.states.keep_model(Snapshot(own, received, head.choice, head.t), found, loss)
+
+
+def prepare(experiment: Experiment) -> tuple[Setting, Forms]:
+    """Builds what both sides know of a run, without any data."""
+    check_deployable(experiment)
+    built = build(experiment, data=imagine(experiment), workers=1)
+    if built.experiment.engine != "loop":
+        raise IsthmusError(
+            f"engine={built.experiment.engine}; expected engine=loop, which computes one client "
+            "at a time; set it"
+        )
+    with torch.random.fork_rng(devices=[]):
+        return built.setting, learn(built.setting)
+
+
+def open_site(folder: Path) -> Site:
+    """Opens a site's folder: what it agreed to last, its data, its states and its log."""
+    place = SiteFolder(folder)
+    agreement = find_agreement(place)
+    experiment = agreement.read_experiment()
+    states = SiteStates(place.state / f"{agreement.digest}.lmdb")
+    try:
+        setting, forms = prepare(experiment)
+        data = read_client(experiment, agreement.client, Path(agreement.data), agreement.options)
+        log = AuditLog(place.audit)
+        return Site(agreement, setting._replace(federation=data), forms, states, log)
+    except BaseException:
+        states.close()
+        raise
+
+
+def find_agreement(place: SiteFolder) -> Consent:
+    """Finds what the people of a site agreed to last."""
+    files = sorted(place.agreements.glob("*.toml"), key=lambda file: file.stat().st_mtime_ns)
+    if not files:
+        raise IsthmusError(
+            f"{place.root} has agreed to nothing; expected consent to an experiment; call "
+            "`isthmus join agree EXPERIMENT.toml` first"
+        )
+    return Consent.load(files[-1])

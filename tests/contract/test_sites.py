@@ -1,0 +1,36 @@
+"""What every method promises at real sites: the bits of the simulation, and nothing else sent."""
+
+from pathlib import Path
+
+import pytest
+
+from deployed import Deployment, experiment_at_sites, simulate
+from isthmus import tree
+from isthmus.sites.engine import name_state
+from isthmus.storage.store import digest_of
+from odd_engines import Flaky
+from small import advance, begin, federation, played
+from table import ROWS, Row
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_a_deployed_run_is_the_simulated_run_to_the_bit(row: Row, tmp_path: Path) -> None:
+    """Two sites are away in the second round: that is as if their replies had been lost."""
+    data = federation()
+    experiment = experiment_at_sites(row.method, data)
+    alone = simulate(experiment, data)
+    flaky = alone._replace(engine=Flaky(lambda t, i: t == 1 and i in (1, 3)))
+    with Deployment(tmp_path, experiment, data) as deployed:
+        here, there = begin(deployed.setting), begin(alone)
+        for t in range(3):
+            deployed.corridor.away = {"site-1", "site-3"} if t == 1 else set()
+            here, there = played(deployed.setting, 1, here), played(flaky, 1, there)
+        assert digest_of(here._replace(own={})) == digest_of(there._replace(own={}))
+        assert {i: name_state(own) for i, own in here.own.items()} == {
+            i: tree.digest([own]) for i, own in there.own.items()
+        }
+        scores = [
+            advance(made, end, evaluate=True)[1].evaluation.scores
+            for made, end in ((deployed.setting, here), (alone, there))
+        ]
+        assert repr(scores[0]) == repr(scores[1])

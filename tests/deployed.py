@@ -1,0 +1,119 @@
+"""Small deployed runs in one process: real sites, real messages, no network between them."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus import Experiment, Federation
+from isthmus.context import Setting
+from isthmus.data.sources.arrays import TEST, TRAIN, VALIDATION
+from isthmus.data.sources.schema import describe
+from isthmus.sites.audit import AuditLog
+from isthmus.sites.consent import Consent, digest_experiment
+from isthmus.sites.engine import SitesEngine, WaitLimits
+from isthmus.sites.federations import read_client
+from isthmus.sites.site import Site, prepare
+from isthmus.sites.states import SiteStates
+from isthmus.sites.transport import Answerer, SiteAnswer
+from isthmus.training.build import build
+from small import WIDTH, fitting
+
+
+class Corridor:
+    """Carries messages to sites in the same process; `away` are those that do not answer."""
+
+    def __init__(self, sites: Mapping[str, Answerer]):
+        self.sites = dict(sites)
+        self.away: set[str] = set()
+        self.sent: list[tuple[str, bytes, bytes]] = []
+
+    def ask(self, messages: Mapping[str, bytes], seconds: float) -> Iterator[SiteAnswer | None]:
+        for name, message in messages.items():
+            if name in self.away:
+                yield SiteAnswer(name, None, "it is not there")
+                continue
+            answer = self.sites[name].answer(message)
+            self.sent.append((name, message, answer))
+            yield SiteAnswer(name, answer)
+
+
+def write_share(data: Federation, i: int, path: Path) -> None:
+    """Writes what client i holds into a file of its own."""
+    split = np.full(len(data.arrays.y), -1)
+    for name, rows in zip((TRAIN, VALIDATION, TEST), data.parts[i], strict=True):
+        split[rows] = name
+    mine = split >= 0
+    words = np.array(["train", "validation", "test"])[split[mine]]
+    np.savez(path, x=data.arrays.x[mine], y=data.arrays.y[mine], split=words)
+
+
+def experiment_at_sites(method: Any, data: Federation, **changes: Any) -> Experiment:
+    names = [f"site-{i}" for i in range(len(data))]
+    given: dict[str, Any] = {
+        "method": fitting(method) if isinstance(method, str) else method,
+        "data": {"name": "sites", "names": names, "schema": describe(data.arrays)},
+        "clients": len(data),
+        "model": {"name": "mlp", "hidden": WIDTH},
+        "rounds": 4,
+        "clients_per_round": min(4, len(data)),
+        "epochs": 2,
+        "batch_size": 8,
+        "lr": 0.1,
+        "seed": 3,
+        "engine": "loop",
+        "step": "eager",
+    }
+    return Experiment(**(given | changes))
+
+
+def simulate(experiment: Experiment, data: Federation) -> Setting:
+    """The same run in simulation, on the same divided data."""
+    alone = dict(experiment) | {"data": "own", "partition": "own"}
+    return build(Experiment(**alone), data=data, workers=1).setting
+
+
+class Deployment:
+    """A server's setting and its sites."""
+
+    def __init__(self, folder: Path, experiment: Experiment, data: Federation, **terms: Any):
+        self.experiment = experiment
+        made, self.forms = prepare(experiment)
+        self.made = made
+        self.names: list[str] = list(experiment.data["names"])
+        told = [name for name, words in made.method.about().calls.items() if words]
+        terms = {"disclose": told, "minimum_examples": 1, "minimum_label_count": 0} | terms
+        self.folder = folder
+        self.agreements: dict[str, Consent] = {}
+        sites = {}
+        for i, name in enumerate(self.names):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            write_share(data, i, folder / name / "data.npz")
+            place = str(folder / name / "data.npz")
+            text = experiment.toml()
+            self.agreements[name] = Consent(experiment=text, site=name, data=place, **terms)
+            sites[name] = self.open(name)
+        self.corridor = Corridor(sites)
+        self.setting = made._replace(engine=self.engine())
+
+    def open(self, name: str) -> Site:
+        agreement = self.agreements[name]
+        own = read_client(self.experiment, agreement.client, Path(agreement.data), {})
+        states = SiteStates(self.folder / name / "state.lmdb")
+        log = AuditLog(self.folder / name / "audit.log")
+        return Site(agreement, self.made._replace(federation=own), self.forms, states, log)
+
+    def close(self) -> None:
+        for site in self.corridor.sites.values():
+            site.close()  # type: ignore[attr-defined]
+
+    def __enter__(self) -> "Deployment":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def engine(self, **patience: Any) -> SitesEngine:
+        digest = digest_experiment(self.experiment)
+        return SitesEngine(self.corridor, self.names, digest, self.forms, WaitLimits(**patience))

@@ -1,0 +1,369 @@
+"""A site and its server, each of them honest, dishonest, killed, away, or older than it thinks."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from deployed import Deployment, experiment_at_sites, simulate
+from isthmus import tree
+from isthmus.cohort import Clients, Round
+from isthmus.config.experiment import Experiment
+from isthmus.errors import IsthmusError
+from isthmus.records import reader
+from isthmus.runs.opened import deploy
+from isthmus.sites import codec
+from isthmus.sites.audit import AuditLog, read_lines
+from isthmus.sites.codec import CallHead, ReplyHead
+from isthmus.sites.engine import name_state, read_state_name
+from isthmus.sites.server import ServePlan, run_rounds
+from isthmus.storage.store import Progress, digest_of
+from odd_engines import Flaky
+from small import advance, begin, federation, played
+
+METHOD = "superfed-mm"
+
+
+@pytest.fixture
+def deployed(tmp_path: Path) -> Iterator[Deployment]:
+    data = federation()
+    experiment = experiment_at_sites(METHOD, data, clients_per_round=6)
+    with Deployment(tmp_path, experiment, data) as made:
+        yield made
+
+
+def states(end: Progress) -> tuple[str, dict[int, str]]:
+    """The server's digest, and those of the own states, wherever they are."""
+    own = {
+        i: name_state(state) if isinstance(state, torch.Tensor) else tree.digest([state])
+        for i, state in end.own.items()
+    }
+    return digest_of(end._replace(own={})), own
+
+
+def simulated(deployed: Deployment, rounds: int, lost: Any = None) -> tuple[str, dict[int, str]]:
+    made = simulate(deployed.experiment, federation())
+    if lost is not None:
+        made = made._replace(engine=Flaky(lost))
+    return states(played(made, rounds))
+
+
+def reopen(deployed: Deployment, name: str) -> None:
+    """The site's process dies and another one begins."""
+    deployed.corridor.sites[name].close()  # type: ignore[attr-defined]
+    deployed.corridor.sites[name] = deployed.open(name)
+
+
+def test_a_round_that_the_server_forgot_is_played_again_to_the_same_bits(
+    deployed: Deployment,
+) -> None:
+    """It dies after the sites answered and before it committed: they hold two states for a time."""
+    before = played(deployed.setting, 1)
+    for _ in range(2):
+        deployed.corridor.away = {"site-0"}  # another cohort answers than will in the end
+        advance(deployed.setting, before, evaluate=True)
+    deployed.corridor.away = set()
+    anew = deployed.setting._replace(engine=deployed.engine())
+    assert states(played(anew, 3, before)) == simulated(deployed, 4)
+
+
+def test_sites_that_die_between_calls_change_nothing(deployed: Deployment) -> None:
+    progress = begin(deployed.setting)
+    for t in range(4):
+        reopen(deployed, f"site-{t}")
+        progress = played(deployed.setting, 1, progress)
+    assert states(progress) == simulated(deployed, 4)
+
+
+def test_a_site_restored_from_an_older_copy_is_noticed(
+    deployed: Deployment, tmp_path: Path
+) -> None:
+    progress = played(deployed.setting, 1)
+    site = next(i for i in progress.own)  # it took part
+    state = tmp_path / f"site-{site}" / "state.lmdb"
+    deployed.corridor.sites[f"site-{site}"].close()  # type: ignore[attr-defined]
+    shutil.copy(state, tmp_path / "copy")
+    reopen_closed(deployed, site)
+    progress = played(deployed.setting, 2, progress)
+    deployed.corridor.sites[f"site-{site}"].close()  # type: ignore[attr-defined]
+    shutil.copy(tmp_path / "copy", state)
+    reopen_closed(deployed, site)
+    everybody = Clients(range(6), Round(deployed.setting, 3, progress.own))
+    answered, _ = everybody.map(deployed.setting.method.local, progress.server)
+    assert site not in answered
+    assert (
+        f"site-{site}: it refused: it does not hold the state" in deployed.setting.engine.notes[0]
+    )
+
+
+def reopen_closed(deployed: Deployment, site: int) -> None:
+    deployed.corridor.sites[f"site-{site}"] = deployed.open(f"site-{site}")
+
+
+def test_no_own_state_is_in_any_message(deployed: Deployment) -> None:
+    end = played(simulate(deployed.experiment, federation()), 3)
+    played(deployed.setting, 3)
+    advance(deployed.setting, played(deployed.setting._replace(engine=deployed.engine()), 0), False)
+    for i, own in end.own.items():
+        private = own.wl.numpy().tobytes()[:64]
+        assert any(name == f"site-{i}" for name, *_ in deployed.corridor.sent)
+        assert not any(private in part for _, *parts in deployed.corridor.sent for part in parts)
+
+
+def test_a_site_keeps_the_model_that_the_simulation_would_deploy(deployed: Deployment) -> None:
+    alone = simulate(deployed.experiment, federation())
+    here, there = played(deployed.setting, 3), played(alone, 3)
+    here, _ = advance(deployed.setting, here, evaluate=True)
+    there, _ = advance(alone, there, evaluate=True)
+    site: Any = deployed.corridor.sites["site-2"]
+    clients = Clients([2], Round(alone, 3, there.own))
+    delivery = alone.method.deliver(there.server, clients)
+    (expected,) = clients.visit(deploy, delivery)
+    assert torch.equal(site.personal("last").w, expected[2].w)
+    assert torch.equal(site.personal("best").w, expected[2].w)  # it was the only evaluation
+    assert site.states.read_figures()[0]["figures"]["personal test"]["n"] == 4
+
+
+def call(deployed: Deployment, i: int = 1, **changes: Any) -> tuple[CallHead, Any]:
+    """A call as an honest server would make it in the first round."""
+    head = CallHead(
+        run=deployed.agreements["site-0"].digest,
+        client=i,
+        function="local",
+        purpose="train",
+        t=0,
+        turn=0,
+        choice=None,
+        call="ab" * 8,
+        committed="",
+        accepted="",
+    )
+    server = deployed.setting.method.init(deployed.setting.task)
+    return head._replace(**changes), ((server,), (), ())
+
+
+def ask(deployed: Deployment, message: bytes) -> ReplyHead:
+    answer = deployed.corridor.sites["site-1"].answer(message)
+    reply: ReplyHead = codec.read_head(answer, ReplyHead, deployed.forms.largest)
+    return reply
+
+
+ODD_HEADS: list[tuple[dict[str, Any], str]] = [
+    ({"run": "0" * 16}, "agreement"),
+    ({"i": 2}, "client"),
+    ({"function": "personal"}, "function"),
+    ({"function": "__class__"}, "function"),
+    ({"purpose": "evaluate"}, "function"),
+    ({"t": 4}, "round"),
+    ({"committed": "12" * 8}, "state"),
+    ({"accepted": "12" * 8}, "state"),
+    ({"accepted": "../../x"}, "message"),
+    ({"call": "x" * 5000}, "message"),
+    ({"t": -1}, "message"),
+    ({"turn": True}, "message"),
+    ({"protocol": 2}, "message"),
+]
+
+
+@pytest.mark.parametrize(("changes", "refused"), ODD_HEADS, ids=lambda part: str(part)[:40])
+def test_a_site_refuses_what_it_did_not_agree_to(
+    deployed: Deployment, tmp_path: Path, changes: dict[str, Any], refused: str
+) -> None:
+    head, tensors = call(deployed, **changes)
+    assert ask(deployed, codec.write(head, tensors)).refused == refused
+    (line, _), *_ = reversed(list(read_lines(tmp_path / "site-1" / "audit.log")))
+    assert line["refused"] == refused
+    assert ask(deployed, codec.write(*call(deployed))).refused == ""  # nobody was harmed
+
+
+def bend(deployed: Deployment, how: Callable[[torch.Tensor], torch.Tensor]) -> bytes:
+    head, ((server,), *rest) = call(deployed)
+    return codec.write(head, ((type(server)(how(server.w)),), *rest))
+
+
+ODD_TENSORS: dict[str, Callable[[Deployment], bytes]] = {
+    "longer": lambda d: bend(d, lambda w: torch.cat([w, w])),
+    "double": lambda d: bend(d, lambda w: w.double()),
+    "two axes": lambda d: bend(d, lambda w: w[None]),
+    "nan": lambda d: bend(d, lambda w: w.index_fill(0, torch.tensor([3]), torch.nan)),
+    "infinite": lambda d: bend(d, lambda w: w / 0),
+    "none": lambda d: codec.write(call(d)[0], ()),
+    "one more": lambda d: codec.write(call(d)[0], (*call(d)[1], torch.zeros(2))),
+}
+
+
+@pytest.mark.parametrize("name", ODD_TENSORS)
+def test_a_site_refuses_other_tensors(deployed: Deployment, name: str) -> None:
+    assert ask(deployed, ODD_TENSORS[name](deployed)).refused == "form"
+
+
+@pytest.mark.parametrize("cut", [0, 3, 5, 40, -1, -7])
+def test_a_site_refuses_half_a_message(deployed: Deployment, cut: int) -> None:
+    whole = codec.write(*call(deployed))
+    assert ask(deployed, whole[:cut]).refused in ("message", "form")
+
+
+def test_a_site_refuses_a_message_that_is_too_large(deployed: Deployment) -> None:
+    assert ask(deployed, codec.write(*call(deployed)) + bytes(10**6)).refused == "message"
+
+
+def test_a_site_answers_no_earlier_round(deployed: Deployment) -> None:
+    progress = played(deployed.setting, 3)
+    site = next(i for i in progress.own if i == 1)
+    head, tensors = call(deployed, site)
+    assert ask(deployed, codec.write(head, tensors)).refused in ("state", "round")
+
+
+def test_what_a_site_cannot_compute_is_not_told_in_words(
+    deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("patient 4711")
+
+    site: Any = deployed.corridor.sites["site-1"]
+    monkeypatch.setattr(site.setting.engine, "run", fail)
+    answer = site.answer(codec.write(*call(deployed)))
+    assert codec.read_head(answer, ReplyHead, 10**6).refused == "failed"
+    assert b"4711" not in answer
+
+
+class Liar:
+    """A site that answers something else."""
+
+    def __init__(self, site: Any, lie: Callable[[bytes, bytes], bytes]):
+        self.site = site
+        self.lie = lie
+
+    def answer(self, message: bytes) -> bytes:
+        return self.lie(message, self.site.answer(message))
+
+    def close(self) -> None:
+        self.site.close()
+
+
+def change_reply(answer: bytes, how: Callable[[Any], Any]) -> bytes:
+    head = codec.read_head(answer, ReplyHead, 10**7)
+    start = 4 + int.from_bytes(answer[:4], "little")
+    w, n = tree.unpack(answer[start:], like=(torch.empty(0), torch.empty(0)))
+    return codec.write(head, how((w, n)))
+
+
+LIES: dict[str, Callable[[bytes, bytes], bytes]] = {
+    "nan": lambda _, answer: change_reply(answer, lambda r: (r[0] * torch.nan, r[1])),
+    "shape": lambda _, answer: change_reply(answer, lambda r: (r[0][:-1], r[1])),
+    "type": lambda _, answer: change_reply(answer, lambda r: (r[0].double(), r[1])),
+    "large": lambda _, answer: answer + bytes(10**6),
+    "empty": lambda _, answer: b"",
+    "random": lambda _, answer: bytes(range(256)) * 8,
+    "echo": lambda message, _: message,
+    "another call": lambda _, answer: codec.write(ReplyHead("00" * 8)),
+    "odd state": lambda _, answer: change_head(answer, own="zz"),
+    "odd reason": lambda _, answer: change_head(answer, refused="because"),
+}
+
+
+def change_head(answer: bytes, **changes: Any) -> bytes:
+    head = codec.read_head(answer, ReplyHead, 10**7)
+    start = 4 + int.from_bytes(answer[:4], "little")
+    return codec.write(head._replace(**changes))[: -len(tree.pack(()))] + answer[start:]
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_server_takes_no_odd_answer(deployed: Deployment, name: str) -> None:
+    """The round is the one in which this site's reply was lost."""
+    corridor = deployed.corridor
+    corridor.sites["site-1"] = Liar(corridor.sites["site-1"], LIES[name])
+    before = played(deployed.setting, 1)
+    end, step = advance(deployed.setting, before, evaluate=False)
+    assert states(end) == simulated(deployed, 2, lambda t, i: i == 1)
+    asked = {each.client: each.outcome for each in step.outcomes}
+    assert asked.pop(1) != "answered"
+    assert set(asked.values()) == {"answered"}
+
+
+def test_an_answer_that_is_replayed_is_not_taken(deployed: Deployment) -> None:
+    corridor = deployed.corridor
+    heard: list[bytes] = []
+
+    def replay(message: bytes, answer: bytes) -> bytes:
+        heard.append(answer)
+        return heard[0]
+
+    corridor.sites["site-1"] = Liar(corridor.sites["site-1"], replay)
+    end = played(deployed.setting, 3)
+    assert states(end) == simulated(deployed, 3, lambda t, i: i == 1 and t > 0)
+
+
+def test_a_census_is_refused_without_consent(tmp_path: Path) -> None:
+    data = federation()
+    experiment = experiment_at_sites("fedsimsup", data)
+    with Deployment(tmp_path, experiment, data, disclose=()) as deployed:
+        _, step = advance(deployed.setting, begin(deployed.setting), evaluate=False)
+    outcomes = {(each.function, each.outcome) for each in step.outcomes}
+    assert ("local", "answered") in outcomes
+    assert {o for f, o in outcomes if f == "census"} == {
+        "it refused: it did not agree to disclose this"
+    }
+
+
+@pytest.mark.parametrize("floor", ["minimum_examples", "minimum_label_count"])
+def test_floors_are_kept(tmp_path: Path, floor: str) -> None:
+    data = federation()
+    experiment = experiment_at_sites("fedsimsup", data)
+    with Deployment(tmp_path, experiment, data, **{floor: 10**6}) as deployed:
+        _, step = advance(deployed.setting, begin(deployed.setting), evaluate=False)
+    few = "it refused: it has too few examples, of all or of a class"
+    refused = {each.function for each in step.outcomes if each.outcome == few}
+    assert refused == ({"local"} if floor == "minimum_examples" else {"census"})
+
+
+def test_a_log_that_was_changed_is_refused(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log")
+    for number in range(3):
+        log.add(number=number)
+    lines = (tmp_path / "audit.log").read_text().splitlines(keepends=True)
+    (tmp_path / "audit.log").write_text("".join(lines) + lines[0][:20])  # a crash cut it off
+    AuditLog(tmp_path / "audit.log").add(number=3)
+    assert len(list(read_lines(tmp_path / "audit.log"))) == 3 + 1
+    (tmp_path / "audit.log").write_text("".join([lines[0], lines[2]]))
+    with pytest.raises(IsthmusError, match=r"line 2, does not follow"):
+        AuditLog(tmp_path / "audit.log")
+
+
+def test_a_deployed_run_is_an_ordinary_run_that_goes_on(tmp_path: Path) -> None:
+    data = federation()
+    experiment = experiment_at_sites(METHOD, data, rounds=4, eval_every=2)
+    plan = ServePlan(experiment=experiment.toml(), deadline=60)
+    out = tmp_path / "run"
+    with Deployment(tmp_path / "sites", experiment, data) as deployed:
+        deployed.corridor.away = {"site-5"}
+        half = run_rounds(plan, out, deployed.corridor, lambda: True)
+        assert half.progress.t == 1
+        deployed.corridor.away = set()
+        run = run_rounds(plan, out, deployed.corridor, lambda: False)
+        kept = {name: site.states.digest() for name, site in deployed.corridor.sites.items()}
+    alone = simulate(experiment, data)
+    end = played(alone._replace(engine=Flaky(lambda t, i: t == 0 and i == 5)), 4)
+    own = {i: read_state_name(tree.digest([state])) for i, state in end.own.items()}
+    assert run.digest == digest_of(end._replace(own=own))
+    assert kept == {f"site-{i}": tree.digest([own]) for i, own in end.own.items()}
+    read = reader.read(out)
+    assert read.evaluated.tolist() == [2, 4]
+    calls = (out / "calls.csv").read_text()
+    assert calls.count(",local,") == 16
+
+
+def test_a_run_is_not_continued_with_another_experiment(tmp_path: Path) -> None:
+    data = federation()
+    experiment = experiment_at_sites(METHOD, data)
+    with Deployment(tmp_path / "sites", experiment, data) as deployed:
+        plan = ServePlan(experiment=experiment.toml())
+        run_rounds(plan, tmp_path / "run", deployed.corridor, lambda: True)
+        other = Experiment(**(experiment.table() | {"lr": 0.2}))
+        with pytest.raises(IsthmusError, match="holds the run of another experiment"):
+            run_rounds(
+                ServePlan(experiment=other.toml()), tmp_path / "run", deployed.corridor, bool
+            )
