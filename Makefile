@@ -12,7 +12,7 @@ demo: .venv/program
 	$(BIN)/isthmus demo
 
 test: .venv/ready
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/ready
 	$(BIN)/ruff check .

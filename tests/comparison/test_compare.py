@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, IsthmusError
+from isthmus.cli.app import main
 from isthmus.comparison.conduct import hold
 from isthmus.comparison.grid import Grid, change, check, is_finished, read, refuse_another
 from isthmus.comparison.processes import JobPool
@@ -78,10 +81,11 @@ def at_work(where: Path) -> list[int]:
     return found
 
 
-def wait_for(where: Path, pattern: str) -> None:
+def wait_for(process: "subprocess.Popen[str]", where: Path, pattern: str) -> None:
     for _ in range(1200):
         if list(where.glob(pattern)):
             return
+        assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     raise AssertionError(f"{pattern} never appeared in {where}")
 
@@ -89,11 +93,12 @@ def wait_for(where: Path, pattern: str) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A comparison in one piece, two runs at a time."""
-    where = tmp_path_factory.mktemp("whole")
-    process = begin(where, "compare", *ASKED, "--jobs", "2", "--out", "whole")
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    assert "same split, the same cohorts and the same budget" in out
+    where, said = tmp_path_factory.mktemp("whole"), StringIO()
+    words = ["isthmus", "compare", *ASKED, "--jobs", "2", "--out", str(where / "whole")]
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said):
+        patch.setattr(sys, "argv", words)
+        main()
+    assert "same split, the same cohorts and the same budget" in said.getvalue()
     yield where / "whole"
     shutil.rmtree(where)
 
@@ -145,7 +150,7 @@ def test_results_do_not_depend_on_how_many_run_at_a_time(whole: Path, isthmus: I
 def test_a_killed_comparison_goes_on_to_the_same_tables(whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "killed"
     process = begin(tmp_path, "compare", *ASKED, "--jobs", "2", "--out", "killed")
-    wait_for(out, "runs/*/rounds.csv")
+    wait_for(process, out, "runs/*/rounds.csv")
     process.kill()
     process.communicate()
     for _ in range(100):
@@ -193,7 +198,7 @@ def test_ctrl_c_leaves_no_process_and_says_how_to_go_on(tmp_path: Path) -> None:
     process = begin(
         tmp_path, "compare", *ASKED, "--rounds", "3000", "--jobs", "1", "--out", "stopped"
     )
-    wait_for(tmp_path, "stopped/runs/*/rounds.csv")
+    wait_for(process, tmp_path, "stopped/runs/*/rounds.csv")
     assert at_work(tmp_path)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)

@@ -167,7 +167,7 @@ def test_five_methods_on_a_hundred_clients_over_500_rounds_make_a_small_page(
                 method,
                 clients=100,
                 rounds=500,
-                evaluations=tuple(range(10, 501, 10)),
+                evaluations=tuple(range(20, 501, 20)),
             )
         )
         for method in fixture.METHODS
