@@ -96,6 +96,11 @@ class SiteFolder(NamedTuple):
         return self.root / "state"
 
     @property
+    def events(self) -> Path:
+        """What the people of the site should know, one JSON object per line."""
+        return self.root / "join.jsonl"
+
+    @property
     def audit(self) -> Path:
         """Every call that was answered or refused, one line each."""
         return self.root / "audit.jsonl"

@@ -152,6 +152,14 @@ def hash_certificate(certificate: x509.Certificate) -> str:
     return certificate.fingerprint(hashes.SHA256()).hex()
 
 
+def hash_text(data: bytes) -> str:
+    """Hashes a certificate that is still text; nothing comes of what is none."""
+    try:
+        return hash_certificate(x509.load_pem_x509_certificate(data))
+    except ValueError:
+        return ""
+
+
 def print_finger(certificate: x509.Certificate) -> str:
     """Shortens a certificate to what two people can compare by telephone.
 

@@ -16,7 +16,7 @@ from isthmus.system.files import explain_unwritable, write_text
 PROJECT, SCHEME = "isthmus", "grpc"
 HERE = "isthmus.sites.flare"
 EXECUTOR, CONTROLLER = f"{HERE}.executor.SiteExecutor", f"{HERE}.controller.RoundController"
-SITE_LAUNCHER = f"{HERE}.launcher.GatedLauncher"
+SITE_LAUNCHER, SERVER_LAUNCHER = f"{HERE}.gate.GatedLauncher", f"{HERE}.gate.ServerLauncher"
 NVFLARE = "nvflare.app_common"
 STORAGE = f"{NVFLARE}.storages.filesystem_storage.FilesystemStorage"
 RIGHTS = (
@@ -52,7 +52,6 @@ def write_server_kit(server: ServerFolder, host: str, port: int, lead_port: int)
     _write(find_startup(kit) / "fed_server.json", startup)
     storage = {"root_dir": str(kit / "snapshots"), "uri_root": "/"}
     keeper = {"uri_root": "/", "storage": {"path": STORAGE, "args": storage}}
-    launcher = f"{NVFLARE}.job_launcher.server_process_launcher.ServerProcessJobLauncher"
     jobs = {"uri_root": str(kit / "jobs"), "job_store_id": "job_store"}
     resources = {
         **_allow(CONTROLLER),
@@ -79,7 +78,7 @@ def write_server_kit(server: ServerFolder, host: str, port: int, lead_port: int)
                 "job_manager", "nvflare.apis.impl.job_def_manager.SimpleJobDefManager", **jobs
             ),
             _component("job_store", STORAGE),
-            _component("process_launcher", launcher),
+            _component("process_launcher", SERVER_LAUNCHER),
         ],
     }
     _write_rules(kit, resources, AT_THE_SERVER)
@@ -100,6 +99,8 @@ def write_server_kit(server: ServerFolder, host: str, port: int, lead_port: int)
         "ca_cert": "rootCA.pem",
     }
     _write(find_startup(server.lead) / "fed_admin.json", {"format_version": 1, "admin": lead})
+    waits = {"idle_timeout": 86400.0, "login_timeout": 10.0, "authenticate_msg_timeout": 5.0}
+    _write(server.lead / "local" / "resources.json", {"format_version": 1, "admin": waits})
     make_private(server.lead / "transfer")
 
 
@@ -143,6 +144,7 @@ def write_site_rules(site: SiteFolder) -> None:
             _component("resource_manager", manager, **gpus),
             _component("resource_consumer", consumer),
             _component("process_launcher", SITE_LAUNCHER),
+            _component("herald", f"{HERE}.executor.SiteHerald"),
         ],
     }
     _write_rules(site.kit, resources, AT_A_SITE)

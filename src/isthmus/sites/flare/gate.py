@@ -1,0 +1,184 @@
+"""NVFlare's processes, started with less in them: the one file that uses its private names.
+
+A site answers its server and its own processes, and what jobs need: anything else is dropped before
+it is even decoded, from a process' first instant on. A server admits the certificates that it keeps
+in its list, and no site can end what the others do. Each process ends when the one that started it
+is gone, so that there are no orphans.
+"""
+
+import datetime as dt
+import os
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.job_launcher_spec import JobProcessArgs
+from nvflare.app_common.job_launcher.process_launcher import ProcessJobLauncher
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.core_cell import make_reply as make_cell_reply
+from nvflare.fuel.f3.cellnet.defs import IdentityChallengeKey, MessageHeaderKey
+from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellReturnCode
+from nvflare.fuel.f3.cellnet.fqcn import FQCN
+from nvflare.fuel.f3.mpm import MainProcessMonitor
+from nvflare.private.defs import CellMessageHeaderKeys, ClientType, JobFailureMsgKey
+from nvflare.private.fed.app.client import client_train, worker_process
+from nvflare.private.fed.app.server import runner_process, server_train
+from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+from nvflare.private.fed.server.client_manager import ClientManager
+from nvflare.private.fed.server.fed_server import FederatedServer
+from nvflare.utils.job_launcher_utils import get_client_job_args, get_server_job_args
+
+from isthmus.sites.flare import keys
+from isthmus.sites.flare.admission import read_sites
+from isthmus.sites.flare.kits import find_startup
+from isthmus.sites.folders import ServerFolder
+
+MODULE = "isthmus.sites.flare"
+HANDLERS = {  # of the 20 requests that a server may make of a site outside of jobs
+    *("DeployProcessor", "StartJobProcessor", "CheckResourceProcessor", "CancelResourceProcessor"),
+    *("AbortAppProcessor", "ClientStatusProcessor", "NotifyJobStatusProcessor"),
+    *("DeleteRunNumberProcessor", "ScopeInfoProcessor"),
+}
+QUICK = {  # how soon a job sees that a site's process is gone, and how long its end may take
+    "NVFLARE_DEAD_CLIENT_GRACE_PERIOD": "0.2",
+    "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": "1",
+}
+
+
+def run_process(kind: str, arguments: list[str]) -> int:
+    """Runs one of NVFlare's four processes to its end."""
+    threading.Thread(target=_end_as_orphan, args=(os.getppid(),), daemon=True).start()
+    sys.argv = [MODULE, *arguments]
+    modules = {
+        "site": client_train,
+        "site-job": worker_process,
+        "server": server_train,
+        "server-job": runner_process,
+    }
+    module = modules[kind]
+    read: Any = module.parse_arguments
+    given = read()
+    place = Path(given.workspace)
+    if kind == "site":
+        _keep_handlers()
+    if kind.startswith("site"):
+        close_gate()
+    if kind == "server":
+        guard_registration(ServerFolder(place.parent))
+    if kind.startswith("server"):
+        os.environ.update(QUICK)
+    run_folder = place / given.job_id if kind.endswith("-job") else place
+    return int(
+        MainProcessMonitor.run(main_func=module.main, run_dir=str(run_folder), args=given) or 0
+    )
+
+
+def close_gate() -> None:
+    """Drops, in this process, whatever is not from the server or from the site's own processes."""
+    open_gate: Callable[..., None] = CoreCell.process_message
+
+    def process_message(
+        cell: Any, endpoint: Any, connection: Any, app_id: int, message: Any
+    ) -> None:
+        if is_expected(cell.my_info.fqcn, message):
+            open_gate(cell, endpoint, connection, app_id, message)
+        else:
+            topic = message.get_header(MessageHeaderKey.TOPIC)
+            origin = message.get_header(MessageHeaderKey.ORIGIN)
+            cell.logger.warning(f"dropped {topic!r} from {origin!r}")
+
+    CoreCell.process_message = process_message
+
+
+def is_expected(mine: str, message: Any) -> bool:
+    """Tells whether a site's process listens to a message."""
+    origin = message.get_header(MessageHeaderKey.ORIGIN)
+    return isinstance(origin, str) and FQCN.get_root(origin) in ("server", FQCN.get_root(mine))
+
+
+def guard_registration(server: ServerFolder) -> None:
+    """Admits, in this process, the certificates of the server's list; no site ends a job."""
+    verify: Callable[..., Any] = ClientManager.authenticated_client
+    fail: Callable[..., Any] = FederatedServer.process_job_failure
+
+    def authenticated_client(manager: Any, request: Any, context: Any, kind: Any) -> Any:
+        name = request.get_header(CellMessageHeaderKeys.CLIENT_NAME)
+        payload = request.payload
+        data = payload.get(IdentityChallengeKey.CERT) if isinstance(payload, dict) else None
+        if not is_admitted(server, kind, name, data):
+            manager.logger.warning(f"refused {name!r}: its certificate is not in the list")
+            return None
+        client = verify(manager, request, context, kind)
+        if client and kind == ClientType.REGULAR:  # started anew: its process in a job is gone
+            engine = context.get_engine()
+            for job in list(engine.run_processes):
+                engine.notify_dead_job(job, name, "it was started anew")
+        return client
+
+    def process_job_failure(federated: Any, request: Any) -> Any:
+        if not isinstance(request.payload, dict):
+            return make_cell_reply(CellReturnCode.INVALID_REQUEST)
+        token = request.get_header(CellMessageHeaderKeys.TOKEN)
+        client = federated.client_manager.clients.get(token)
+        job = request.payload.get(JobFailureMsgKey.JOB_ID)
+        if client and job in federated.engine.run_processes:
+            federated.engine.notify_dead_job(job, client.name, "its process ended")
+        request.payload = {**request.payload, JobFailureMsgKey.CODE: 0}
+        return fail(federated, request)
+
+    ClientManager.authenticated_client = authenticated_client
+    FederatedServer.process_job_failure = process_job_failure
+
+
+def is_admitted(server: ServerFolder, kind: object, name: object, data: object) -> bool:
+    """Tells whether a certificate counts: a site's last one if it is not revoked, or the lead's."""
+    hashed = keys.hash_text(data) if isinstance(data, bytes) else ""
+    if kind == ClientType.ADMIN:
+        return hashed == keys.hash_text((find_startup(server.lead) / "client.crt").read_bytes())
+    site = read_sites(server).get(name) if isinstance(name, str) else None
+    if kind != ClientType.REGULAR or site is None or site.revoked:
+        return False
+    return hashed == site.certificate and dt.datetime.now(dt.UTC) < site.until
+
+
+class GatedLauncher(ProcessJobLauncher):  # type: ignore[misc]
+    """Starts the job's process at a site behind the same gate."""
+
+    def get_command(self, job_meta: Any, fl_ctx: Any) -> str:
+        """Builds the command line; NVFlare's own is broken by spaces in a path."""
+        return _build_command("site-job", get_client_job_args(include_exe_module=False), fl_ctx)
+
+
+class ServerLauncher(ProcessJobLauncher):  # type: ignore[misc]
+    """Starts the job's process at the server."""
+
+    def get_command(self, job_meta: Any, fl_ctx: Any) -> str:
+        """Builds the command line; NVFlare's own is broken by spaces in a path."""
+        return _build_command("server-job", get_server_job_args(include_exe_module=False), fl_ctx)
+
+
+def _build_command(kind: str, names: list[str], context: Any) -> str:
+    given = context.get_prop(FLContextKey.JOB_PROCESS_ARGS)
+    words = [sys.executable, "-m", MODULE, kind]
+    for name in names:
+        if given.get(name):
+            option, value = given[name]
+            several = name == JobProcessArgs.OPTIONS
+            words += [option, *(str(value).split() if several else [str(value)])]
+    return shlex.join(words)
+
+
+def _keep_handlers() -> None:
+    kept = [p for p in ClientRequestProcessors.request_processors if type(p).__name__ in HANDLERS]
+    ClientRequestProcessors.request_processors = kept
+
+
+def _end_as_orphan(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)

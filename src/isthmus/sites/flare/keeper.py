@@ -1,0 +1,96 @@
+"""Keeps a site's process going: starts it again when it ends, and tells its people what happens."""
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import Popen
+
+from isthmus.errors import IsthmusError
+from isthmus.sites.events import read_events
+from isthmus.sites.flare.executor import remove_jobs
+from isthmus.sites.flare.kits import write_site_rules
+from isthmus.sites.flare.processes import end_process, start_process
+from isthmus.sites.flare.supervisor import BEAT
+from isthmus.sites.folders import find_site, read_table
+from isthmus.system.files import hold_lock
+
+LONGEST = 60.0  # seconds between attempts
+STEADY = 60.0  # seconds after which a process is taken to have started well
+
+
+def keep_site(
+    folder: Path, say: Callable[[str], None] = print, ended: Callable[[], bool] = lambda: False
+) -> None:
+    """Takes part until it is interrupted, whatever happens to the server or to the wire."""
+    site = find_site(folder.resolve(), accepted=True)
+    settings = read_table(site.settings)
+    name, server = settings["name"], f"{settings['host']}:{settings['port']}"
+    # As Ctrl-C: a service is ended so.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        with hold_lock(site.root / "join.lock", 5, lambda: None):
+            write_site_rules(site)
+            remove_jobs(site)
+            say(f"{name} takes part at {server}; Ctrl-C ends it")
+            _, place = read_events(site.events)
+            process: Popen[bytes] | None = None
+            began, pause = 0.0, 1.0
+            try:
+                while not ended():
+                    if process is None or process.poll() is not None:
+                        if process is not None:
+                            pause = 1.0 if time.monotonic() - began > STEADY else 2 * pause
+                            wait = min(pause, LONGEST)
+                            say(f"the connection to {server} ended; again in {wait:g} s")
+                            _sleep(wait, ended)
+                        beat = f"heart_beat_interval={BEAT}"
+                        process = start_process("site", site.kit, f"uid={name}", beat)
+                        began = time.monotonic()
+                    rows, place = read_events(site.events, place)
+                    for row in rows:
+                        say(f"{row.get('event')}: {row.get('why', server)}")
+                    _sleep(0.3, ended)
+            finally:
+                if process is not None:
+                    end_process(process)
+    except TimeoutError:
+        raise IsthmusError(
+            f"{folder} is in use by another process; expected one; end it, or wait until it ends"
+        ) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def describe_unit(folder: Path) -> str:
+    """Writes the systemd unit that takes part from boot on."""
+    site = find_site(folder.resolve(), accepted=True)
+    name = read_table(site.settings)["name"]
+    return "\n".join(
+        (
+            "[Unit]",
+            f"Description=isthmus, site {name}",
+            "After=network-online.target",
+            "Wants=network-online.target",
+            "",
+            "[Service]",
+            f'ExecStart="{sys.executable}" -m isthmus join start --folder "{site.root}"',
+            f"WorkingDirectory={site.root}",
+            "Restart=always",
+            "RestartSec=5",
+            "NoNewPrivileges=true",
+            "ProtectSystem=strict",
+            f'ReadWritePaths="{site.root}"',
+            "PrivateTmp=true",
+            "",
+            "[Install]",
+            "WantedBy=multi-user.target",
+        )
+    )
+
+
+def _sleep(seconds: float, ended: Callable[[], bool]) -> None:
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends and not ended():
+        time.sleep(0.1)

@@ -1,0 +1,397 @@
+"""Keeps a server and its job going until the last round, whoever dies meanwhile.
+
+NVFlare's jobs have fixed members, and none outlives its server. So a job is submitted with the
+sites that are there, ends after a round when somebody is lost or comes back, and is submitted
+again; the rounds go on from their store.
+"""
+
+import json
+import logging
+import math
+import shutil
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
+from io import StringIO
+from pathlib import Path
+from subprocess import Popen
+from typing import Any, NamedTuple
+
+from isthmus.errors import IsthmusError
+from isthmus.sites.events import write_event
+from isthmus.sites.flare import keys, kits
+from isthmus.sites.flare.admission import read_sites, renew_server
+from isthmus.sites.flare.controller import find_note, find_wish
+from isthmus.sites.flare.executor import TASK
+from isthmus.sites.flare.processes import end_process, start_process
+from isthmus.sites.folders import ServerFolder, find_server, read_table
+from isthmus.system.files import hold_lock, write_text
+
+BEAT = 5.0  # seconds between signs of life of a site
+FRESH = 3 * BEAT  # a site that was heard of since then is there
+FAILURES = 3  # jobs in a row that a site may fail
+TROUBLES = 100  # in a row, until there is no hope
+LOG = logging.getLogger("nvflare")
+OVER = ("done", "ended", "refused", "failed")
+
+
+class Waits(NamedTuple):
+    """How long to wait for what, in seconds."""
+
+    settle: float = 5.0  # for more sites, once there are enough
+    login: float = 60.0  # for the server's process to listen
+    launch: float = 60.0  # for a job that was submitted to begin
+    ending: float = 30.0  # for a job that is over to be gone
+    quorum: float = 7 * 86400.0  # for enough sites
+
+
+class JobNote(NamedTuple):
+    """How a job stands, as it says itself."""
+
+    job: str = ""
+    state: str = ""
+    why: str = ""
+    sites: Sequence[str] = ()
+    lost: dict[str, str] = {}  # noqa: RUF012
+    heard: Sequence[str] = ()
+
+
+def supervise(
+    folder: Path,
+    names: Sequence[str],
+    quorum: float,
+    say: Callable[[str], None] = print,
+    waits: Waits = Waits(),  # noqa: B008
+) -> bool:
+    """Runs the rounds that are left with these sites; False if it was asked to stop before.
+
+    Ctrl-C ends it at once: the round in hand is lost, and none that is done.
+    """
+    server = find_server(folder.resolve())
+    try:
+        with hold_lock(server.root / "serve.lock", 5, lambda: None), _write_logs(server):
+            return Supervisor(server, names, quorum, say, waits).run()
+    except TimeoutError:
+        raise IsthmusError(
+            f"{folder} is being served by another process; expected one; stop it with "
+            "`isthmus serve stop` first"
+        ) from None
+
+
+def stop_serving(folder: Path) -> None:
+    """Asks who serves here to stop after the round in hand."""
+    server = find_server(folder.resolve())
+    write_text(find_wish(server, "stop"), "")
+
+
+class Supervisor:
+    """What is known of the server's process, its job and its sites."""
+
+    def __init__(
+        self,
+        server: ServerFolder,
+        names: Sequence[str],
+        quorum: float,
+        say: Callable[[str], None],
+        waits: Waits,
+    ) -> None:
+        self.server, self.names, self.say, self.waits = server, tuple(names), say, waits
+        self.needed = max(1, math.ceil(quorum * len(self.names)))
+        self.process: Popen[bytes] | None = None
+        self.session: Any = None
+        self.job = ""
+        self.submitted = 0.0
+        self.failures: Counter[str] = Counter()
+        self.left_out: set[str] = set()
+        self.disabled: set[str] = set()
+        self.troubles = 0  # in a row: what the pause before another attempt grows with
+
+    def run(self) -> bool:
+        """Watches until all is done."""
+        for wish in ("stop", "regroup"):
+            find_wish(self.server, wish).unlink(missing_ok=True)
+        find_note(self.server).unlink(missing_ok=True)
+        renewed = renew_server(self.server)
+        if renewed:
+            self._tell("renewed", renewed)
+        try:
+            while True:
+                try:
+                    ended = self._advance()
+                except IsthmusError:
+                    raise
+                except Exception as error:  # whatever NVFlare raises when a server is gone, or slow
+                    LOG.exception("in the session of the lead")
+                    self._back_off(f"the server does not answer ({type(error).__name__})")
+                else:
+                    if ended is not None:
+                        return ended
+                    time.sleep(0.2)
+        finally:
+            self._close()
+
+    def _advance(self) -> bool | None:
+        """Does what is next; True when the last round is done, False when it was asked to stop."""
+        self._keep_server()
+        self._apply_revocations()
+        if not self.job:
+            if find_wish(self.server, "stop").exists():
+                self._tell("stopped", "stopped; `isthmus serve resume` goes on")
+                return False
+            self._gather()
+            return None
+        return self._watch()
+
+    def _keep_server(self) -> None:
+        """Starts the server's process if it is not there, and logs in."""
+        if self.process is not None and self.process.poll() is None and self.session is not None:
+            return
+        if self.process is None or self.process.poll() is not None:
+            if self.process is not None:
+                self._tell("server-lost", "the server's process ended; starting it again")
+                end_process(self.process)
+            self._drop_session()
+            self.job = ""
+            settings = read_table(self.server.settings)
+            lead_port = _find_port()
+            kits.write_server_kit(self.server, settings["host"], settings["port"], lead_port)
+            self._forget_jobs()
+            self.process = start_process("server", self.server.kit)
+        self._log_in()
+
+    def _log_in(self) -> None:
+        from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+        assert self.process is not None
+        ends = time.monotonic() + self.waits.login
+        while self.session is None:
+            if self.process.poll() is not None or time.monotonic() > ends:
+                where = self.server.kit / "output.log"
+                self._back_off(f"the server's process does not start; see {where}")
+                end_process(self.process)
+                return
+            try:
+                with redirect_stdout(StringIO()):
+                    self.session = new_secure_session(keys.LEAD, str(self.server.lead), timeout=2.0)
+                self.session.set_timeout(10.0)
+            except Exception:  # it does not listen yet
+                LOG.info("no session", exc_info=True)
+                time.sleep(0.3)
+        self._tell("server", "the server is up")
+
+    def _gather(self) -> None:
+        """Waits for enough sites, a little longer for the rest, and submits a job with them."""
+        began, enough, said = time.monotonic(), 0.0, -math.inf
+        while True:
+            if find_wish(self.server, "stop").exists():
+                return
+            assert self.process is not None
+            if self.process.poll() is not None:
+                return
+            self._apply_revocations()
+            there, now = self._find_present(), time.monotonic()
+            wanted = [name for name in self.names if name not in self.left_out]
+            if len(there) < self.needed:
+                enough = 0.0
+                if now - said > 60:
+                    said = now
+                    missing = ", ".join(sorted(set(wanted) - there)) or "nobody that is allowed"
+                    text = f"{len(there)} of {self.needed} sites that are needed; waiting for "
+                    self._tell("waiting", text + missing, there=sorted(there))
+                if now - began > self.waits.quorum:
+                    raise IsthmusError(
+                        f"{len(there)} sites came within {self.waits.quorum:g} s; expected "
+                        f"{self.needed}; go on with `isthmus serve resume` when they are there"
+                    )
+            else:
+                enough = enough or now
+                if there >= set(wanted) or now - enough > self.waits.settle:
+                    self._submit(sorted(there))
+                    return
+            time.sleep(0.3)
+
+    def _submit(self, sites: list[str]) -> None:
+        find_wish(self.server, "regroup").unlink(missing_ok=True)
+        find_note(self.server).unlink(missing_ok=True)
+        self.job = str(self.session.submit_job(str(write_job(self.server, sites))))
+        self.submitted = time.monotonic()
+        self._tell("job", f"a job with {', '.join(sites)}", job=self.job, sites=sites)
+
+    def _watch(self) -> bool | None:
+        """Looks at a job: whether it began, whether somebody is back, whether it is over."""
+        note = read_note(self.server, self.job)
+        if note.state == "running":
+            self.troubles = 0
+            back = self._find_present() - set(note.sites)
+            if back and not find_wish(self.server, "regroup").exists():
+                self._tell("back", f"{', '.join(sorted(back))} came: the job begins again with it")
+                write_text(find_wish(self.server, "regroup"), "")
+        elif not note.state and time.monotonic() - self.submitted > self.waits.launch:
+            self._end_job()
+            self._back_off("the job did not begin")
+            return None
+        status = "" if note.state in OVER else self._read_status()
+        if note.state not in OVER and not status.startswith(("FINISHED", "FAILED", "ABANDON")):
+            return None
+        self._judge(note)
+        self._end_job()
+        if note.state == "done":
+            self._tell("done", "the last round is done")
+            return True
+        if note.state == "refused":
+            raise IsthmusError(note.why)
+        if note.state != "ended":
+            self._back_off(f"the job failed ({note.why or status})")
+        return None
+
+    def _judge(self, note: JobNote) -> None:
+        """Counts who failed the job; names who is left out."""
+        for site, why in note.lost.items():
+            self._tell("lost", f"{site} was lost: {why}", site=site)
+        for site in note.heard:
+            self.failures[site] = 0
+        for site in set(note.lost) - set(note.heard):
+            self.failures[site] += 1
+            if self.failures[site] >= FAILURES:
+                self.left_out.add(site)
+                text = f"{site} failed {FAILURES} jobs in a row: it is left out from now on"
+                self._tell("left-out", text, site=site)
+
+    def _end_job(self) -> None:
+        """Sees to it that a job is gone before there is another."""
+        ends, job = time.monotonic() + self.waits.ending, self.job
+        self.job, aborted = "", False
+        while time.monotonic() < ends:
+            if self._read_status(job).startswith(("FINISHED", "FAILED", "ABANDON")):
+                break
+            if not aborted and time.monotonic() > ends - self.waits.ending / 2:
+                self.session.abort_job(job)
+                aborted = True
+            time.sleep(0.2)
+        else:
+            self._tell("stuck", "the job does not end: the server is started again")
+            if self.process:
+                end_process(self.process)
+            return
+        self.session.delete_job(job)
+
+    def _read_status(self, job: str = "") -> str:
+        from nvflare.fuel.flare_api.api_spec import JobNotFound
+
+        try:
+            return str(self.session.get_job_meta(job or self.job)["status"])
+        except JobNotFound:
+            return "FAILED: unknown"
+
+    def _find_present(self) -> set[str]:
+        """Finds the sites of the run that were heard of just now, and may take part."""
+        clients = self.session.get_system_info().client_info
+        now = time.time()
+        fresh = {client.name for client in clients if now - client.last_connect_time < FRESH}
+        admitted = read_sites(self.server)
+        revoked = {name for name, site in admitted.items() if site.revoked}
+        return (fresh & set(self.names)) - self.left_out - revoked
+
+    def _apply_revocations(self) -> None:
+        """Disables sites that were revoked, so that even a token that they have is refused."""
+        if self.session is None:
+            return
+        revoked = {name for name, site in read_sites(self.server).items() if site.revoked}
+        for name in revoked - self.disabled:
+            self.session.disable_client(name)
+            self._tell("revoked", f"{name} is revoked: the run goes on without it", site=name)
+            write_text(find_wish(self.server, "regroup"), "")
+        for name in self.disabled - revoked:
+            self.session.enable_client(name)
+        self.disabled = revoked
+
+    def _back_off(self, why: str) -> None:
+        self.troubles += 1
+        if self.troubles > TROUBLES:
+            raise IsthmusError(
+                f"{why}, for the {TROUBLES}th time; expected it to work; see "
+                f"{self.server.kit / 'log.txt'}, then `isthmus serve resume`"
+            )
+        pause = min(60.0, 0.5 * 2**self.troubles)
+        self._tell("trouble", f"{why}; trying again in {pause:g} s")
+        self._drop_session()
+        time.sleep(pause)
+
+    def _tell(self, event: str, text: str, **facts: Any) -> None:
+        write_event(self.server.events, event, text=text, **facts)
+        self.say(text)
+
+    def _drop_session(self) -> None:
+        if self.session is not None:
+            with suppress(Exception), redirect_stdout(StringIO()):
+                self.session.close()
+        self.session = None
+
+    def _forget_jobs(self) -> None:
+        """Removes what jobs of an earlier process left: none of them is ever taken up again."""
+        for name in ("jobs", "snapshots", "transfer"):
+            shutil.rmtree(self.server.kit / name, ignore_errors=True)
+        note = read_note(self.server)
+        if note.job:
+            shutil.rmtree(self.server.kit / note.job, ignore_errors=True)
+
+    def _close(self) -> None:
+        self._drop_session()
+        if self.process is not None:
+            end_process(self.process)
+
+
+def write_job(server: ServerFolder, sites: Sequence[str]) -> Path:
+    """Writes what is submitted: names of classes that are installed everywhere, and no code.
+
+    One site is enough for a job: how many a round needs is for who conducts it to say.
+    """
+    folder = server.lead / "transfer" / "isthmus"
+    shutil.rmtree(folder, ignore_errors=True)
+    members = {"app": ["server", *sites]}
+    meta = {"name": "isthmus", "deploy_map": members, "min_clients": 1, "resource_spec": {}}
+    rounds = {"id": "rounds", "path": kits.CONTROLLER, "args": {}}
+    answers = {"tasks": [TASK], "executor": {"path": kits.EXECUTOR, "args": {}}}
+    pace = {"heart_beat_timeout": 90, "task_request_interval": 0.1}
+    files: dict[str, dict[str, Any]] = {
+        "meta.json": meta,
+        "app/config/config_fed_server.json": {"server": pace, "workflows": [rounds]},
+        "app/config/config_fed_client.json": {"executors": [answers]},
+    }
+    for name, value in files.items():
+        text = {"format_version": 2, **value} if name != "meta.json" else value
+        write_text(folder / name, json.dumps(text))
+    return folder
+
+
+def read_note(server: ServerFolder, job: str = "") -> JobNote:
+    """Reads how a job stands; nothing if it did not begin."""
+    try:
+        note = JobNote(**json.loads(find_note(server).read_text()))
+    except (OSError, ValueError, TypeError):
+        return JobNote()
+    return note if not job or note.job == job else JobNote()
+
+
+@contextmanager
+def _write_logs(server: ServerFolder) -> Iterator[None]:
+    """Keeps what NVFlare says in this process in a file, off the screen."""
+    handler = logging.FileHandler(server.lead / "log.txt", mode="w")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    LOG.addHandler(handler)
+    LOG.propagate = False
+    try:
+        yield
+    finally:
+        LOG.propagate = True
+        LOG.removeHandler(handler)
+        handler.close()
+
+
+def _find_port() -> int:
+    """Finds a port on the loopback that nobody uses."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
