@@ -1,3 +1,6 @@
+"""What the examples show works as it stands, with fewer rounds."""
+
+import re
 import runpy
 from pathlib import Path
 
@@ -7,6 +10,10 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
-def test_every_example_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(path), run_name="__main__")
+def test_every_example_runs(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, count = re.subn(r"\brounds=\d+", "rounds=4", path.read_text())
+    assert count == 1
+    brief = tmp_path / path.name
+    brief.write_text(text)
+    runpy.run_path(str(brief), run_name="__main__")
     assert "mean top-1 over" in capsys.readouterr().out

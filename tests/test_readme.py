@@ -61,6 +61,8 @@ def test_the_commands_of_a_page_run(
     for words in commands(page):
         if words[0] in ("run", "compare"):
             words = [*words, "--rounds", "2", "--set", "epochs=1"]
+        if words[0] == "compare" and "--jobs" not in words:
+            words += ["--jobs", "1"]
         monkeypatch.setattr(sys, "argv", ["isthmus", *words])
         main()
 

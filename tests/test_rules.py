@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,7 @@ NOT_EVERYWHERE = {
 }
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """All modules that a file imports when it runs, also inside functions."""
     body = ast.parse(path.read_text())

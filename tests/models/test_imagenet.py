@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ FIRES = {
 }
 
 
+@cache
 def torchvision_resnet18(classes: int = 7) -> Tensors:
     """Names and shapes of torchvision's ResNet-18, 122 tensors, with random numbers."""
     generator = torch.Generator().manual_seed(4)
@@ -71,6 +72,7 @@ def torchvision_resnet18(classes: int = 7) -> Tensors:
     return made
 
 
+@cache
 def torchvision_squeezenet(classes: int = 7) -> Tensors:
     """Names and shapes of torchvision's SqueezeNet 1.1, 52 tensors, with random numbers."""
     generator = torch.Generator().manual_seed(4)

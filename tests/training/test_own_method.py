@@ -16,7 +16,14 @@ from isthmus.formulas.vector import mean
 from isthmus.methods import METHODS
 from isthmus.records import reader
 
-SETTINGS = {"data": "synthetic", "clients": 6, "rounds": 4, "epochs": 1, "lr": 0.05, "seed": 3}
+SETTINGS = {
+    "data": {"name": "synthetic", "samples": 300},
+    "clients": 6,
+    "rounds": 4,
+    "epochs": 1,
+    "lr": 0.05,
+    "seed": 3,
+}
 
 
 class Server(NamedTuple):
