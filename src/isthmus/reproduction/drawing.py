@@ -23,7 +23,7 @@ from isthmus.records.reader import RecordedRun, RecordTable
 from isthmus.records.schema import FEDERATION, NEWCOMERS, RELIABILITY, ROUNDS, RecordColumn
 from isthmus.reproduction.plan import list_experiments
 from isthmus.reproduction.recipe import Recipe, TableCell
-from isthmus.reproduction.record import RunRecord, identify, read
+from isthmus.reproduction.record import RunRecord, read
 from isthmus.reproduction.verdict import Records
 
 # What can be drawn, by the names of isthmus figure, and what it shows.
@@ -69,10 +69,10 @@ def list_pictures(recipe: Recipe, cells: Sequence[TableCell], records: Records) 
     """Lists the figures of the columns of a recipe of which enough was run."""
     columns: dict[str, dict[str, RunRecord]] = {}
     for cell in cells:
-        for experiment in list_experiments(cell, "paper"):
-            known = records.get(identify(experiment))
+        for name in list_experiments(cell, "paper"):
+            known = records.get(name)
             if known is not None and known.curve:
-                columns.setdefault(cell.column, {})[known.identity] = known
+                columns.setdefault(cell.column, {})[name] = known
     return [
         Picture(recipe.name, column, figure, tuple(found.values()))
         for column, found in columns.items()

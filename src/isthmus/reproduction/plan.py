@@ -1,6 +1,7 @@
 """The runs that published numbers ask for: each once, whatever the number of tables it serves."""
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -16,13 +17,9 @@ VALIDATED = 0.1  # the share of training examples on which a point is chosen, wh
 class PlannedRun(NamedTuple):
     """A run, and the cells that it serves."""
 
+    identity: str  # of what is asked for
     experiment: Experiment
     cells: tuple[TableCell, ...]
-
-    @property
-    def identity(self) -> str:
-        """Names what is asked for."""
-        return identify(self.experiment)
 
     @property
     def name(self) -> str:
@@ -33,22 +30,28 @@ class PlannedRun(NamedTuple):
 @cache
 def list_experiments(
     cell: TableCell, preset: Preset, validated: bool = False
-) -> Sequence[Experiment]:
-    """Lists the experiments of a cell, one for each seed; none where no run can meet it.
+) -> Mapping[str, Experiment]:
+    """Lists the experiments of a cell by identity, one for each seed; none if no run can meet it.
 
     With `validated`, those in which the point of a path is chosen on validation data, of cells
     whose paper chose it on test data.
     """
-    if cell.reason is not None or (preset == "release" and cell.release is None):
-        return ()
-    experiments = [cell.experiment(seed, preset) for seed in cell.seeds]
-    if not validated:
-        return experiments
     rule = RULES.get(cell.number.selection)
-    if rule is None or not rule.on_test:
-        return ()
-    share = experiments[0].validation or VALIDATED
-    return [change(each, selection="validation", validation=share) for each in experiments]
+    settings = cell.settings if preset == "paper" else cell.release
+    on_test = rule is not None and rule.on_test
+    if cell.reason is not None or settings is None or (validated and not on_test):
+        return {}
+    return _complete(json.dumps(settings, sort_keys=True), cell.seeds, validated)
+
+
+@cache  # half of all cells have the settings of another: to complete an experiment takes its time
+def _complete(settings: str, seeds: tuple[int, ...], validated: bool) -> Mapping[str, Experiment]:
+    first = Experiment(**json.loads(settings), seed=seeds[0])
+    if validated:
+        share = first.validation or VALIDATED
+        first = change(first, selection="validation", validation=share)
+    experiments = [first.model_copy(update={"seed": seed}) for seed in seeds]
+    return {identify(each): each for each in experiments}
 
 
 def plan(cells: Iterable[TableCell], preset: Preset = "paper") -> list[PlannedRun]:
@@ -57,11 +60,10 @@ def plan(cells: Iterable[TableCell], preset: Preset = "paper") -> list[PlannedRu
     served: dict[str, list[TableCell]] = {}
     for cell in cells:
         for validated in (False, True):
-            for experiment in list_experiments(cell, preset, validated):
-                name = identify(experiment)
+            for name, experiment in list_experiments(cell, preset, validated).items():
                 experiments[name] = experiment
                 served.setdefault(name, []).append(cell)
-    return [PlannedRun(experiment, tuple(served[name])) for name, experiment in experiments.items()]
+    return [PlannedRun(name, experiments[name], tuple(cells)) for name, cells in served.items()]
 
 
 def group_columns(cells: Iterable[TableCell]) -> list[list[TableCell]]:

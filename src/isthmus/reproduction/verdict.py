@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from isthmus.metrics.metric import METRICS
 from isthmus.reproduction.plan import list_experiments
 from isthmus.reproduction.recipe import Preset, TableCell
-from isthmus.reproduction.record import RunRecord, identify
+from isthmus.reproduction.record import RunRecord
 from isthmus.selection import RULES
 
 Outcome = Literal["reproduced", "higher", "lower", "not run", "cannot run"]
@@ -77,8 +77,8 @@ def remake(
     if preset == "release" and not any(r.experiment["preset"] == preset for r in records.values()):
         return None  # to build the experiments would be in vain
     experiments = list_experiments(cell, preset, validated)
-    for experiment in experiments:
-        record = records.get(identify(experiment))
+    for name, experiment in experiments.items():
+        record = records.get(name)
         if record is None:
             continue
         measured = record.find(
@@ -96,7 +96,7 @@ def remake(
     values = [number.factor * each.value for each in measured_]
     spreads = [number.factor * each.deviation for each in measured_ if each.deviation is not None]
     lates = [number.factor * each.late for each in measured_ if each.late is not None]
-    rule = RULES.get(experiments[0].selection)
+    rule = RULES.get(next(iter(experiments.values())).selection)
     return Remade(
         value=mean(values),
         deviation=mean(spreads) if spreads else None,
