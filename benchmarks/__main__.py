@@ -5,9 +5,14 @@ soak, scale and absentees are programs of their own: `python -m benchmarks.soak`
 
 import argparse
 
-from benchmarks import blocks, engines, speed
+from benchmarks import blocks, engines, estimates, speed
 
-BENCHMARKS = {"speed": speed.main, "engines": engines.main, "blocks": blocks.main}
+BENCHMARKS = {
+    "speed": speed.main,
+    "engines": engines.main,
+    "blocks": blocks.main,
+    "estimates": estimates.main,
+}
 
 
 def main() -> None:

@@ -189,6 +189,15 @@ class TestCommand:
         assert [row["verdict"] for row in rows] == ["not run", "cannot run"]
         assert set(rows[0]) >= {"paper", "table", "column", "method", "metric", "published", "ours"}
 
+    def test_the_list_says_how_to_check_an_installation(
+        self, isthmus: Isthmus, tiny: dict[str, Recipe]
+    ) -> None:
+        said = isthmus("reproduce")
+        assert said.code == 0, said.err
+        assert "tiny/table2" in said.out
+        assert "isthmus reproduce check --out checked" in said.out
+        assert "timed: 100 % of 2" in said.err
+
     def test_time_that_is_up_stops_and_the_same_command_goes_on(
         self, isthmus: Isthmus, tiny: dict[str, Recipe]
     ) -> None:

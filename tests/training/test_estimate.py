@@ -70,3 +70,16 @@ def test_a_client_that_diverges_leaves_the_word_to_the_run() -> None:
     assert estimate.estimate(*built) is None
     with pytest.raises(IsthmusError, match="diverged in round 1"):
         train(built, Memory(built.setting))
+
+
+def test_epochs_that_a_method_sets_itself_are_not_multiplied() -> None:
+    """FedRep's epochs are its own: whatever `epochs` says, it takes as long."""
+
+    def count_seconds(epochs: int) -> float:
+        method = {"name": "fedrep", "head_epochs": 2, "body_epochs": 1}
+        given = SETTINGS | {"method": method, "epochs": epochs, "rounds": 100, "eval_every": 0}
+        needed = estimate.estimate(*build(Experiment(**given)))
+        assert needed is not None
+        return needed.seconds
+
+    assert count_seconds(20) < 5 * count_seconds(1)

@@ -67,6 +67,14 @@ def reproduce(
 
     `isthmus reproduce check --out checked` runs one on bundled data, beside its record
     """
+    if preset not in ("paper", "release"):
+        raise IsthmusError(f"--preset {preset!r}; expected paper or release; say which")
+    chosen: Preset = "release" if preset == "release" else "paper"
+    _check_page(page)
+    running = everything or budget is not None or out is not None
+    if not names and not running and not as_json:
+        messages.print_line("reading the recipes ...")  # what is imported now takes a second or two
+
     from rich.console import Console
 
     from isthmus.reproduction import conduct, record, tables
@@ -74,15 +82,10 @@ def reproduce(
     from isthmus.reproduction.section import describe_counts
     from isthmus.reproduction.verdict import count_outcomes
 
-    if preset not in ("paper", "release"):
-        raise IsthmusError(f"--preset {preset!r}; expected paper or release; say which")
-    chosen: Preset = "release" if preset == "release" else "paper"
     recipes = find_recipes(names or [])
     wanted = [word.strip() for word in (methods or "").split(",") if word.strip()]
     cells = {each.name: _choose(each, columns or [], wanted, bool(names)) for each in recipes}
     seconds = None if budget is None else conduct.read_budget(budget)
-    _check_page(page)
-    running = everything or budget is not None or out is not None
     if running and not names and not everything:
         raise IsthmusError(
             "no table is named; expected one or several to run, or --all; for example isthmus "
@@ -98,8 +101,11 @@ def reproduce(
         print(json.dumps(tables.list_rows(published, records, chosen), indent=1))
         return
     if not names and not running:
-        messages.print_line("timing a step of each network ...")
-        Console().print(tables.draw_list(recipes, records, chosen))
+        with messages.show_arrivals() as tell:
+            table = tables.draw_list(
+                recipes, records, chosen, lambda done: tell("timed", done, len(recipes))
+            )
+        Console().print(table)
         print(describe_counts(count_outcomes(list_cells(), records, chosen)))
         print("Hours: a guess, on all cores here; + where some runs are not known.")
         print("To check an installation, without any data: isthmus reproduce check --out checked")

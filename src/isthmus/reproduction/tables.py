@@ -1,6 +1,6 @@
 """Published numbers beside ours, for a terminal and for programs."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich import box
@@ -34,13 +34,18 @@ def draw_section(section: RecipeSection) -> list[Table]:
     return tables
 
 
-def draw_list(recipes: Iterable[Recipe], records: Records, preset: Preset) -> Table:
-    """Draws all recipes for a terminal: their cells, what became of them, the hours of all runs."""
+def draw_list(
+    recipes: Iterable[Recipe], records: Records, preset: Preset, tell: Callable[[int], None]
+) -> Table:
+    """Draws all recipes for a terminal: their cells, what became of them, the hours of all runs.
+
+    To guess hours takes a second; `tell` hears how many recipes are done.
+    """
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("recipe", no_wrap=True)
     for title in ("numbers", "●", "▲", "▼", "·", "×", "runs", "hours"):
         table.add_column(title, justify="right")
-    for recipe in recipes:
+    for done, recipe in enumerate(recipes, start=1):
         counts = count_outcomes(recipe.cells, records, preset)
         runs = plan([*recipe.cells, *recipe.runs], preset)
         hours = [guess_hours(run.experiment, records.get(run.identity)) for run in runs]
@@ -48,6 +53,7 @@ def draw_list(recipes: Iterable[Recipe], records: Records, preset: Preset) -> Ta
         shown = f"{sum(known):,.1f}" + ("+" if len(known) < len(hours) else "")
         numbers = [str(counts[outcome]) for outcome in MARKS]
         table.add_row(recipe.name, str(len(recipe.cells)), *numbers, str(len(runs)), shown)
+        tell(done)
     return table
 
 

@@ -1,24 +1,29 @@
 """What a run will need, before it starts: time, memory, disk and traffic.
 
-One client is tried out, for one epoch of the first and of the last round, each followed by an
-evaluation; the rest is counted. Seconds are the processor's, so that what others do meanwhile does
-not count: a run takes longer on cores that it shares.
-The figures are rough: they tell minutes from hours, and what fits from what does not.
+One client is tried out, for some steps of the rounds in which a method changes and of those
+between, each followed by an evaluation; the rest is counted. Seconds are the processor's, so that
+what others do meanwhile does not count: a run takes longer on cores that it shares. That a run
+stops before its last round, since `patience` asks for it, is not foreseen. docs/engines.md has
+estimates beside what was true.
 """
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from itertools import pairwise
 from math import ceil, log
 from pathlib import Path
+from statistics import mean
 from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
 
 from isthmus import tree
 from isthmus.cohort import Clients, DivergenceError, Round
 from isthmus.config.experiment import Experiment
 from isthmus.context import Call, Request, Setting
-from isthmus.engines.base import one_thread
+from isthmus.engines.base import one_thread, steps_per_pass
 from isthmus.engines.loop import Loop
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import score
@@ -26,9 +31,11 @@ from isthmus.method import State
 from isthmus.shelf import Shelf, after
 from isthmus.system.files import explain_unwritable
 from isthmus.system.machine import explain_lack_of_memory, free_memory
+from isthmus.training.sampler import StepSampler
 
-COMPILED = 0.4  # of the time that a step takes which is not compiled
+LASTS = 1.9  # how many times its patience a client trains that stops by itself: 1.3 to 2.9
 VECTORS = 16  # of P parameters, that one client's training holds at a time
+TESTED = 200  # of the server's test examples
 LONGEST = 100 * 365 * 24 * 3600  # seconds
 ROW = 90  # bytes of a line in clients.csv, which is kept twice
 
@@ -45,8 +52,19 @@ class Estimate(NamedTuple):
 class First(Loop):
     """An engine that runs the first client it is asked for, and answers the same for all others."""
 
+    spent = 0.0  # on that client
     seconds = 0.0  # that all of them would take
-    clock: Callable[[], float] = time.process_time
+
+    def __init__(self, sampler: StepSampler, device: str):
+        Loop.__init__(self, compiled=sampler, device=device)
+        self.sampler = sampler
+        self.means: tuple[float, float] | None = None  # of all clients: steps, examples
+        if device != "cpu":
+            sampler.clock = time.perf_counter
+
+    def tell(self) -> float:
+        """Gives the time, as it would be if all steps had been taken."""
+        return self.sampler.clock() + self.sampler.ahead
 
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]
@@ -54,10 +72,23 @@ class First(Loop):
         """Yields the first client's result for every client."""
         first = next(requests)
         others = [request.i for request in requests]
-        began = self.clock()
+        began = self.tell()
         result = self.compute(setting, call, first)
-        self.seconds += (1 + len(others)) * (self.clock() - began)
+        seconds = self.tell() - began
+        self.spent += seconds
+        self.seconds += (1 + len(others)) * seconds * self._weigh(setting, first.i, call.purpose)
         yield from ((i, result) for i in (first.i, *others))
+
+    def _weigh(self, setting: Setting, i: int, purpose: str) -> float:
+        """Gives the work of the average client over that of one."""
+        federation, size = setting.federation, setting.task.batch_size
+        if self.means is None:
+            sizes = [federation.sizes(each) for each in range(len(federation))]
+            steps = [steps_per_pass(train, size) for train, *_ in sizes]
+            self.means = mean(steps), mean(map(sum, sizes))
+        if purpose == "train":
+            return self.means[0] / max(1, steps_per_pass(federation.sizes(i)[0], size))
+        return self.means[1] / max(1, sum(federation.sizes(i)))
 
 
 class Trial(NamedTuple):
@@ -65,8 +96,10 @@ class Trial(NamedTuple):
 
     round: Round
     server: State
-    seconds: float  # of the round
+    seconds: float  # of all clients in the round
+    server_seconds: float  # of the server
     evaluate_seconds: float  # of one client
+    server_test_seconds: float  # of the shared model on the server's test set
     rows: int  # that it adds to clients.csv
 
     @property
@@ -82,20 +115,36 @@ class Trial(NamedTuple):
 
 def _try_round(setting: Setting, engine: First, t: int, before: Trial | None) -> Trial:
     method, setting = setting.method, setting._replace(engine=engine)
-    engine.seconds = 0.0
+    engine.seconds = engine.spent = 0.0
     own, shelf = (before.round.changed, before.round.shelf.changed) if before else ({}, {})
     round = Round(setting, t, own, shelf=Shelf(after({}, shelf)))
     server = before.server if before else method.init(setting.task)
     with one_thread():
+        began = engine.tell()
         server = method.round(server, Clients(range(setting.task.clients_per_round), round))
-        trained = engine.seconds
+        trained, on_server = engine.seconds, engine.tell() - began - engine.spent
+        engine.seconds = engine.spent = 0.0
         scored = Round(setting, t, own, changed=dict(round.changed), shelf=round.shelf)
-        began = engine.clock()
+        began = engine.tell()
         one = Clients([0], scored)
-        scores = score(setting, one, method.deliver(server, one))
-        seconds = engine.clock() - began
+        delivery = method.deliver(server, one)
+        scores = score(setting, one, delivery)
+        judged = engine.tell() - began - engine.spent + engine.seconds
+        tested = _time_server_test(setting, engine, delivery.common)
     rows = sum(each.figures.n.size for each in scores)
-    return Trial(round, server, trained, seconds, rows)
+    return Trial(round, server, trained, on_server, judged, tested, rows)
+
+
+def _time_server_test(setting: Setting, engine: First, common: Tensor | None) -> float:
+    """Times the shared model on some of the server's test examples, for all of them."""
+    test = setting.federation.server_test()
+    if common is None or not len(test.y):
+        return 0.0
+    some = test.x[:TESTED]
+    began = engine.tell()
+    with torch.no_grad():
+        setting.task.model.logits(common, some)
+    return (engine.tell() - began) * len(test.y) / len(some)
 
 
 @explain_lack_of_memory()
@@ -106,47 +155,59 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
     # What comes and goes within a step: parameters, gradients, momenta, and what they pass through.
     working = VECTORS * setting.task.w0.nbytes
     _fits("of memory", working, free_memory())
-    few = setting._replace(task=replace(setting.task, epochs=1))
-    engine = First(device=experiment.device)
-    if experiment.device != "cpu":
-        engine.clock = time.perf_counter
+    will_compile = experiment.step == "compiled"
+    fills = will_compile and not setting.task.model.mixes_examples
+    engine = First(StepSampler(experiment.batch_size, will_compile, fills), experiment.device)
+    phases: list[tuple[int, Trial]] = []  # so many rounds like this one
+    last: Trial | None = None
     try:
         # In the first round, and where the method changes, some things are done that are not done
-        # in others.
-        last = _try_round(few, engine, 0, None)
-        seldom = [last]
-        for t in turns:
-            last = _try_round(few, engine, t, last)
-            seldom.append(last)
-        last = _try_round(few, engine, rounds - 1, last)
+        # in those that follow.
+        for begin, end in pairwise([0, *turns, rounds]):
+            last = _try_round(setting, engine, begin, last)
+            phases.append((1, last))
+            if end - begin > 1:
+                last = _try_round(setting, engine, end - 1, last)
+                phases.append((end - begin - 1, last))
     except DivergenceError:
         return None
+    assert last is not None
     asked = len(last.round.asked)
     own = sum(tree.nbytes(state) for state in last.round.changed.values())  # of all of them
     every = experiment.eval_every
     evaluations = rounds // every + (rounds % every > 0) if every else 1
     seen = clients * (1 - (1 - asked / clients) ** rounds)
-    others = rounds - len(seldom)
-    worked = sum(trial.seconds for trial in seldom) + others * last.seconds
-    worked *= COMPILED if experiment.step == "compiled" else 1.0
     workers = setting.engine.workers
     waiting = ceil(asked / workers) / asked  # of a round's clients, those that one worker computes
+    each = [(n, trial.seconds * waiting + trial.server_seconds) for n, trial in phases]
+    worked = sum(n * seconds for n, seconds in each) * count_rounds(experiment) / rounds
     scores = clients * last.rows
-    judged = evaluations * clients * last.evaluate_seconds / workers
+    judged = clients * last.evaluate_seconds / workers + last.server_test_seconds
     return Estimate(
-        seconds=worked * experiment.epochs * waiting + judged,
+        seconds=worked + evaluations * judged,
         ram_bytes=int(working + 2 * (own + last.round.up) + scores * 100),
         # The state is written beside the old one before that is given up; what a round puts on the
         # shelf is taken off at the latest when everybody has taken part again.
         disk_bytes=int(
             2 * seen * own / asked
             + 2 * tree.nbytes(last.server)
-            + sum(trial.shelf for trial in seldom)
+            + sum(trial.shelf for n, trial in phases if n == 1)
             + last.shelf * min(rounds, _everybody(clients, asked))
             + evaluations * scores * ROW * 1.3
         ),
-        wire_bytes=sum(trial.wire for trial in seldom) + others * last.wire,
+        wire_bytes=sum(n * trial.wire for n, trial in phases),
     )
+
+
+def count_rounds(experiment: Experiment) -> float:
+    """Counts the rounds in which clients train: about, where they stop by themselves.
+
+    >>> count_rounds(Experiment(method="local", rounds=500))
+    19.0
+    """
+    method, rounds = experiment.method, experiment.rounds
+    stops = method.get("budget") == "full" and "patience" in method
+    return min(rounds, LASTS * method["patience"]) if stops else rounds
 
 
 def _everybody(clients: int, asked: int) -> float:

@@ -1,0 +1,70 @@
+"""The steps of a client are counted from a few of them."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from isthmus import Experiment
+from isthmus.client import Batch
+from isthmus.training.estimate import LASTS, count_rounds
+from isthmus.training.sampler import KEPT, MOST, StepSampler
+
+
+class Stopwatch:
+    """A step that takes 2 seconds and 0.1 for each example, 5 more the first time; and the time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.steps = 0
+
+    def __call__(self, carry: int, batch: Batch) -> int:
+        self.now += 2 + 0.1 * len(batch.y) + (0 if self.steps else 5)
+        self.steps += 1
+        return carry + 1
+
+
+def make_batches(count: int) -> Iterator[Batch]:
+    y = torch.zeros(10, dtype=torch.int64)
+    return (Batch(torch.zeros(10, 3), y, torch.zeros(0), torch.arange(10)) for _ in range(count))
+
+
+def sample(count: int, will_compile: bool) -> tuple[float, Stopwatch]:
+    step = Stopwatch()
+    sampler = StepSampler(10, will_compile, fills=False)
+    sampler.clock = lambda: step.now
+    sampler.fold(step, 0, make_batches(count), n=100)
+    return step.now + sampler.ahead, step
+
+
+def test_all_steps_are_counted_and_few_are_taken() -> None:
+    """1,000 steps of 3 seconds; what torch takes to prepare itself is not of every step."""
+    seconds, step = sample(1000, will_compile=False)
+    assert seconds == pytest.approx(3000)
+    assert step.steps <= MOST
+
+
+def test_compiling_saves_what_does_not_grow_with_the_batch() -> None:
+    """Of a step of 3 seconds 1 is for ten examples, and 2 are whatever the batch."""
+    seconds, _ = sample(1000, will_compile=True)
+    assert seconds == pytest.approx(1000 * (1 + KEPT * 2))
+
+
+def test_a_client_without_batches_takes_no_time() -> None:
+    assert sample(0, will_compile=True)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "rounds"),
+    [
+        ({"name": "local"}, LASTS * 10),
+        ({"name": "local", "patience": 3}, LASTS * 3),
+        ({"name": "local", "patience": 300}, 500),
+        ({"name": "local", "budget": "participation"}, 500),
+        ({"name": "fedavg"}, 500),
+    ],
+)
+def test_who_stops_by_itself_does_not_train_to_the_end(
+    method: dict[str, object], rounds: float
+) -> None:
+    assert count_rounds(Experiment(method=method, rounds=500)) == pytest.approx(rounds)
