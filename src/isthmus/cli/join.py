@@ -1,10 +1,12 @@
 """The commands below `isthmus join`: a site of a federation."""
 
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from isthmus.cli import messages
 from isthmus.cli.options import require_sites
 
 app = typer.Typer(
@@ -71,3 +73,48 @@ def accept(
     settings = read_table(site.settings)
     print(f"{settings['name']} is accepted by {settings['host']}:{settings['port']}")
     print(f"certificate: until {settings['until']:%Y-%m-%d}")
+
+
+@app.command()
+def start(
+    folder: Folder = Path(),
+    unit: Annotated[
+        bool,
+        typer.Option("--unit", help="Print a systemd unit that does this from boot on, and end."),
+    ] = False,
+) -> None:
+    """Takes part, until Ctrl-C: connects to the server, and again whenever the connection ends.
+
+    Examples, one per line:
+
+    `isthmus join start`
+
+    `isthmus join start --unit > ~/.config/systemd/user/isthmus.service`
+
+    All connections go out from here; no port is opened to anybody. What the server may ask is what
+    `isthmus join agree` was told, and nothing else.
+    """
+    require_sites("join")
+    from isthmus.sites.flare.keeper import describe_unit, keep_site
+
+    if unit:
+        print(describe_unit(folder))
+        return
+    keep_site(folder, lambda text: messages.print_line(f"{time.strftime('%H:%M:%S')} {text}"))
+
+
+@app.command()
+def leave(folder: Folder = Path()) -> None:
+    """Leaves the federation: nothing is answered any more, and nothing here is deleted.
+
+    Example: `isthmus join leave`
+
+    Own states, personal models, figures and the log stay. What the server has learned from models
+    that were sent cannot be taken back; ask its people to call `isthmus serve revoke NAME`, so that
+    nobody else can use this site's name. `isthmus join accept` comes back.
+    """
+    require_sites("join")
+    from isthmus.sites.flare.keeper import leave_federation
+
+    name = leave_federation(folder)
+    print(f"{name} has left; tell the server's people to call `isthmus serve revoke {name}`")

@@ -1,11 +1,15 @@
 """The commands below `isthmus serve`: the server of a federation of real sites."""
 
+import re
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from isthmus.cli.options import require_sites
+from isthmus.cli import messages
+from isthmus.cli.options import Settings, read_experiment, require_sites
+from isthmus.errors import IsthmusError, quote
 
 app = typer.Typer(
     rich_markup_mode="markdown",
@@ -99,3 +103,127 @@ def revoke(
 
     revoke_site(folder, name)
     print(f"{name} is revoked")
+
+
+@app.command()
+def run(
+    file: Annotated[
+        Path, typer.Argument(metavar="EXPERIMENT.toml", help="It names the sites and a schema.")
+    ],
+    folder: Folder = Path(),
+    quorum: Annotated[
+        float,
+        typer.Option(metavar="SHARE", help="Of the sites that are asked, how many have to answer."),
+    ] = 1.0,
+    deadline: Annotated[
+        str, typer.Option(metavar="TIME", help="Of a call: 90s, 30m, 2h, 1d.")
+    ] = "2h",
+    grace: Annotated[
+        str, typer.Option(metavar="TIME", help="For the others, once a quorum has answered.")
+    ] = "30s",
+    settings: Settings = None,
+) -> None:
+    """Runs an experiment at the sites, and keeps it going until its last round.
+
+    Examples, one per line:
+
+    `isthmus serve run experiment.toml --quorum 0.7 --deadline 2h`
+
+    `isthmus serve run experiment.toml --set rounds=50`
+
+    Every site has to agree to exactly this experiment. Sites may fail and come back meanwhile, and
+    so may this machine: `isthmus serve resume` goes on. Ctrl-C ends it within the round,
+    `isthmus serve stop` after it.
+    """
+    require_sites("serve")
+    from isthmus.sites.folders import find_server
+    from isthmus.sites.server import ServePlan, settle
+
+    server = find_server(folder)
+    if not 0 < quorum <= 1:
+        raise IsthmusError(
+            f"--quorum {quorum:g}; expected a share above 0, at most 1; for example 0.7"
+        )
+    waits = {
+        "deadline": _read_seconds("deadline", deadline),
+        "grace": _read_seconds("grace", grace),
+    }
+    experiment = settle(read_experiment(file, {}, settings))
+    plan = ServePlan(experiment=experiment.toml(), quorum=quorum, **waits)
+    if server.run.exists() and ServePlan.load(server).experiment != plan.experiment:
+        raise IsthmusError(
+            f"{server.run} holds the run of another experiment; expected to begin one; move it "
+            "elsewhere, or go on with `isthmus serve resume`"
+        )
+    _check_admitted(folder, list(experiment.data["names"]))
+    plan.save(server)
+    _supervise(folder)
+
+
+@app.command()
+def resume(folder: Folder = Path()) -> None:
+    """Goes on with a run at the sites that was stopped, or whose server died.
+
+    Example: `isthmus serve resume --folder trial`
+    """
+    require_sites("serve")
+    _supervise(folder)
+
+
+@app.command()
+def stop(folder: Folder = Path()) -> None:
+    """Asks the run that goes on to stop after the round in hand.
+
+    Example: `isthmus serve stop --folder trial`
+    """
+    require_sites("serve")
+    from isthmus.sites.flare.supervisor import stop_serving
+
+    stop_serving(folder)
+    print("the run stops after the round in hand; `isthmus serve resume` goes on")
+
+
+def _supervise(folder: Path) -> None:
+    """Keeps the run of a folder going, and says what happens."""
+    import json
+
+    from isthmus.sites.flare.supervisor import supervise
+    from isthmus.sites.folders import find_server
+    from isthmus.sites.server import ServePlan
+
+    server = find_server(folder)
+    plan = ServePlan.load(server)
+
+    def say(text: str) -> None:
+        messages.print_line(f"{time.strftime('%H:%M:%S')} {text}")
+
+    if supervise(folder, plan.read_experiment().data["names"], plan.quorum, say):
+        print(f"records: {server.run}")
+        summary = json.loads((server.run / "summary.json").read_text())
+        print(f"digest: {summary['digest']}")
+
+
+def _check_admitted(folder: Path, names: list[str]) -> None:
+    from isthmus.sites.flare.admission import read_sites
+    from isthmus.sites.folders import find_server
+
+    admitted = read_sites(find_server(folder))
+    missing = [name for name in names if name not in admitted or admitted[name].revoked]
+    if missing:
+        raise IsthmusError(
+            f"the experiment names {', '.join(missing)}; expected sites that are admitted here; "
+            "admit them with `isthmus serve admit` first"
+        )
+
+
+def _read_seconds(name: str, text: str) -> float:
+    """Reads a duration such as 90s, 30m, 2h or 1d."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
+    seconds = (
+        float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]] if found else 0
+    )
+    if not 0 < seconds <= 30 * 86400:
+        raise IsthmusError(
+            f"--{name} {quote(text)}; expected a time of at most 30 days; for example 30m or 2h"
+        )
+    return seconds

@@ -19,12 +19,18 @@ from isthmus.sites.folders import ServerFolder
 from isthmus.sites.transport import SiteAnswer
 from isthmus.system.files import write_text
 
-UNFETCHED = 8.0  # seconds after which a site that has not fetched its call is taken for gone
+# Seconds after which a site that has not fetched its call is taken for gone: one that has fetched
+# others before, and one whose process may still be starting.
+UNFETCHED, UNSEEN = 8.0, 120.0
 WAIT = 0.05
 
 
 class JobAbortedError(Exception):
-    """The job ends in the middle of a round, which is as if it had not begun."""
+    """The job ends in the middle of a round, which is as if it had not begun.
+
+    So it ends when a member of it is gone, too: the next job has the site in it again, or goes on
+    without it, and the round is played as if nothing had happened.
+    """
 
 
 class Waiting(NamedTuple):
@@ -44,7 +50,8 @@ class RoundController(Controller):  # type: ignore[misc]
         self.job = ""
         self.sites: set[str] = set()
         self.lost: dict[str, str] = {}  # gone for this job, and why
-        self.heard: set[str] = set()
+        self.rounds = 0  # that this job has done
+        self.seen: set[str] = set()
         self.busy: set[str] = set()  # still at a call that nobody waits for any more
 
     def start_controller(self, fl_ctx: Any) -> None:
@@ -76,32 +83,35 @@ class RoundController(Controller):  # type: ignore[misc]
             self.log_error(fl_ctx, traceback.format_exc())
 
     def has_to_end(self) -> bool:
-        """Tells whether the job ends after this round: a site was lost or is back, or by wish."""
-        return bool(self.lost) or is_asked_to_end(self.server)
+        """Tells whether the job ends after this round: a site is back, or by wish."""
+        self.rounds += 1
+        self._note("running")
+        return is_asked_to_end(self.server)
 
     def ask(self, messages: Mapping[str, bytes], seconds: float) -> Iterator[SiteAnswer | None]:
         """Sends each site its message; see Transport."""
         answers: SimpleQueue[tuple[str, bytes | None]] = SimpleQueue()
         waiting: dict[str, Waiting] = {}
-        absent = {site: self._is_gone(site) for site in messages}
         try:
             for site, message in messages.items():
-                if not absent[site]:
+                if site in self.sites:
                     waiting[site] = self._send(site, message, seconds, answers)
-            yield from (SiteAnswer(site, None, why) for site, why in absent.items() if why)
+                else:
+                    yield SiteAnswer(site, None, "absent")
             ends = time.monotonic() + seconds
             while waiting:
-                if self.abort.triggered:
-                    raise JobAbortedError
-                yield from self._give_up(waiting, late=time.monotonic() > ends)
+                self._check(waiting)
+                if time.monotonic() > ends:
+                    yield from [SiteAnswer(site, None, "late") for site in waiting]
+                    return
                 try:
                     site, answer = answers.get(timeout=WAIT)
                 except Empty:
                     yield None
                     continue
                 if waiting.pop(site, None):
-                    self.heard.add(site)
                     self.busy.discard(site)
+                    self.seen.add(site)
                     yield SiteAnswer(site, answer, "" if answer is not None else "failed")
         finally:
             for site, call in waiting.items():
@@ -124,38 +134,29 @@ class RoundController(Controller):  # type: ignore[misc]
             self.send(task, context, targets=[site])
         return Waiting(task, time.monotonic())
 
-    def _give_up(self, waiting: dict[str, Waiting], *, late: bool) -> Iterator[SiteAnswer]:
-        """Answers for sites that are gone, and for all that are left when time is up."""
-        for site, call in list(waiting.items()):
-            fetched = bool(call.task.client_tasks)
-            why = self._is_gone(site)
-            unfetched = not fetched and time.monotonic() - call.sent > UNFETCHED
-            if not why and unfetched and site not in self.busy:
-                why = "did not fetch its call"
-                self.lost[site] = why
-                self._note("running")
-            if why or late:
-                self._cancel(site, waiting.pop(site))
-                yield SiteAnswer(site, None, why or "late")
+    def _check(self, waiting: Mapping[str, Waiting]) -> None:
+        """Ends the job if it is aborted, or if a site that is waited for is gone."""
+        for site, call in waiting.items():
+            if call.task.client_tasks:
+                self.seen.add(site)
+            limit = UNFETCHED if site in self.seen else UNSEEN
+            unfetched = not call.task.client_tasks and time.monotonic() - call.sent > limit
+            if self.get_client_disconnect_time(site) is not None:
+                self.lost[site] = "its process ended"
+            elif unfetched and site not in self.busy:
+                self.lost[site] = "it did not fetch its call"
+        if self.lost or self.abort.triggered:
+            raise JobAbortedError
 
     def _cancel(self, site: str, call: Waiting) -> None:
         if call.task.client_tasks:
             self.busy.add(site)
         self.cancel_task(call.task)
 
-    def _is_gone(self, site: str) -> str:
-        """Says why a site cannot be asked; nothing if it can."""
-        if site not in self.sites:
-            return "absent"
-        if site not in self.lost and self.get_client_disconnect_time(site) is not None:
-            self.lost[site] = "its process ended"
-            self._note("running")
-        return self.lost.get(site, "")
-
     def _note(self, state: str, why: str = "") -> None:
         """Writes how the job stands, for who watches over it."""
         facts = {"job": self.job, "state": state, "why": why}
-        who = {"sites": sorted(self.sites), "lost": self.lost, "heard": sorted(self.heard)}
+        who = {"sites": sorted(self.sites), "lost": self.lost, "rounds": self.rounds}
         write_text(find_note(self.server), json.dumps({**facts, **who}))
 
 

@@ -1,7 +1,9 @@
 """Keeps a site's process going: starts it again when it ends, and tells its people what happens."""
 
+import datetime as dt
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,7 @@ from isthmus.sites.flare.executor import remove_jobs
 from isthmus.sites.flare.kits import write_site_rules
 from isthmus.sites.flare.processes import end_process, start_process
 from isthmus.sites.flare.supervisor import BEAT
-from isthmus.sites.folders import find_site, read_table
+from isthmus.sites.folders import find_site, read_table, write_table
 from isthmus.system.files import hold_lock
 
 LONGEST = 60.0  # seconds between attempts
@@ -26,9 +28,15 @@ def keep_site(
     """Takes part until it is interrupted, whatever happens to the server or to the wire."""
     site = find_site(folder.resolve(), accepted=True)
     settings = read_table(site.settings)
+    if "left" in settings:
+        raise IsthmusError(
+            f"{settings['name']} has left; expected a site that takes part; accept a package again "
+            "with `isthmus join accept`"
+        )
     name, server = settings["name"], f"{settings['host']}:{settings['port']}"
     # As Ctrl-C: a service is ended so.
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)) if main else None
     try:
         with hold_lock(site.root / "join.lock", 5, lambda: None):
             write_site_rules(site)
@@ -38,7 +46,7 @@ def keep_site(
             process: Popen[bytes] | None = None
             began, pause = 0.0, 1.0
             try:
-                while not ended():
+                while not ended() and "left" not in read_table(site.settings):
                     if process is None or process.poll() is not None:
                         if process is not None:
                             pause = 1.0 if time.monotonic() - began > STEADY else 2 * pause
@@ -60,7 +68,16 @@ def keep_site(
             f"{folder} is in use by another process; expected one; end it, or wait until it ends"
         ) from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if main:
+            signal.signal(signal.SIGTERM, before)
+
+
+def leave_federation(folder: Path) -> str:
+    """Takes part no more, from now on; gives the site's name."""
+    site = find_site(folder, accepted=True)
+    settings = read_table(site.settings)
+    write_table(site.settings, {**settings, "left": dt.datetime.now(dt.UTC).replace(microsecond=0)})
+    return str(settings["name"])
 
 
 def describe_unit(folder: Path) -> str:

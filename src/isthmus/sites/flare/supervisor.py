@@ -41,6 +41,7 @@ class Waits(NamedTuple):
     """How long to wait for what, in seconds."""
 
     settle: float = 5.0  # for more sites, once there are enough
+    back: float = 45.0  # for a site that was there a moment ago
     login: float = 60.0  # for the server's process to listen
     launch: float = 60.0  # for a job that was submitted to begin
     ending: float = 30.0  # for a job that is over to be gone
@@ -55,7 +56,7 @@ class JobNote(NamedTuple):
     why: str = ""
     sites: Sequence[str] = ()
     lost: dict[str, str] = {}  # noqa: RUF012
-    heard: Sequence[str] = ()
+    rounds: int = 0
 
 
 def supervise(
@@ -104,6 +105,7 @@ class Supervisor:
         self.job = ""
         self.submitted = 0.0
         self.failures: Counter[str] = Counter()
+        self.missed: dict[str, float] = {}  # when a site was lost
         self.left_out: set[str] = set()
         self.disabled: set[str] = set()
         self.troubles = 0  # in a row: what the pause before another attempt grows with
@@ -207,7 +209,9 @@ class Supervisor:
                     )
             else:
                 enough = enough or now
-                if there >= set(wanted) or now - enough > self.waits.settle:
+                awaited = {name: now - self.missed.get(name, -math.inf) for name in wanted}
+                soon = {name for name, since in awaited.items() if since < self.waits.back} - there
+                if there >= set(wanted) or (now - enough > self.waits.settle and not soon):
                     self._submit(sorted(there))
                     return
             time.sleep(0.3)
@@ -249,11 +253,12 @@ class Supervisor:
     def _judge(self, note: JobNote) -> None:
         """Counts who failed the job; names who is left out."""
         for site, why in note.lost.items():
-            self._tell("lost", f"{site} was lost: {why}", site=site)
-        for site in note.heard:
-            self.failures[site] = 0
-        for site in set(note.lost) - set(note.heard):
+            self._tell("lost", f"{site} was lost ({why}): the round is played again", site=site)
+        if note.rounds:
+            self.failures.clear()
+        for site in note.lost:
             self.failures[site] += 1
+            self.missed[site] = time.monotonic()
             if self.failures[site] >= FAILURES:
                 self.left_out.add(site)
                 text = f"{site} failed {FAILURES} jobs in a row: it is left out from now on"

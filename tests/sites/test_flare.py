@@ -1,0 +1,217 @@
+"""Real processes on the loopback: one federation of two sites, killed on the way, to equal bits."""
+
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from deployed import Corridor, experiment_at_sites, simulate, write_share
+from isthmus import tree
+from isthmus.sites.consent import Consent
+from isthmus.sites.engine import SitesEngine, WaitLimits, name_state
+from isthmus.sites.events import read_events
+from isthmus.sites.flare import keys
+from isthmus.sites.flare.admission import (
+    accept_admission,
+    admit_site,
+    begin_federation,
+    request_admission,
+    revoke_site,
+)
+from isthmus.sites.flare.gate import is_admitted
+from isthmus.sites.folders import ServerFolder, SiteFolder
+from isthmus.sites.server import open_store, prepare
+from isthmus.storage.store import digest_of
+from isthmus.training.build import Built
+from small import federation, played
+
+ROUNDS = 24
+DATA = federation((30, 40))
+EXPERIMENT = experiment_at_sites("superfed-mm", DATA, rounds=ROUNDS, eval_every=12)
+LIMIT = 120.0  # seconds; a busy machine is slow to start processes
+
+
+def find_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def wait_for(what: Callable[[], Any], seconds: float = LIMIT) -> Any:
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise TimeoutError
+
+
+class RealFederation:
+    """Folders of a server and its sites, and the commands that run there."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.port = place, find_port()
+        self.server = ServerFolder(place / "the server")  # spaces are allowed
+        self.sites = {name: SiteFolder(place / name) for name in EXPERIMENT.data["names"]}
+        self.commands: dict[str, subprocess.Popen[bytes]] = {}
+        self.told = ""
+
+    def admit(self) -> None:
+        begin_federation(self.server.root, "127.0.0.1", self.port)
+        for i, (name, site) in enumerate(self.sites.items()):
+            site.root.mkdir()
+            request = request_admission(site.root, name)
+            package, finger = admit_site(self.server.root, request, self.place)
+            accept_admission(site.root, package, finger)
+            data = site.root / "data.npz"
+            write_share(DATA, i, data)
+            text = EXPERIMENT.toml()
+            terms = {"minimum_examples": 1, "minimum_label_count": 0}
+            consent = Consent(experiment=text, site=name, data=str(data), **terms)
+            consent.save(site.agreements)
+        (self.place / "experiment.toml").write_text(EXPERIMENT.toml())
+
+    def start(self, name: str, *words: str) -> None:
+        with (self.place / f"{name}.txt").open("ab") as output:
+            self.commands[name] = subprocess.Popen(
+                [sys.executable, "-m", "isthmus", *words], stdout=output, stderr=output
+            )
+
+    def find(self, folder: Path, kind: str) -> list[psutil.Process]:
+        """Finds processes by the words that they were started with."""
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            words = process.info["cmdline"] or []
+            mine = any(word.startswith(str(folder)) for word in words)
+            if mine and words[1:4] == ["-m", "isthmus.sites.flare", kind]:
+                found.append(process)
+        return found
+
+    def kill(self, folder: Path, kind: str) -> None:
+        (process,) = wait_for(lambda: self.find(folder, kind))
+        process.kill()
+
+    def count_rounds(self) -> int:
+        path = self.server.run / "rounds.csv"
+        if not path.is_file():
+            return 0
+        return sum(line[:1].isdigit() for line in path.read_text().splitlines())
+
+    def wait_for_rounds(self, more: int) -> None:
+        goal = self.count_rounds() + more
+        wait_for(lambda: self.count_rounds() >= goal or self.commands["server"].poll() is not None)
+
+    def connect_as_stranger(self) -> str:
+        """Says what the server tells who trusts it and has no certificate of its own."""
+        context = ssl.create_default_context(cafile=self.server.authority / "authority.crt")
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as plain:
+            try:
+                with context.wrap_socket(plain, server_hostname="127.0.0.1") as wrapped:
+                    wrapped.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+                    return repr(wrapped.recv(100))
+            except (ssl.SSLError, ConnectionError) as error:
+                return type(error).__name__
+
+    def close(self) -> None:
+        for command in self.commands.values():
+            command.send_signal(signal.SIGTERM)
+        for command in self.commands.values():
+            command.wait(20)
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealFederation]:
+    """A run in whose course everybody is killed once."""
+    made = RealFederation(tmp_path_factory.mktemp("real"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "BITS", 2048)  # the least that TLS takes
+        made.admit()
+    try:
+        for name, site in made.sites.items():
+            made.start(name, "join", "start", "--folder", str(site.root))
+        served = ["serve", "run", str(made.place / "experiment.toml")]
+        made.start("server", *served, "--folder", str(made.server.root), "--deadline", "1m")
+        first, second = made.sites.values()
+        made.wait_for_rounds(3)
+        made.told = made.connect_as_stranger()
+        made.kill(first.root, "worker")
+        made.wait_for_rounds(2)
+        made.kill(second.root, "site-job")
+        assert made.commands["server"].wait(LIMIT) == 0, (made.place / "server.txt").read_text()
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_run_whose_processes_were_killed_ends_with_the_bits_of_the_simulation(
+    real: RealFederation,
+) -> None:
+    made, forms = prepare(EXPERIMENT)
+    engine = SitesEngine(Corridor({}), list(real.sites), "", forms, WaitLimits())
+    store = open_store(real.server.run, Built(EXPERIMENT, made._replace(engine=engine)))
+    here, there = store.progress, played(simulate(EXPERIMENT, DATA), ROUNDS)
+    own = {i: tree.digest([state]) for i, state in there.own.items()}
+    assert {i: name_state(handle) for i, handle in here.own.items()} == own
+    assert digest_of(here._replace(own={})) == digest_of(there._replace(own={}))
+    store.close("finished")
+    assert "no answer" not in (real.server.run / "notes.csv").read_text()
+
+
+def test_what_happened_is_said_and_kept(real: RealFederation) -> None:
+    events, _ = read_events(real.server.events)
+    kinds = [event["event"] for event in events]
+    assert {"server", "job", "lost", "done"} <= set(kinds)
+    said = (real.place / "server.txt").read_text()
+    assert "site-1 was lost (its process ended): the round is played again" in said
+    assert "the last round is done" in said
+    assert "Traceback" not in said
+    connected, _ = read_events(real.sites["site-0"].events)
+    assert "connected" in [event["event"] for event in connected]
+
+
+def test_nothing_runs_on_when_the_server_is_done(real: RealFederation) -> None:
+    assert not real.find(real.server.root, "server")
+    for site in real.sites.values():
+        wait_for(lambda site=site: not real.find(site.root, "site-job"))
+        assert not real.find(site.root, "worker")
+        assert len(real.find(site.root, "site")) == 1
+
+
+def test_nothing_of_a_site_is_at_the_server_but_its_answers(real: RealFederation) -> None:
+    names = {path.name for path in real.server.root.rglob("*")}
+    assert not names & {"data.npz", "join.jsonl", "worker.log", "agreements"}
+    texts = [path.read_bytes() for path in real.server.kit.rglob("*") if path.is_file()]
+    assert not any(b"Traceback" in text and b"site.py" in text for text in texts)
+
+
+def test_who_has_no_certificate_gets_no_word(real: RealFederation) -> None:
+    assert real.told in ("SSLError", "ConnectionResetError", "b''")
+
+
+def test_the_server_admits_the_certificates_in_its_list_alone(real: RealFederation) -> None:
+    site = real.sites["site-0"]
+    own = (site.kit / "startup" / "client.crt").read_bytes()
+    lead = (real.server.lead / "startup" / "client.crt").read_bytes()
+    for kind, name, data, expected in (
+        ("regular", "site-0", own, True),
+        ("regular", "site-1", own, False),  # another's name
+        ("admin", "site-0", own, False),
+        ("relay", "site-0", own, False),
+        ("regular", "site-0", b"nothing", False),
+        ("regular", "site-0", None, False),
+        ("regular", None, own, False),
+        ("admin", "lead", lead, True),
+        ("regular", "site-0", lead, False),
+    ):
+        assert is_admitted(real.server, kind, name, data) is expected
+    revoke_site(real.server.root, "site-0")
+    assert not is_admitted(real.server, "regular", "site-0", own)
