@@ -58,9 +58,10 @@ def one_by_one(
     class that is used up has its entry set to 0, and the rest is divided by its sum."""
     room, counts = room.copy(), np.zeros(phi.shape, np.int64)
     while room.sum():
-        k = rng.choice(np.flatnonzero(counts.sum(axis=1) < size))
-        p = phi[k] * (room > 0)
-        c = rng.choice(len(room), p=p / p.sum())
+        short = np.flatnonzero(counts.sum(axis=1) < size)
+        k = short[rng.integers(len(short))]
+        p = np.cumsum(phi[k] * (room > 0))
+        c = np.searchsorted(p, p[-1] * rng.random(), side="right")
         counts[k, c] += 1
         room[c] -= 1
     return counts

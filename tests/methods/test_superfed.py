@@ -271,10 +271,10 @@ class TestSelection:
     def test_only_an_oracle_looks_at_test_labels(self) -> None:
         """Other test labels change what an oracle chooses and nothing that validation chooses."""
         noisy = federation(sizes=(60,) * 6, spread=3.0)  # so that points of a path differ
+        end = played(setting("superfed-mm", data=noisy, rounds=6), 6)
 
         def chosen(selection: str, shift: int) -> list[float]:
             made = setting("superfed-mm", data=noisy, selection=selection, rounds=6)
-            end = played(made, 6)
             arrays = made.federation.arrays
             y = arrays.y.copy()
             for parts in made.federation.parts:
