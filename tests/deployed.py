@@ -114,6 +114,6 @@ class Deployment:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def engine(self, **patience: Any) -> SitesEngine:
+    def engine(self, **limits: Any) -> SitesEngine:
         digest = digest_experiment(self.experiment)
-        return SitesEngine(self.corridor, self.names, digest, self.forms, WaitLimits(**patience))
+        return SitesEngine(self.corridor, self.names, digest, self.forms, WaitLimits(**limits))

@@ -17,6 +17,7 @@ class Wire:
 
     handle = None
     outcomes: tuple[CallOutcome, ...] = ()
+    withheld: tuple[int, ...] = ()
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -48,6 +49,7 @@ class Flaky:
 
     handle = None
     outcomes: tuple[CallOutcome, ...] = ()
+    withheld: tuple[int, ...] = ()
 
     def __init__(self, lost: Callable[[int, int], bool]):
         self.lost = lost

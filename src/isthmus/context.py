@@ -1,6 +1,6 @@
 """What stays the same during a run, one call of a client function, and what runs such calls."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from isthmus.data.federation import Federation
@@ -64,6 +64,11 @@ class Engine(Protocol):
     @property
     def outcomes(self) -> Sequence[CallOutcome]:
         """What became of the round's calls; nothing where all clients always answer."""
+        ...
+
+    @property
+    def withheld(self) -> Collection[int]:
+        """The clients whose figures are kept in sums with others' alone."""
         ...
 
     def run(

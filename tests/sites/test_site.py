@@ -20,6 +20,7 @@ from isthmus.sites.audit import AuditLog, read_lines
 from isthmus.sites.codec import CallHead, ReplyHead
 from isthmus.sites.engine import name_state, read_state_name
 from isthmus.sites.server import ServePlan, run_rounds
+from isthmus.sites.states import read_figures
 from isthmus.storage.store import Progress, digest_of
 from odd_engines import Flaky
 from small import advance, begin, federation, played
@@ -124,7 +125,8 @@ def test_a_site_keeps_the_model_that_the_simulation_would_deploy(deployed: Deplo
     (expected,) = clients.visit(deploy, delivery)
     assert torch.equal(site.personal("last").w, expected[2].w)
     assert torch.equal(site.personal("best").w, expected[2].w)  # it was the only evaluation
-    assert site.states.read_figures()[0]["figures"]["personal test"]["n"] == 4
+    (row,) = read_figures(deployed.folder / "site-2" / "state.lmdb")
+    assert row["figures"]["personal test"]["n"] == 4
 
 
 def call(deployed: Deployment, i: int = 1, **changes: Any) -> tuple[CallHead, Any]:
@@ -367,3 +369,25 @@ def test_a_run_is_not_continued_with_another_experiment(tmp_path: Path) -> None:
             run_rounds(
                 ServePlan(experiment=other.toml()), tmp_path / "run", deployed.corridor, bool
             )
+
+
+@pytest.mark.parametrize(("private", "kept"), [({1, 2, 5}, {0, 3, 4}), ({1, 2}, {0, 3, 4})])
+def test_figures_of_sites_that_keep_them_are_told_in_sums(
+    tmp_path: Path, private: set[int], kept: set[int]
+) -> None:
+    """Of fewer than three sites nothing is told at all: a difference would tell them apart."""
+    data = federation()
+    experiment = experiment_at_sites(METHOD, data, rounds=1)
+    with Deployment(tmp_path / "sites", experiment, data) as deployed:
+        for i in private:
+            site: Any = deployed.corridor.sites[f"site-{i}"]
+            site.consent = site.consent.model_copy(update={"figures": False})
+        plan = ServePlan(experiment=experiment.toml())
+        run = run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+    there = set(reader.read(tmp_path / "run").clients.client.tolist())
+    assert there == kept | ({5} if 5 not in private else set())
+    pooled = run.evaluation("personal").pooled
+    assert pooled is not None
+    tested = private if len(private) > 2 else set()
+    counts = [len(data.parts[i].test) for i in there | tested]
+    assert pooled.figures.n == sum(counts)

@@ -18,6 +18,7 @@ from isthmus.cli import (
     landscape,
     list,
     messages,
+    rehearse,
     report,
     reproduce,
     resume,
@@ -45,6 +46,7 @@ for command in (
     adapt.adapt,
     report.report,
     reproduce.reproduce,
+    rehearse.rehearse,
 ):
     app.command()(command)
 app.command(cls=figure.FigureCommand)(figure.figure)

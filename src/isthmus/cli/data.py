@@ -153,6 +153,50 @@ def get(
     print(f"{name} is here: {remote.find(data_root)}")
 
 
+@app.command()
+def schema(
+    file: File = None,
+    data: Data = None,
+    settings: Settings = None,
+    sites: Annotated[
+        str, typer.Option(metavar="NAMES", help="Separated by commas: the sites of the run.")
+    ] = "",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where it goes; printed if left out.")
+    ] = None,
+    data_root: DataRoot = Path("data"),
+) -> None:
+    """Writes down what data have in common, as the experiment of real sites that agree on it.
+
+    Examples, one per line:
+
+    `isthmus data schema --data patients.csv --set label=outcome --sites ulm,bonn --out study.toml`
+
+    `isthmus data schema --data digits`
+
+    Shapes, classes, columns with their categories, means and deviations: no rows. Look at it before
+    you send it; a category may name a person. Means and deviations are those of the data you give.
+    """
+    import tomli_w
+
+    from isthmus.config import registry
+    from isthmus.data.sources.schema import describe
+
+    experiment = read_experiment(file, {"data": data}, settings)
+    arrays = registry.build("data", experiment.data).load(data_root, experiment.dividing_seed)
+    names = [name.strip() for name in sites.split(",") if name.strip()]
+    text = tomli_w.dumps({"data": {"name": "sites", "names": names, "schema": describe(arrays)}})
+    if out is None:
+        print(text, end="")
+        return
+    if out.exists():
+        raise IsthmusError(f"{out} is there already; expected a new file; name another with --out")
+    from isthmus.system.files import write_text
+
+    write_text(out, text)
+    print(f"{out}: add method, rounds and the like; then give it to all sites")
+
+
 def _to_record(
     experiment: "Experiment", federation: "Federation", figures: "Heterogeneity"
 ) -> dict[str, object]:

@@ -118,3 +118,109 @@ def leave(folder: Folder = Path()) -> None:
 
     name = leave_federation(folder)
     print(f"{name} has left; tell the server's people to call `isthmus serve revoke {name}`")
+
+
+Study = Annotated[
+    Path, typer.Argument(metavar="EXPERIMENT.toml", help="What the server's people propose.")
+]
+Registered = Annotated[
+    str | None, typer.Option("--data", metavar="NAME", help="Registered data; else the latest.")
+]
+
+
+@app.command()
+def check(
+    data: Annotated[str, typer.Option(metavar="FILE", help="A file or directory of this site.")],
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="EXPERIMENT.toml", help="What is proposed, if there is any yet."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="How it is read: label, split; repeat it."),
+    ] = None,
+    name: Annotated[str, typer.Option(metavar="NAME", help="To register it by.")] = "",
+    folder: Folder = Path(),
+) -> None:
+    """Registers data, and says what taking part with them would mean. Nothing is sent.
+
+    Examples, one per line:
+
+    `isthmus join check --data patients.csv`
+
+    `isthmus join check study.toml --data patients.csv --set label=outcome`
+    """
+    from isthmus.cli.consent import describe_preview
+    from isthmus.config.experiment import read_value
+    from isthmus.sites.folders import find_site, read_table
+    from isthmus.sites.preparation import find_data, preview, read_deployable, register
+
+    site = find_site(folder)
+    pairs = [text.partition("=") for text in settings or ()]
+    options = {key.strip(): read_value(value) for key, _, value in pairs}
+    known = register(site, data, options, name)
+    found = find_data(site, known)
+    print(f"registered: {known}, {found.options['name']} {found.path}")
+    if file is not None:
+        experiment = read_deployable(file)
+        seen = preview(experiment, str(read_table(site.settings)["name"]), found)
+        print("\n".join(describe_preview(seen)))
+
+
+@app.command()
+def agree(
+    file: Study,
+    data: Registered = None,
+    disclose: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FUNCTION", help="A function that discloses more; may be repeated."),
+    ] = None,
+    figures: Annotated[
+        bool,
+        typer.Option("--figures/--no-figures", help="Whether the server may keep this site's own."),
+    ] = True,
+    minimum_examples: Annotated[
+        int, typer.Option(min=0, metavar="NUMBER", help="To train on; with fewer nothing is sent.")
+    ] = 20,
+    minimum_label_count: Annotated[
+        int, typer.Option(min=0, metavar="NUMBER", help="Of each class, where counts are told.")
+    ] = 5,
+    folder: Folder = Path(),
+) -> None:
+    """Consents to exactly this experiment; the site then answers calls of no other.
+
+    Examples, one per line:
+
+    `isthmus join agree study.toml`
+
+    `isthmus join agree study.toml --disclose census --minimum-label-count 10`
+    """
+    from isthmus.cli.consent import describe_consent
+    from isthmus.sites.folders import find_site
+    from isthmus.sites.preparation import consent, find_data, read_deployable
+
+    site = find_site(folder)
+    agreed = consent(
+        site,
+        read_deployable(file),
+        find_data(site, data or ""),
+        disclose=disclose or (),
+        figures=figures,
+        minimum_examples=minimum_examples,
+        minimum_label_count=minimum_label_count,
+    )
+    print("\n".join(describe_consent(agreed)))
+
+
+@app.command()
+def status(
+    folder: Folder = Path(),
+) -> None:
+    """Shows what this site sent and got, and how its model does.
+
+    Example: `isthmus join status`
+    """
+    from isthmus.cli.consent import describe_site
+    from isthmus.sites.folders import find_site
+
+    print("\n".join(describe_site(find_site(folder))))

@@ -121,6 +121,10 @@ def run(
     grace: Annotated[
         str, typer.Option(metavar="TIME", help="For the others, once a quorum has answered.")
     ] = "30s",
+    least: Annotated[
+        int,
+        typer.Option(min=2, metavar="NUMBER", help="Sites whose figures may be told in a sum."),
+    ] = 3,
     settings: Settings = None,
 ) -> None:
     """Runs an experiment at the sites, and keeps it going until its last round.
@@ -136,20 +140,23 @@ def run(
     `isthmus serve stop` after it.
     """
     require_sites("serve")
+    from isthmus.sites.consent import settle
     from isthmus.sites.folders import find_server
-    from isthmus.sites.server import ServePlan, settle
+    from isthmus.sites.server import ServePlan
 
     server = find_server(folder)
     if not 0 < quorum <= 1:
         raise IsthmusError(
             f"--quorum {quorum:g}; expected a share above 0, at most 1; for example 0.7"
         )
-    waits = {
-        "deadline": _read_seconds("deadline", deadline),
-        "grace": _read_seconds("grace", grace),
-    }
     experiment = settle(read_experiment(file, {}, settings))
-    plan = ServePlan(experiment=experiment.toml(), quorum=quorum, **waits)
+    plan = ServePlan(
+        experiment=experiment.toml(),
+        quorum=quorum,
+        deadline=_read_seconds("deadline", deadline),
+        grace=_read_seconds("grace", grace),
+        least=least,
+    )
     if server.run.exists() and ServePlan.load(server).experiment != plan.experiment:
         raise IsthmusError(
             f"{server.run} holds the run of another experiment; expected to begin one; move it "

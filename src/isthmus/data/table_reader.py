@@ -166,6 +166,12 @@ def read_columns(
     return columns
 
 
+def read_rows(table: TableFile) -> Iterator[tuple[str, ...]]:
+    """Yields the rows of a table as texts, the header first."""
+    for block in _blocks(table.path, table.delimiter):
+        yield from zip(*block, strict=True)
+
+
 def check_memory(table: TableFile, rows: int, columns: int) -> None:
     """Refuses to make inputs of so many rows and columns where memory does not hold them."""
     needed, free = 12 * rows * columns, free_memory()

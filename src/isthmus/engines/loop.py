@@ -32,6 +32,7 @@ class Loop:
 
     handle = None
     outcomes: tuple[CallOutcome, ...] = ()
+    withheld: tuple[int, ...] = ()
 
     def __init__(
         self,

@@ -53,6 +53,7 @@ class Stacked:
 
     handle = None
     outcomes: tuple[CallOutcome, ...] = ()
+    withheld: tuple[int, ...] = ()
 
     def __init__(self, block: int, device: str = "cpu"):
         self.block = block

@@ -5,7 +5,7 @@ columns; docs/records.md says when each table is written. The store keeps the sa
 with the state they belong to; the tables are written anew when a run is resumed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -85,11 +85,13 @@ def round_rows(
     evaluation: Evaluation | None,
     notes: Iterable[str] = (),
     outcomes: Iterable[CallOutcome] = (),
+    withheld: Collection[int] = (),
 ) -> TableRows:
     """Lists what one finished round and, where there was one, its evaluation add to the tables."""
     clients, bins = [], []
     if evaluation is not None:
-        clients = list(_rows_of_scores(cost.round, evaluation.scores))
+        rows = _rows_of_scores(cost.round, evaluation.scores)
+        clients = [row for row in rows if row[1] not in withheld]
         bins = list(_rows_of_bins(cost.round, evaluation.scores))
         if evaluation.server is not None:
             figures = (figure.item() for figure in evaluation.server)

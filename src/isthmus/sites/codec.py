@@ -47,6 +47,7 @@ class ReplyHead(NamedTuple):
     call: str
     refused: str = ""  # one of `REFUSALS`; empty: it did as asked
     own: str = ""  # the digest of its own state after this call; empty: it has none
+    private: bool = False  # what it measured may be kept in a sum with others' alone
     protocol: int = PROTOCOL
 
 

@@ -123,3 +123,14 @@ def check_deployable(experiment: Experiment) -> None:
     method = registry.build("method", experiment.method)
     if not isinstance(method, Method):  # pragma: no cover - a part of this name is a method
         raise IsthmusError(f"{experiment.method['name']} is no method")
+
+
+def settle(experiment: Experiment) -> Experiment:
+    """Decides what an experiment leaves open and sites have to agree on: how steps are computed."""
+    names = experiment.data.get("names", ())
+    given = experiment.table() | {"engine": "loop", "clients": len(names)}
+    given["step"] = "eager" if experiment.step == "auto" else experiment.step
+    given["clients_per_round"] = min(experiment.clients_per_round, max(len(names), 1))
+    settled = Experiment(**given)
+    check_deployable(settled)
+    return settled

@@ -24,6 +24,7 @@ class WaitLimits(NamedTuple):
     quorum: float = 1.0  # the share of those asked that are waited for, up to the deadline
     deadline: float = 7200.0  # seconds that a call may take
     grace: float = 30.0  # seconds for the others, once a quorum has answered
+    least: int = 3  # sites over which figures are summed that are not to be told apart
 
 
 ANSWERED = "answered"
@@ -41,16 +42,17 @@ class SitesEngine:
         names: Sequence[str],
         run: str,
         forms: Forms,
-        patience: WaitLimits,
+        limits: WaitLimits,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.notes: list[str] = []
         self.outcomes: list[CallOutcome] = []
+        self.withheld: set[int] = set()
         self._transport = transport
         self._names = names
         self._run = run
         self._forms = forms
-        self._patience = patience
+        self._limits = limits
         self._clock = clock
         self._round = -1
         self._committed: dict[int, str] = {}  # own states as of the last round that is done
@@ -60,9 +62,10 @@ class SitesEngine:
     ) -> Iterator[tuple[int, Any]]:
         """Yields (client, what its function returned) for sites that answer in time."""
         if call.t != self._round:
-            self._round, self._committed, self.outcomes = call.t, {}, []
+            self._round, self._committed = call.t, {}
+            self.outcomes, self.withheld = [], set()
         name, brought = name_function(setting.method, call.function)
-        (*_, last) = forms = self._forms.find(name, call.purpose)
+        forms = self._forms.find(name, call.purpose)
         heads: dict[str, CallHead] = {}
         messages: dict[str, bytes] = {}
         for request in requests:
@@ -70,14 +73,24 @@ class SitesEngine:
             heads[site] = self._head(call, name, request)
             messages[site] = codec.write(heads[site], (call.shared, request.each, brought))
         missing: dict[str, str] = {}
+        private: dict[int, Any] = {}
         for answer in self._listen(messages, waits=name in (SCORE, PATH)):
             result, why = self._open(answer, heads[answer.site], forms)
             if why:
                 missing[answer.site] = why
                 continue
-            reply, own = result
+            reply, own, shy = result
             i = heads[answer.site].client
-            yield i, (reply if last.function in (SCORE, PATH) else (own, reply))
+            if shy and name == SCORE:
+                private[i] = reply
+            else:
+                yield i, (reply if name in (SCORE, PATH) else (own, reply))
+        if len(private) >= self._limits.least:
+            self.withheld.update(private)
+            yield from private.items()
+        else:
+            few = f"its figures are for sums of {self._limits.least} sites or more"
+            missing |= {self._names[i]: few for i in private}
         self._record(name, list(heads), missing)
 
     def send_end(self, t: int, own: Mapping[int, Tensor]) -> list[str]:
@@ -128,17 +141,17 @@ class SitesEngine:
 
         An evaluation `waits` for all: it changes nothing, and what it misses shows in its figures.
         """
-        patience, came = self._patience, 0
-        needed = len(messages) if waits else math.ceil(patience.quorum * len(messages))
-        end = self._clock() + patience.deadline
+        limits, came = self._limits, 0
+        needed = len(messages) if waits else math.ceil(limits.quorum * len(messages))
+        end = self._clock() + limits.deadline
         left = set(messages)
-        answers = self._transport.ask(messages, patience.deadline)
+        answers = self._transport.ask(messages, limits.deadline)
         for answer in answers:
             if answer is not None and answer.site in left:
                 left.remove(answer.site)
                 came += answer.message is not None
                 if came == needed and left:
-                    end = min(end, self._clock() + patience.grace)
+                    end = min(end, self._clock() + limits.grace)
                 yield answer
             if not left or self._clock() > end:
                 break
@@ -148,7 +161,7 @@ class SitesEngine:
         yield from (SiteAnswer(site, None, "late") for site in sorted(left))
 
     def _open(self, answer: SiteAnswer, head: CallHead, forms: Sequence[Form]) -> tuple[Any, str]:
-        """Reads an answer: (reply, own state's digest), or why there is none."""
+        """Reads an answer: reply, own state, whether it is private; or why there is none."""
         if answer.message is None:
             return None, answer.why or "it did not answer"
         try:
@@ -162,7 +175,8 @@ class SitesEngine:
             return None, "its answer was damaged, too large or of another version"
         for form in forms:
             try:
-                return (codec.read_tensors(answer.message, form.reply), own), ""
+                tensors = codec.read_tensors(answer.message, form.reply)
+                return (tensors, own, reply.private), ""
             except MessageError:
                 continue
         return None, "its answer had tensors of other shapes, or numbers that are not finite"

@@ -79,30 +79,31 @@ class Forms:
 
 
 class _Noting(Loop):
-    """Runs the first client it is asked for, answers the same for all, and notes the forms."""
+    """Runs one client, answers the same for all others, and notes the forms."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: int) -> None:
         Loop.__init__(self)
+        self.client = client
         self.seen: dict[str, Form] = {}
 
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
-        """Yields the first client's result for every client."""
-        first = next(requests)
-        others = [request.i for request in requests]
-        result = self.compute(setting, call, first)
+        """Yields the one client's result for every client."""
+        asked = {request.i: request for request in requests}
+        request = asked.get(self.client) or next(iter(asked.values()))
+        result = self.compute(setting, call, request)
         name, brought = name_function(setting.method, call.function)
-        received = (call.shared, first.each, brought)
+        received = (call.shared, request.each, brought)
         reply = result if name in (SCORE, PATH) else result[1]
         form = Form(name, call.purpose, strip(received), strip(reply))
         self.seen[repr(form)] = form
-        yield from ((i, result) for i in (first.i, *others))
+        yield from ((i, result) for i in asked)
 
 
-def learn(setting: Setting) -> Forms:
-    """Plays the rounds in which something changes, with made-up data, and notes the forms."""
-    engine = _Noting()
+def learn(setting: Setting, client: int = 0) -> Forms:
+    """Plays the rounds in which something changes, with one client's data, and notes the forms."""
+    engine = _Noting(client)
     setting = setting._replace(engine=engine)
     method, task = setting.method, setting.task
     server = method.init(task)
@@ -112,9 +113,9 @@ def learn(setting: Setting) -> Forms:
     for t in sorted({0, *turns, task.rounds - 1}):
         round = Round(setting, t, own, shelf=Shelf(shelf))
         with one_thread():
-            server = method.round(server, Clients(range(task.clients_per_round), round))
+            server = method.round(server, Clients([client], round))
             own, shelf = {**own, **round.changed}, after(shelf, round.shelf.changed)
-            one = Clients([0], Round(setting, t, own, shelf=Shelf(shelf)))
+            one = Clients([client], Round(setting, t, own, shelf=Shelf(shelf)))
             delivery = method.deliver(server, one)
             choose_for_all(setting, one, delivery)
             score(setting, one, delivery)

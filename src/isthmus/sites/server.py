@@ -8,10 +8,9 @@ from typing import Annotated
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from isthmus.config import registry
 from isthmus.config.experiment import Experiment
 from isthmus.errors import IsthmusError
-from isthmus.sites.consent import check_deployable, digest_experiment
+from isthmus.sites.consent import digest_experiment
 from isthmus.sites.engine import SitesEngine, WaitLimits
 from isthmus.sites.folders import ServerFolder
 from isthmus.sites.site import prepare
@@ -34,15 +33,16 @@ class ServePlan(BaseModel):
     quorum: Annotated[float, Field(gt=0, le=1)] = 1.0
     deadline: Seconds = 7200.0
     grace: Seconds = 30.0
+    least: Annotated[int, Field(ge=2)] = 3  # sites whose figures may be told in a sum
 
     def read_experiment(self) -> Experiment:
         """Reads the experiment."""
         return Experiment(**tomllib.loads(self.experiment))
 
     @property
-    def patience(self) -> WaitLimits:
+    def limits(self) -> WaitLimits:
         """How long it waits."""
-        return WaitLimits(self.quorum, self.deadline, self.grace)
+        return WaitLimits(self.quorum, self.deadline, self.grace, self.least)
 
     def save(self, folder: ServerFolder) -> None:
         """Writes it into the server's folder."""
@@ -60,17 +60,6 @@ class ServePlan(BaseModel):
             ) from None
 
 
-def settle(experiment: Experiment) -> Experiment:
-    """Decides what an experiment leaves open and sites have to agree on: how steps are computed."""
-    given = experiment.table() | {"engine": "loop"}
-    given["step"] = "eager" if experiment.step == "auto" else experiment.step
-    given["clients"] = len(experiment.data.get("names", ()))
-    given["clients_per_round"] = min(experiment.clients_per_round, max(given["clients"], 1))
-    settled = Experiment(**given)
-    check_deployable(settled)
-    return settled
-
-
 def conduct(folder: Path, transport: Transport, stop: Callable[[], bool]) -> bool:
     """Runs the rounds that are left; True: all are done. False: `stop` asked for it, in between."""
     place = ServerFolder(folder)
@@ -84,7 +73,7 @@ def run_rounds(plan: ServePlan, out: Path, transport: Transport, stop: Callable[
     experiment = plan.read_experiment()
     setting, forms = prepare(experiment)
     names, digest = experiment.data["names"], digest_experiment(experiment)
-    engine = SitesEngine(transport, names, digest, forms, plan.patience)
+    engine = SitesEngine(transport, names, digest, forms, plan.limits)
     built = Built(experiment, setting._replace(engine=engine))
 
     store = open_store(out, built)
@@ -120,9 +109,3 @@ def open_store(out: Path, built: Built) -> Store:
         raise
     store.start(text)
     return store
-
-
-def describe_calls(experiment: Experiment) -> list[tuple[str, str]]:
-    """Lists what the method calls at sites, and what each of these functions discloses."""
-    method = registry.build("method", experiment.method)
-    return list(method.about().calls.items())

@@ -47,21 +47,21 @@ class Site:
 
     def __init__(
         self,
-        agreement: Consent,
+        consent: Consent,
         setting: Setting,
         forms: Forms,
         states: SiteStates,
         log: AuditLog,
     ):
-        self.agreement = agreement
+        self.consent = consent
         self.setting = setting
         self.states = states
-        self._digest = agreement.digest
-        self._client = agreement.client
+        self._digest = consent.digest
+        self._client = consent.client
         self._forms = forms
         self._log = log
-        self._floor = agreement.refuse_floors(setting.federation)
-        self._counts = agreement.refuse_counts(setting.federation)
+        self._floor = consent.refuse_floors(setting.federation)
+        self._counts = consent.refuse_counts(setting.federation)
 
     def answer(self, message: bytes) -> bytes:
         """Answers a message; one that is refused is answered too, and nothing is raised."""
@@ -136,7 +136,8 @@ class Site:
         if evaluates:
             if head.function == SCORE:
                 self._keep_model(head, request, (*shared, *each), result)
-            return codec.write(ReplyHead(head.call, own=head.accepted), result)
+            answer = ReplyHead(head.call, own=head.accepted, private=not self.consent.figures)
+            return codec.write(answer, result)
         new, reply = result
         if not tree.finite((new, reply)):
             raise Refusal("failed", "it diverged: not all numbers are finite")
@@ -145,7 +146,7 @@ class Site:
 
     def _check_terms(self, head: CallHead) -> None:
         told = self.setting.method.about().calls.get(head.function, "")
-        if told and head.function not in self.agreement.disclose:
+        if told and head.function not in self.consent.disclose:
             raise Refusal("disclosure", told)
         if self._floor:
             raise Refusal("floor", self._floor)
@@ -207,20 +208,20 @@ def prepare(experiment: Experiment) -> tuple[Setting, Forms]:
 def open_site(folder: Path) -> Site:
     """Opens a site's folder: what it agreed to last, its data, its states and its log."""
     place = SiteFolder(folder)
-    agreement = find_agreement(place)
-    experiment = agreement.read_experiment()
-    states = SiteStates(place.state / f"{agreement.digest}.lmdb")
+    consent = find_consent(place)
+    experiment = consent.read_experiment()
+    states = SiteStates(place.state / f"{consent.digest}.lmdb")
     try:
         setting, forms = prepare(experiment)
-        data = read_client(experiment, agreement.client, Path(agreement.data), agreement.options)
+        data = read_client(experiment, consent.client, Path(consent.data), consent.options)
         log = AuditLog(place.audit)
-        return Site(agreement, setting._replace(federation=data), forms, states, log)
+        return Site(consent, setting._replace(federation=data), forms, states, log)
     except BaseException:
         states.close()
         raise
 
 
-def find_agreement(place: SiteFolder) -> Consent:
+def find_consent(place: SiteFolder) -> Consent:
     """Finds what the people of a site agreed to last."""
     files = sorted(place.agreements.glob("*.toml"), key=lambda file: file.stat().st_mtime_ns)
     if not files:

@@ -13,6 +13,7 @@ from isthmus import tree
 from isthmus.errors import IsthmusError
 from isthmus.method import State
 from isthmus.storage.database import Database, is_blank
+from isthmus.system.files import write_text
 
 KEPT, ROUND = b"kept", b"round"
 PENDING = b"pending/"  # and the digest
@@ -39,6 +40,7 @@ class SiteStates:
     def __init__(self, path: Path):
         path.parent.mkdir(parents=True, exist_ok=True)
         new = not path.exists() or is_blank(path)
+        self._path = path
         self._database = Database(path, new=new)
 
     @property
@@ -97,6 +99,9 @@ class SiteStates:
         if loss is not None and (best is None or loss < best["loss"]):
             changes[MODEL + b"best"] = value
         self._database.write(changes)
+        keys = self._database.keys(FIGURES)
+        rows = [json.loads(self._database.read(key) or b"{}") for key in keys]
+        write_text(name_figures(self._path), json.dumps(rows, indent=1) + "\n")
 
     def read_model_facts(self, which: str) -> dict[str, Any] | None:
         """Reads of which round the last or the best model is, and how it did."""
@@ -117,11 +122,6 @@ class SiteStates:
         own, received = tree.unpack(value.partition(b"\n")[2], like=like)
         return Snapshot(own, received, facts["choice"], facts["t"])
 
-    def read_figures(self) -> list[dict[str, Any]]:
-        """Reads how its models did after each round that was evaluated."""
-        keys = self._database.keys(FIGURES)
-        return [json.loads(self._database.read(key) or b"{}") for key in keys]
-
     def digest(self) -> str:
         """Names the own state that counts, as of the last call; empty: that of the start."""
         return self._read_kept()[0]
@@ -139,3 +139,17 @@ class SiteStates:
         if digest == kept:
             return packed or None
         return self._database.read(PENDING + digest.encode())
+
+
+def name_figures(path: Path) -> Path:
+    """Names the file beside a store that anybody may read while its run goes on."""
+    return path.with_suffix(".figures.json")
+
+
+def read_figures(path: Path) -> list[dict[str, Any]]:
+    """Reads how a site's models did after each round that was evaluated."""
+    try:
+        rows: list[dict[str, Any]] = json.loads(name_figures(path).read_text("utf-8"))
+    except (OSError, ValueError):
+        return []
+    return rows

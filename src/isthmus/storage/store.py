@@ -82,6 +82,7 @@ class Step(NamedTuple):
     notes: tuple[str, ...] = ()
     best: Best = Best()
     outcomes: tuple[CallOutcome, ...] = ()  # of its calls, where clients need not answer
+    withheld: frozenset[int] = frozenset()  # clients whose figures are not kept one by one
 
 
 class Memory:
@@ -168,7 +169,7 @@ class Store:
 
     def commit(self, step: Step) -> None:
         """Writes what a round changed, in one transaction."""
-        rows = round_rows(step.cost, step.evaluation, step.notes, step.outcomes)
+        rows = round_rows(step.cost, step.evaluation, step.notes, step.outcomes, step.withheld)
         changes: dict[bytes, bytes | None] = {
             _own_key(i): tree.pack(state) for i, state in step.changed.items()
         }

@@ -265,4 +265,5 @@ def advance(setting: Setting, progress: Progress, evaluate: bool) -> Step:
         dict(round.shelf.changed),
         tuple(round.notes),
         outcomes=tuple(setting.engine.outcomes),
+        withheld=frozenset(setting.engine.withheld),
     )

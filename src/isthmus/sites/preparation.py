@@ -1,0 +1,119 @@
+"""What the people of a site do before it takes part: register data, look, and consent."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from isthmus.config.experiment import Experiment, read
+from isthmus.data.federation import Federation
+from isthmus.data.own_files import detect_kind, find_own_files
+from isthmus.errors import IsthmusError, nearest
+from isthmus.sites.consent import Consent, check_disclosures, find_client, settle
+from isthmus.sites.federations import read_client
+from isthmus.sites.folders import SiteFolder, read_table, write_table
+from isthmus.sites.forms import Form, learn, measure_form
+from isthmus.sites.site import prepare
+
+
+class RegisteredData(NamedTuple):
+    """Data that a site has: where they lie, and how their file is read."""
+
+    name: str
+    path: str
+    options: Mapping[str, Any]
+
+
+class Preview(NamedTuple):
+    """What taking part would mean, found out without telling anybody."""
+
+    experiment: Experiment
+    data: Federation
+    client: int
+    forms: tuple[Form, ...]
+    seconds: float  # that it computed, for a few rounds and their evaluations
+    discloses: Mapping[str, str]  # by function: what it tells besides models and counts
+
+    @property
+    def bytes_up(self) -> int:
+        """What one round of training sends."""
+        return sum(measure_form(form.reply) for form in self.forms if form.purpose == "train")
+
+
+def register(site: SiteFolder, path: str, options: Mapping[str, Any], name: str = "") -> str:
+    """Registers data by name, with absolute paths; the last one registered comes first."""
+    place = find_own_files(path, Path())
+    options = {"name": detect_kind(place), **options}
+    name = name or place.stem
+    known = read_table(site.data) if site.data.exists() else {}
+    known.pop(name, None)
+    write_table(site.data, {name: {"path": str(place), "options": options}, **known})
+    return name
+
+
+def find_data(site: SiteFolder, name: str = "") -> RegisteredData:
+    """Finds registered data: of this name, or those that were registered last."""
+    known = read_table(site.data) if site.data.exists() else {}
+    if not known:
+        raise IsthmusError(
+            f"{site.root} has no data; expected some that are registered; call "
+            "`isthmus join check --data FILE` first"
+        )
+    if name and name not in known:
+        raise IsthmusError(f"no data are registered as {name!r}; {nearest(name, list(known))}")
+    chosen = name or next(iter(known))
+    return RegisteredData(chosen, known[chosen]["path"], known[chosen]["options"])
+
+
+def read_deployable(path: Path) -> Experiment:
+    """Reads an experiment for sites, complete to the last setting; all sites get the same."""
+    return settle(Experiment(**read(path)))
+
+
+def preview(experiment: Experiment, site: str, data: RegisteredData) -> Preview:
+    """Reads a site's data as the experiment wants them, and plays its turning points here alone."""
+    client = find_client(experiment, site)
+    setting, forms = prepare(experiment)
+    mine = read_client(experiment, client, Path(data.path), data.options)
+    began = time.process_time()
+    learn(setting._replace(federation=mine), client)
+    seconds = time.process_time() - began
+    calls = setting.method.about().calls
+    discloses = {name: told for name, told in calls.items() if told}
+    return Preview(experiment, mine, client, forms.known, seconds, discloses)
+
+
+def consent(
+    site: SiteFolder,
+    experiment: Experiment,
+    data: RegisteredData,
+    *,
+    disclose: Sequence[str] = (),
+    figures: bool = True,
+    minimum_examples: int = 20,
+    minimum_label_count: int = 5,
+) -> Consent:
+    """Writes down that this site takes part in exactly this experiment, on these terms."""
+    name = read_table(site.settings)["name"]
+    client = find_client(experiment, name)
+    setting, _ = prepare(experiment)
+    check_disclosures(setting.method, tuple(disclose))
+    mine = read_client(experiment, client, Path(data.path), data.options)
+    agreed = Consent(
+        experiment=experiment.toml(),
+        site=name,
+        data=data.path,
+        options=data.options,
+        disclose=tuple(disclose),
+        figures=figures,
+        minimum_examples=minimum_examples,
+        minimum_label_count=minimum_label_count,
+    )
+    lacking = agreed.refuse_floors(mine)
+    if lacking:
+        raise IsthmusError(
+            f"{data.path} has {lacking}; expected enough that nothing is sent of a few people; "
+            "lower it with --minimum-examples if that is meant"
+        )
+    agreed.save(site.agreements)
+    return agreed

@@ -1,0 +1,121 @@
+"""What the people of a site do before it takes part, by the commands that they use."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from commands import Isthmus
+from isthmus import Experiment
+from isthmus.sites.folders import SiteFolder, write_table
+from isthmus.sites.preparation import find_data
+from isthmus.sites.rehearsal import hand_over, plan_study
+from isthmus.sites.site import open_site
+from isthmus.training.data import read_federation
+
+TABLE = ("--set", "label=outcome", "--set", "client=hospital")
+
+
+def write_patients(path: Path) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["hospital", "age", "ward", "outcome"])
+        for row in range(150):
+            ward = ("north", "south", "west")[row % 3]
+            outcome = "yes" if (row * 7) % 11 > 4 else "no"
+            writer.writerow(["abc"[row // 50], 20 + row % 61, ward, outcome])
+    return path
+
+
+@pytest.fixture
+def study(isthmus: Isthmus, tmp_path: Path) -> Path:
+    """An experiment that two sites are asked to agree to, and the folder of one of them."""
+    write_patients(tmp_path / "patients.csv")
+    said = isthmus(
+        *("data", "schema", "--data", "patients.csv", *TABLE),
+        *("--sites", "ulm,bonn", "--out", "study.toml"),
+    )
+    assert said.code == 0, said.err
+    text = (tmp_path / "study.toml").read_text()
+    (tmp_path / "study.toml").write_text(
+        'method = "fedsimsup"\nrounds = 3\nepochs = 1\nselection = "fixed"\n' + text
+    )
+    (tmp_path / "bonn").mkdir()
+    write_table(SiteFolder(tmp_path / "bonn").settings, {"name": "bonn"})
+    return tmp_path / "study.toml"
+
+
+def test_a_schema_has_columns_categories_and_scales_and_no_row(study: Path) -> None:
+    text = study.read_text()
+    assert 'category = "north"' in text
+    assert 'name = "age"' in text
+    assert 'labels = [\n    "no",\n    "yes",\n]' in text
+    assert "hospital" not in text
+
+
+def test_a_site_looks_before_it_agrees(isthmus: Isthmus, study: Path) -> None:
+    place = ("--folder", "bonn")
+    said = isthmus("join", "check", "study.toml", "--data", "patients.csv", *TABLE[:2], *place)
+    assert said.code == 0, said.err
+    assert "examples: 108 to train on, 12 to choose on, 30 to test on" in said.out
+    assert "would disclose, in census: label counts; only with --disclose census" in said.out
+    said = isthmus("join", "agree", "study.toml", "--disclose", "census", *place)
+    assert said.code == 0, said.err
+    assert "as client 1 of 2" in said.out
+    said = isthmus("join", "status", *place)
+    assert "calls: none" in said.out
+    site = open_site(Path("bonn"))
+    assert site.setting.federation.sizes(1) == (108, 12, 30)
+    site.close()
+
+
+def test_what_a_site_cannot_agree_to_is_one_line(isthmus: Isthmus, study: Path) -> None:
+    place = ("--folder", "bonn")
+    assert "has no data" in isthmus("join", "agree", "study.toml", *place).mistake
+    said = isthmus("join", "check", "study.toml", "--data", "nowhere.csv", *place)
+    assert "nowhere.csv is not there" in said.mistake
+    isthmus("join", "check", "--data", "patients.csv", *TABLE[:2], *place)
+    said = isthmus("join", "agree", "study.toml", "--disclose", "local", *place)
+    assert "disclose=local" in said.mistake
+    said = isthmus("join", "agree", "study.toml", "--minimum-examples", "500", *place)
+    assert "108 examples to train on, of at least 500" in said.mistake
+    text = study.read_text()
+    study.write_text(text.replace('"bonn"', '"bern"'))
+    assert "did you mean 'bern'?" in isthmus("join", "agree", "study.toml", *place).mistake
+    study.write_text(text.replace('name = "age"', 'name = "weight"'))
+    said = isthmus("join", "agree", "study.toml", *place)
+    assert "has no column 'weight'" in said.mistake
+    study.write_text("noise = 'symmetric'\n" + text)
+    assert "expected noise=none" in isthmus("join", "agree", "study.toml", *place).mistake
+
+
+def test_data_at_sites_are_read_by_nobody_else(isthmus: Isthmus, study: Path) -> None:
+    assert "lie at the sites and stay there" in isthmus("run", "study.toml").mistake
+
+
+def test_the_latest_data_come_first_and_others_by_name(isthmus: Isthmus, study: Path) -> None:
+    write_patients(Path("later.csv"))
+    for file in ("patients.csv", "later.csv"):
+        isthmus("join", "check", "--data", file, "--folder", "bonn")
+    site = SiteFolder(Path("bonn"))
+    assert find_data(site).name == "later"
+    assert find_data(site, "patients").path == str(Path("patients.csv").absolute())
+
+
+@pytest.mark.parametrize("kind", ["table", "digits"])
+def test_sites_divide_their_data_as_the_simulation_does(kind: str, tmp_path: Path) -> None:
+    """Each reads a file of its own, and knows only what the experiment says."""
+    from isthmus.sites.federations import read_client
+
+    path = str(write_patients(tmp_path / "patients.csv"))
+    table = {"name": "table", "path": path, "label": "outcome", "client": "hospital"}
+    given = {"data": table} if kind == "table" else {"data": "digits", "clients": 3}
+    experiment = Experiment(method="fedavg", rounds=2, seed=5, clients_per_round=3, **given)
+    data = read_federation(experiment, tmp_path)
+    study = plan_study(experiment, data)
+    for i in range(3):
+        file, options = hand_over(experiment, data, i, tmp_path)
+        mine = read_client(study, i, Path(file), {"name": "table", **options})
+        for part in ("train", "validation", "test"):
+            assert (mine.part(i, part).x == data.part(i, part).x).all()
+            assert (mine.part(i, part).y == data.part(i, part).y).all()
