@@ -7,8 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, softmax
-from torchmetrics.functional import mean_squared_error
-from torchmetrics.functional.classification import multiclass_calibration_error
 
 from isthmus import tree
 from isthmus.metrics import calibration
@@ -80,6 +78,10 @@ def test_calibration_and_brier_are_those_of_torchmetrics(seed: int) -> None:
     """Its bins are closed below, ours above: random confidences lie on no edge. It sums in float32,
     which leaves some 1e-7. Brier is its mean squared error of each class's probability, summed over
     classes."""
+    # Here, since it takes seconds: every process that runs some of the tests imports all files.
+    from torchmetrics.functional import mean_squared_error
+    from torchmetrics.functional.classification import multiclass_calibration_error
+
     logits, y = some(300, seed=seed)
     found = figures(tally(logits, y))
     for norm, value in (("l1", found.ece), ("max", found.mce)):
