@@ -14,6 +14,7 @@ from isthmus.sites.audit import AuditLog
 from isthmus.sites.consent import Consent, digest_experiment
 from isthmus.sites.engine import SitesEngine, WaitLimits
 from isthmus.sites.federations import read_client
+from isthmus.sites.models import SiteModels
 from isthmus.sites.site import Site, prepare
 from isthmus.sites.states import SiteStates
 from isthmus.sites.transport import Answerer, SiteAnswer
@@ -101,8 +102,9 @@ class Deployment:
         agreement = self.agreements[name]
         own = read_client(self.experiment, agreement.client, Path(agreement.data), {})
         states = SiteStates(self.folder / name / "state.lmdb")
+        models = SiteModels(self.folder / name / "state.lmdb")
         log = AuditLog(self.folder / name / "audit.log")
-        return Site(agreement, self.made._replace(federation=own), self.forms, states, log)
+        return Site(agreement, self.made._replace(federation=own), self.forms, states, models, log)
 
     def close(self) -> None:
         for site in self.corridor.sites.values():

@@ -17,10 +17,12 @@ from isthmus.records import reader
 from isthmus.runs.opened import deploy
 from isthmus.sites import codec
 from isthmus.sites.audit import AuditLog, read_lines
-from isthmus.sites.codec import CallHead, ReplyHead
+from isthmus.sites.codec import VERSION, CallHead, ReplyHead
 from isthmus.sites.engine import name_state, read_state_name
+from isthmus.sites.folders import SiteFolder
+from isthmus.sites.models import SiteModels
 from isthmus.sites.server import ServePlan, run_rounds
-from isthmus.sites.states import read_figures
+from isthmus.sites.site import open_model
 from isthmus.storage.store import Progress, digest_of
 from odd_engines import Flaky
 from small import advance, begin, federation, played
@@ -125,7 +127,7 @@ def test_a_site_keeps_the_model_that_the_simulation_would_deploy(deployed: Deplo
     (expected,) = clients.visit(deploy, delivery)
     assert torch.equal(site.personal("last").w, expected[2].w)
     assert torch.equal(site.personal("best").w, expected[2].w)  # it was the only evaluation
-    (row,) = read_figures(deployed.folder / "site-2" / "state.lmdb")
+    (row,) = SiteModels(deployed.folder / "site-2" / "state.lmdb").read_figures()
     assert row["figures"]["personal test"]["n"] == 4
 
 
@@ -142,6 +144,7 @@ def call(deployed: Deployment, i: int = 1, **changes: Any) -> tuple[CallHead, An
         call="ab" * 8,
         committed="",
         accepted="",
+        version=VERSION,
     )
     server = deployed.setting.method.init(deployed.setting.task)
     return head._replace(**changes), ((server,), (), ())
@@ -167,6 +170,7 @@ ODD_HEADS: list[tuple[dict[str, Any], str]] = [
     ({"t": -1}, "message"),
     ({"turn": True}, "message"),
     ({"protocol": 2}, "message"),
+    ({"version": "0.0"}, "version"),
 ]
 
 
@@ -391,3 +395,32 @@ def test_figures_of_sites_that_keep_them_are_told_in_sums(
     tested = private if len(private) > 2 else set()
     counts = [len(data.parts[i].test) for i in there | tested]
     assert pooled.figures.n == sum(counts)
+
+
+def test_a_site_predicts_while_its_run_goes_on(
+    deployed: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is held by the site's process; the models lie beside it."""
+    end, _ = advance(deployed.setting, begin(deployed.setting), evaluate=True)
+    consent = deployed.agreements["site-2"]
+    place = SiteFolder(tmp_path / "folder")
+    consent.save(place.agreements)
+    for file in (tmp_path / "site-2").glob("state.*"):
+        if file.suffix in (".model", ".json"):
+            shutil.copy(file, place.root / file.name.replace("state.", f"{consent.digest}."))
+    monkeypatch.setattr(SiteFolder, "state", place.root)
+    model, like = open_model(place, "last")
+    site: Any = deployed.corridor.sites["site-2"]
+    assert torch.equal(model.w, site.personal("last").w)
+    assert like.x.shape == (0, 6)
+    assert end.t == 1
+
+
+def test_a_site_of_another_version_takes_no_part(
+    deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isthmus.sites.engine.VERSION", "9.9")
+    _, step = advance(deployed.setting, begin(deployed.setting), evaluate=False)
+    assert {each.outcome for each in step.outcomes} == {
+        "it refused: it has another version of isthmus"
+    }

@@ -46,8 +46,8 @@ def describe_site(site: "SiteFolder") -> Iterator[str]:
     """Says how a site stands: consent, calls, models."""
     from isthmus.sites.audit import read_lines
     from isthmus.sites.folders import read_table
+    from isthmus.sites.models import SiteModels
     from isthmus.sites.site import find_consent
-    from isthmus.sites.states import read_figures
 
     settings = read_table(site.settings)
     server = f"{settings['host']}:{settings['port']}" if "host" in settings else "none yet"
@@ -62,7 +62,7 @@ def describe_site(site: "SiteFolder") -> Iterator[str]:
     yield f"calls: {told}; got {got:,.2f} MB, sent {sent:,.2f} MB"
     if lines:
         yield f"last call: {lines[-1]['at']}, round {lines[-1].get('round', '?')}"
-    for facts in read_figures(site.state / f"{agreed.digest}.lmdb")[-1:]:
+    for facts in SiteModels(site.state / f"{agreed.digest}.lmdb").read_figures()[-1:]:
         for name, found in facts["figures"].items():
             model, split = name.split()
             yield (

@@ -6,6 +6,7 @@ tensors   as isthmus.tree packs them
 """
 
 import json
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from isthmus import tree
@@ -13,6 +14,7 @@ from isthmus.errors import IsthmusError
 from isthmus.sites.forms import fits, measure_form
 
 PROTOCOL = 1
+VERSION = version("isthmus")
 LONGEST_HEAD = 4096  # bytes
 LONGEST_NAME = 32  # hexadecimal digits of calls and states
 SLACK = 65536  # bytes that a message may have besides its tensors: head, shapes
@@ -38,6 +40,7 @@ class CallHead(NamedTuple):
     call: str  # names this call: the reply repeats it
     committed: str  # the digest of its own state as of the last round that is done; empty: fresh
     accepted: str  # of the one that it begins with: a round may make several calls
+    version: str  # of isthmus at the server; another one may compute other bits
     protocol: int = PROTOCOL
 
 
@@ -53,6 +56,7 @@ class ReplyHead(NamedTuple):
 
 REFUSALS = {
     "message": "the message was damaged, too large or of another version",
+    "version": "it has another version of isthmus",
     "agreement": "it did not agree to this experiment",
     "client": "it is another client",
     "function": "the method does not call such a function",

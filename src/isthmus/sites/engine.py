@@ -11,7 +11,7 @@ from torch import Tensor
 
 from isthmus.context import Call, CallOutcome, Fresh, Request, Setting
 from isthmus.sites import codec
-from isthmus.sites.codec import REFUSALS, CallHead, MessageError, ReplyHead
+from isthmus.sites.codec import REFUSALS, VERSION, CallHead, MessageError, ReplyHead
 from isthmus.sites.forms import PATH, SCORE, Form, Forms, name_function
 from isthmus.sites.transport import SiteAnswer, Transport
 
@@ -101,7 +101,9 @@ class SitesEngine:
         for i, site in enumerate(self._names):
             digest = name_state(own[i]) if i in own else ""
             token = secrets.token_hex(DIGEST)
-            heads[site] = CallHead(self._run, i, END, "", t, 0, None, token, digest, digest)
+            heads[site] = CallHead(
+                self._run, i, END, "", t, 0, None, token, digest, digest, VERSION
+            )
         messages = {site: codec.write(head) for site, head in heads.items()}
         deaf = set(heads)
         for answer in self._listen(messages, waits=True):
@@ -134,6 +136,7 @@ class SitesEngine:
             call=secrets.token_hex(DIGEST),
             committed=committed,
             accepted=accepted,
+            version=VERSION,
         )
 
     def _listen(self, messages: Mapping[str, bytes], waits: bool) -> Iterator[SiteAnswer]:

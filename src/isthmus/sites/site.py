@@ -14,11 +14,13 @@ import torch
 from isthmus import tree
 from isthmus.config.experiment import Experiment
 from isthmus.context import Call, Fresh, Request, Setting
+from isthmus.data.sources.arrays import Arrays
+from isthmus.data.sources.schema import make_blank
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import splits_of
 from isthmus.method import State
 from isthmus.metrics.score import figures
-from isthmus.runs.opened import Personal, deploy
+from isthmus.runs.opened import Personal
 from isthmus.sites import codec
 from isthmus.sites.audit import AuditLog
 from isthmus.sites.codec import CallHead, MessageError, ReplyHead
@@ -26,7 +28,8 @@ from isthmus.sites.consent import LABEL_COUNTS, Consent, check_deployable
 from isthmus.sites.federations import imagine, read_client
 from isthmus.sites.folders import SiteFolder
 from isthmus.sites.forms import PATH, SCORE, Form, Forms, find_function, learn
-from isthmus.sites.states import SiteStates, Snapshot, UnknownStateError
+from isthmus.sites.models import SiteModels, Snapshot
+from isthmus.sites.states import SiteStates, UnknownStateError
 from isthmus.training.build import build
 
 END = "run: end"  # no method can call a function so
@@ -51,6 +54,7 @@ class Site:
         setting: Setting,
         forms: Forms,
         states: SiteStates,
+        models: SiteModels,
         log: AuditLog,
     ):
         self.consent = consent
@@ -59,6 +63,7 @@ class Site:
         self._digest = consent.digest
         self._client = consent.client
         self._forms = forms
+        self._models = models
         self._log = log
         self._floor = consent.refuse_floors(setting.federation)
         self._counts = consent.refuse_counts(setting.federation)
@@ -88,14 +93,7 @@ class Site:
 
     def personal(self, which: str = "best") -> Personal:
         """Gives its personal model: the last, or the best on its validation data."""
-        setting, (form, *_) = self.setting, self._forms.find(SCORE, "evaluate")
-        shared, each, _ = form.received
-        own = setting.method.own(setting.task, self._client)
-        snapshot = self.states.read_model(which, (own, (*shared, *each)))
-        call = Call(deploy, snapshot.received, snapshot.t, "evaluate", 0, snapshot.choice)
-        request = Request(self._client, snapshot.own, ())
-        ((_, point),) = setting.engine.run(setting, call, iter([request]))
-        return Personal(setting, self._client, *point)
+        return self._models.open(which, self.setting, self._client, self._forms)
 
     def close(self) -> None:
         """Closes what it holds open."""
@@ -113,6 +111,8 @@ class Site:
         return head
 
     def _do(self, head: CallHead, message: bytes) -> bytes:
+        if head.version != codec.VERSION:
+            raise Refusal("version", f"the server has {head.version}, this site {codec.VERSION}")
         if head.run != self._digest:
             raise Refusal("agreement", f"agreed to {self._digest}")
         if head.client != self._client:
@@ -189,7 +189,7 @@ class Site:
                 }
         loss = found["personal validation"]["loss"] if "validation" in splits else None
         own = request.find_own(self.setting)
-        self.states.keep_model(Snapshot(own, received, head.choice, head.t), found, loss)
+        self._models.keep(Snapshot(own, received, head.choice, head.t), found, loss)
 
 
 def prepare(experiment: Experiment) -> tuple[Setting, Forms]:
@@ -210,12 +210,14 @@ def open_site(folder: Path) -> Site:
     place = SiteFolder(folder)
     consent = find_consent(place)
     experiment = consent.read_experiment()
-    states = SiteStates(place.state / f"{consent.digest}.lmdb")
+    store = place.state / f"{consent.digest}.lmdb"
+    states = SiteStates(store)
     try:
         setting, forms = prepare(experiment)
         data = read_client(experiment, consent.client, Path(consent.data), consent.options)
         log = AuditLog(place.audit)
-        return Site(consent, setting._replace(federation=data), forms, states, log)
+        models = SiteModels(store)
+        return Site(consent, setting._replace(federation=data), forms, states, models, log)
     except BaseException:
         states.close()
         raise
@@ -230,3 +232,13 @@ def find_consent(place: SiteFolder) -> Consent:
             "`isthmus join agree EXPERIMENT.toml` first"
         )
     return Consent.load(files[-1])
+
+
+def open_model(place: SiteFolder, which: str) -> tuple[Personal, Arrays]:
+    """Opens a site's personal model, also while its run goes on, and what its inputs are like."""
+    consent = find_consent(place)
+    experiment = consent.read_experiment()
+    setting, forms = prepare(experiment)
+    models = SiteModels(place.state / f"{consent.digest}.lmdb")
+    model = models.open(which, setting, consent.client, forms)
+    return model, make_blank(experiment.data["schema"])

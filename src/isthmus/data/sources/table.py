@@ -81,22 +81,26 @@ class Table:
                 "give an .npz file of arrays x and y"
             )
         table = open_table(path, self.delimiter)
-        inputs = tuple(dict.fromkeys(column.name for column in other.columns))
+        inputs = _list_inputs(table, other)
         label = self._label(table)
         client = self.client if self.client in table.header else None  # one newcomer needs none
         split = self._check_column(table, "split", self.split) if self.split else None
-        for name in inputs:
-            if name not in table.header:
-                raise IsthmusError(
-                    f"{path} has no column {name!r}, which the run's data have; expected "
-                    f"{', '.join(inputs)}; add it"
-                )
         roles = Roles(label, client, split, inputs)
         most = max(self.categories, len(other.columns))
         cells = read_columns(table, roles.words(), inputs, most)
         return self._build_arrays(
             table, roles, cells, TableContents(other.columns, other.labels), other
         )
+
+    def read_inputs(self, path: Path, other: Arrays) -> NDArray[np.float32]:
+        """Reads rows as inputs of a model that learned from other data; labels are not needed."""
+        table = open_table(path, self.delimiter)
+        inputs = _list_inputs(table, other)
+        cells = read_columns(table, (), inputs, max(self.categories, len(other.columns)))
+        rows = cells[inputs[0]].rows
+        check_memory(table, rows, len(other.columns))
+        values = _read_numbers(other.columns, cells, rows)
+        return _join(other.columns, values, _place_words(other.columns, cells), table)
 
     def _roles(self, table: TableFile) -> Roles:
         label = self._label(table)
@@ -206,6 +210,18 @@ class Table:
             columns=columns,
             notes=notes,
         )
+
+
+def _list_inputs(table: TableFile, other: Arrays) -> tuple[str, ...]:
+    """Names the columns of other data, all of which a table has to have."""
+    inputs = tuple(dict.fromkeys(column.name for column in other.columns))
+    for name in inputs:
+        if name not in table.header:
+            raise IsthmusError(
+                f"{table.path} has no column {name!r}, which the run's data have; expected "
+                f"{', '.join(inputs)}; add it"
+            )
+    return inputs
 
 
 def _read_numbers(

@@ -1,0 +1,74 @@
+"""The command predict."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.cli.options import DataRoot
+from isthmus.errors import IsthmusError, nearest
+
+
+def predict(
+    run: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN", help="The directory of a run; at a site, left out."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="New examples: a table, or an array x.")
+    ] = None,
+    client: Annotated[
+        str | None, typer.Option(metavar="CLIENT", help="Of a run: a number, or a name.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the predictions go.")] = Path(
+        "predictions.csv"
+    ),
+    which: Annotated[
+        str, typer.Option(metavar="MODEL", help="At a site: best on validation data, or last.")
+    ] = "best",
+    folder: Annotated[
+        Path, typer.Option("--folder", metavar="DIR", help="The folder of a site.")
+    ] = Path(),
+    data_root: DataRoot = Path("data"),
+) -> None:
+    """Predicts with a personal model: the likeliest class of each example, and all probabilities.
+
+    Examples, one per line:
+
+    `isthmus predict first --client 7 --data new.npz --out predictions.csv`
+
+    `isthmus predict --data new.csv` in the folder of a site.
+
+    New examples are scaled as the run's were; a table that lacks a column is refused.
+    """
+    from isthmus.runs import opened
+    from isthmus.runs.predict import predict as compute
+    from isthmus.runs.predict import write_predictions
+
+    if data is None:
+        raise IsthmusError("no new examples; expected some; name their file with --data")
+    if run is None:
+        from isthmus.sites.folders import find_site
+        from isthmus.sites.site import open_model
+
+        model, arrays = open_model(find_site(folder), which)
+        found = compute(model, data, arrays)
+    else:
+        with opened.open(run, data_root=data_root) as here:
+            federation = here.setting.federation
+            arrays = federation.arrays
+            found = compute(here.client(_find(client, federation.names, len(here))), data, arrays)
+    write_predictions(out, found, arrays.labels)
+    print(f"{len(found):,} predictions in {out}")
+
+
+def _find(client: str | None, names: tuple[str, ...], count: int) -> int:
+    """Finds a client by its number or its name."""
+    if client is None:
+        raise IsthmusError("no client; expected whose model to use; for example --client 0")
+    if client in names:
+        return names.index(client)
+    if client.isascii() and client.isdigit() and int(client) < count:
+        return int(client)
+    hint = nearest(client, list(names)) if names else f"the run has clients 0 to {count - 1}"
+    raise IsthmusError(f"no client {client!r}; expected one of the run's; {hint}")

@@ -1,0 +1,44 @@
+"""Predictions of a personal model for new examples."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from isthmus.data.federation import Federation, Parts
+from isthmus.data.newcomer_files import read_inputs
+from isthmus.data.sources.arrays import Arrays
+from isthmus.engines.base import one_thread
+from isthmus.records.cells import format_lines
+from isthmus.runs.opened import Personal
+from isthmus.system.files import write_text
+
+SOME = 1000  # examples at a time
+
+
+def predict(model: Personal, path: Path, like: Arrays) -> NDArray[np.float64]:
+    """Gives the probability of each class for each example of a file, [n, C].
+
+    The inputs are prepared as those of the run's data: scaled, their words in the same places.
+    """
+    x = read_inputs(path, like)
+    rows, nothing = np.arange(len(x)), np.zeros(0, np.int64)
+    arrays = like._replace(x=x, y=np.zeros(len(x), np.int64))
+    ready = Federation(arrays, [Parts(rows, nothing, nothing)]).part(0, "train").x
+    with one_thread():
+        parts = [torch.softmax(model(some).double(), 1) for some in torch.split(ready, SOME)]
+    return np.asarray(torch.cat(parts))
+
+
+def write_predictions(
+    path: Path, probabilities: NDArray[np.float64], labels: tuple[str, ...]
+) -> None:
+    """Writes a line per example: its number, the likeliest class, the probability of each."""
+    names = labels or tuple(str(label) for label in range(probabilities.shape[1]))
+    rows: list[Any] = [["row", "predicted", *(f"p({name})" for name in names)]]
+    likeliest = probabilities.argmax(1).tolist()
+    for number, (label, each) in enumerate(zip(likeliest, probabilities.tolist(), strict=True), 1):
+        rows.append([number, names[label], *(f"{p:.6f}" for p in each)])
+    write_text(path, format_lines(rows))
