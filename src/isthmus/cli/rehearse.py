@@ -60,6 +60,8 @@ def rehearse(
     verdict = play(experiment, read_federation(experiment, data_root), out, tell)
     print(f"deployed   {verdict.deployed}")
     print(f"simulated  {verdict.simulated}")
+    if verdict.missed:
+        print(f"answers that did not come, in both: {verdict.missed}; see calls.csv of the run")
     if verdict.holds:
         print("the server, and every site, came to the bits of the simulation")
         return

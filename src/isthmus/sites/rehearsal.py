@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -19,7 +19,6 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus import tree
 from isthmus.config import registry
 from isthmus.config.experiment import Experiment
 from isthmus.data.federation import Federation
@@ -29,14 +28,11 @@ from isthmus.data.table_reader import open_table, read_rows
 from isthmus.errors import IsthmusError
 from isthmus.records import reader
 from isthmus.sites.consent import digest_experiment, settle
-from isthmus.sites.engine import read_state_name
 from isthmus.sites.folders import ServerFolder, SiteFolder
 from isthmus.sites.preparation import consent, find_data, register
+from isthmus.sites.replay import Replayed, replay
 from isthmus.sites.states import SiteStates
-from isthmus.storage.store import Memory, Progress, digest_of
 from isthmus.system.files import explain_unwritable, write_text
-from isthmus.training.build import build
-from isthmus.training.federate import train
 
 PARTS = {TRAIN: "train", VALIDATION: "validation", TEST: "test"}
 LOOPBACK = "127.0.0.1"
@@ -51,6 +47,7 @@ class Likeness(NamedTuple):
     deployed: str  # digest of the server's state, and of all own states by their digests
     simulated: str
     differing: tuple[str, ...]  # sites whose own states differ
+    missed: int = 0  # answers that the server did not get; the simulation does without them too
 
     @property
     def holds(self) -> bool:
@@ -100,19 +97,13 @@ def plan_study(experiment: Experiment, data: Federation) -> Experiment:
     return settle(Experiment(**given))
 
 
-def simulate(study: Experiment, data: Federation) -> Progress:
-    """Runs the same in simulation."""
-    given = study.table() | {"data": "own", "partition": "own"}
-    built = build(Experiment(**given), data=data)
-    return train(built, Memory(built.setting)).progress
-
-
-def compare(deployed: str, kept: Sequence[str], end: Progress, names: Sequence[str]) -> Likeness:
+def compare(
+    deployed: str, held: Sequence[Collection[str]], end: Replayed, names: Sequence[str]
+) -> Likeness:
     """Holds the server's digest, and those of the sites' own states, against a simulation."""
-    own = {i: tree.digest([state]) for i, state in end.own.items()}
-    handles = {i: read_state_name(digest) for i, digest in own.items()}
-    differing = [name for i, name in enumerate(names) if kept[i] != own.get(i, "")]
-    return Likeness(deployed, digest_of(end._replace(own=handles)), tuple(differing))
+    own = end.own
+    differing = [name for i, name in enumerate(names) if own.get(i, "") not in held[i]]
+    return Likeness(deployed, end.digest, tuple(differing), end.missed)
 
 
 def rehearse(experiment: Experiment, data: Federation, out: Path, tell: Tell) -> Likeness:
@@ -138,9 +129,17 @@ def rehearse(experiment: Experiment, data: Federation, out: Path, tell: Tell) ->
         serve = ["serve", "run", str(out / "study.toml"), "--folder", str(out / "server")]
         _run_to_end([*serve, "--deadline", "2m"], out / "server.log", tell)
     tell("the same in simulation")
-    end = simulate(study, data)
-    deployed = str(reader.read(ServerFolder(out / "server").run).summary["digest"])
-    return compare(deployed, [_read_kept(folders[name], study) for name in names], end, names)
+    return check(ServerFolder(out / "server"), list(folders.values()), study, data)
+
+
+def check(
+    server: ServerFolder, sites: Sequence[SiteFolder], study: Experiment, data: Federation
+) -> Likeness:
+    """Plays what a server recorded in simulation, and compares the server and all its sites."""
+    end = replay(server.run, study, data)
+    deployed = str(reader.read(server.run).summary["digest"])
+    held = [_list_held(site, study) for site in sites]
+    return compare(deployed, held, end, list(study.data["names"]))
 
 
 def lay_out(
@@ -217,11 +216,11 @@ def _start(command: Sequence[str], file: IO[bytes]) -> "subprocess.Popen[bytes]"
     )
 
 
-def _read_kept(site: SiteFolder, study: Experiment) -> str:
-    """Reads the digest of a site's own state."""
+def _list_held(site: SiteFolder, study: Experiment) -> set[str]:
+    """Lists the digests of a site's own states; the last one, if it has heard of the end."""
     states = SiteStates(site.state / f"{digest_experiment(study)}.lmdb")
     try:
-        return states.digest()
+        return states.list_held()
     finally:
         states.close()
 

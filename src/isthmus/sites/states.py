@@ -77,6 +77,11 @@ class SiteStates:
         """Names the own state that counts, as of the last call; empty: that of the start."""
         return self._read_kept()[0]
 
+    def list_held(self) -> set[str]:
+        """Lists the digests of all own states here: the one that counts, those that may yet."""
+        pending = {key.removeprefix(PENDING).decode() for key in self._database.keys(PENDING)}
+        return {self.digest(), *pending}
+
     def close(self) -> None:
         """Closes the store."""
         self._database.close()
