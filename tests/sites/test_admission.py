@@ -2,6 +2,7 @@
 
 import json
 import stat
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from isthmus.sites.flare.admission import (
     request_admission,
     revoke_site,
 )
-from isthmus.sites.folders import ServerFolder, SiteFolder, read_table
+from isthmus.sites.folders import ServerFolder, SiteFolder, read_table, write_table
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -274,7 +275,34 @@ def test_a_servers_certificate_is_renewed_before_it_ends(
     assert renew_server(server) == ""
 
 
+def test_a_site_that_left_or_whose_certificate_ended_does_not_start(
+    isthmus: Isthmus, federation: tuple[ServerFolder, str], tmp_path: Path
+) -> None:
+    server, finger = federation
+    assert "not accepted" in _start_anew(isthmus, tmp_path, "factory")
+    package, _ = admit_site(server.root, tmp_path / "factory.request.zip", tmp_path)
+    site = accept_admission(tmp_path, package, finger)
+    unit = isthmus("join", "start", "--unit").out
+    assert f'ExecStart="{sys.executable}" -m isthmus join start --folder "{tmp_path}"' in unit
+    table = read_table(site.settings)
+    ended = table["until"].replace(year=2020)
+    write_table(site.settings, {**table, "until": ended})
+    assert "the certificate of factory ended on 2020" in isthmus("join", "start").mistake
+    write_table(site.settings, table)
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert "isthmus serve revoke factory" in isthmus("join", "leave").out
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert "factory has left" in isthmus("join", "start").mistake
+
+
+def _start_anew(isthmus: Isthmus, folder: Path, name: str) -> str:
+    request_admission(folder, name)
+    return isthmus("join", "start").mistake
+
+
 MISTAKES = {
+    "nothing to go on with": (["serve", "resume", "--folder", "full"], "holds no federation"),
+    "nothing to stop": (["serve", "stop"], "holds no federation"),
     "no federation": (["serve", "admit", "a.zip"], "holds no federation"),
     "no site": (["join", "accept", "a.zip", "--fingerprint", "A"], "no site's folder"),
     "an odd host": (["serve", "init", "new", "--host", "a b"], "expected a name or an IPv4"),

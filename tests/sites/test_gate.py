@@ -4,15 +4,33 @@ from typing import Any
 
 import pytest
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
-from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType
 from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.streaming.stream_const import (
+    STREAM_CHANNEL,
+    STREAM_DATA_TOPIC,
+    StreamHeaderKey,
+)
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from isthmus.sites.flare import gate
 
 
-def message(origin: object, **headers: str) -> Message:
-    return Message({MessageHeaderKey.ORIGIN: origin, **headers}, b"")
+def message(origin: object, payload: bytes = b"", **headers: object) -> Message:
+    kind = {MessageHeaderKey.MSG_TYPE: MessageType.REPLY}
+    return Message({MessageHeaderKey.ORIGIN: origin, **kind, **headers}, payload)
+
+
+def request(channel: str, topic: str, **headers: object) -> Message:
+    named = {MessageHeaderKey.CHANNEL: channel, MessageHeaderKey.TOPIC: topic}
+    kind = {MessageHeaderKey.MSG_TYPE: MessageType.REQ}
+    return message("server", **{**kind, **named, **headers})
+
+
+def stream(channel: str, topic: str, size: object = 100, part: object = 0) -> Message:
+    sizes = {StreamHeaderKey.SIZE: size, StreamHeaderKey.SEQUENCE: part}
+    inner = {StreamHeaderKey.CHANNEL: channel, StreamHeaderKey.TOPIC: topic}
+    return request(STREAM_CHANNEL, STREAM_DATA_TOPIC, **{**inner, **sizes})
 
 
 @pytest.mark.parametrize(
@@ -33,6 +51,34 @@ def message(origin: object, **headers: str) -> Message:
 )
 def test_a_site_listens_to_its_server_and_itself(origin: object, expected: bool) -> None:
     assert gate.is_expected("hospital-a.job-1", message(origin)) is expected
+
+
+MESSAGES = {
+    "an order to a site": (request("admin", "admin"), True),
+    "a goodbye": (request("cellnet.channel", "bye"), True),
+    "an answer": (stream("return_only", "server_command:get_task"), True),
+    "the end of a job": (stream("aux_communication", "__end_run__"), True),
+    "a task that nobody fetched": (stream("aux_communication", "__do_task__"), False),
+    "an event": (stream("aux_communication", "fed.event"), False),
+    "objects in a stream": (stream("aux_communication", "ObjectStreamer.Request"), False),
+    "a command to a job": (request("client_command", "show_stats"), False),
+    "other settings of logs": (request("client_command", "configure_job_log"), False),
+    "several at once": (request("cellnet.channel", "bulk"), False),
+    "the end of a process": (request("_net_manager", "stop_cell"), False),
+    "another server": (request("_net_manager", "change_root"), False),
+    "settings of a process": (request("_net_manager", "config_vars"), False),
+    "ten gigabytes": (stream("return_only", "a", size=10**10), False),
+    "ten gigabytes bit by bit": (stream("return_only", "a", size=0, part=10**4), False),
+    "a size that is none": (stream("return_only", "a", size="9"), False),
+    "a large part": (message("server", bytes(2**26 + 1)), False),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_site_takes_what_jobs_need_and_no_more(name: str) -> None:
+    """Whoever it is from: a server, or somebody who says so."""
+    given, expected = MESSAGES[name]
+    assert gate.is_expected("hospital-a.job-1", given) is expected
 
 
 def test_a_closed_gate_drops_a_message_before_it_is_read(

@@ -16,16 +16,35 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_constant import AdminCommandNames, FLContextKey, ReservedTopic
 from nvflare.apis.job_launcher_spec import JobProcessArgs
 from nvflare.app_common.job_launcher.process_launcher import ProcessJobLauncher
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.core_cell import make_reply as make_cell_reply
-from nvflare.fuel.f3.cellnet.defs import IdentityChallengeKey, MessageHeaderKey
+from nvflare.fuel.f3.cellnet.defs import (
+    CellChannel,
+    CellChannelTopic,
+    IdentityChallengeKey,
+    MessageHeaderKey,
+    MessageType,
+)
 from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellReturnCode
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.mpm import MainProcessMonitor
-from nvflare.private.defs import CellMessageHeaderKeys, ClientType, JobFailureMsgKey
+from nvflare.fuel.f3.streaming.stream_const import (
+    STREAM_ACK_TOPIC,
+    STREAM_CHANNEL,
+    STREAM_CHUNK_SIZE,
+    STREAM_DATA_TOPIC,
+    STREAM_ERROR_TOPIC,
+    StreamHeaderKey,
+)
+from nvflare.private.defs import (
+    CellMessageHeaderKeys,
+    ClientType,
+    JobFailureMsgKey,
+    TrainingTopic,
+)
 from nvflare.private.fed.app.client import client_train, worker_process
 from nvflare.private.fed.app.server import runner_process, server_train
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
@@ -36,6 +55,7 @@ from nvflare.utils.job_launcher_utils import get_client_job_args, get_server_job
 from isthmus.sites.flare import keys
 from isthmus.sites.flare.admission import read_sites
 from isthmus.sites.flare.kits import find_startup
+from isthmus.sites.flare.worker import LARGEST
 from isthmus.sites.folders import ServerFolder
 
 MODULE = "isthmus.sites.flare"
@@ -44,6 +64,16 @@ HANDLERS = {  # of the 20 requests that a server may make of a site outside of j
     *("AbortAppProcessor", "ClientStatusProcessor", "NotifyJobStatusProcessor"),
     *("DeleteRunNumberProcessor", "ScopeInfoProcessor"),
 }
+REQUESTS = {  # that a site's processes take from anybody at all: (channel, topic)
+    (CellChannel.CLIENT_MAIN, "admin"),  # one of the handlers above
+    (CellChannel.CLIENT_MAIN, TrainingTopic.NOTIFY_JOB_STATUS),  # from a job to its parent
+    (CellChannel.CLIENT_COMMAND, AdminCommandNames.ABORT),  # and back
+    (CellChannel.CELLNET, CellChannelTopic.Bye),
+    (STREAM_CHANNEL, STREAM_DATA_TOPIC),
+    (STREAM_CHANNEL, STREAM_ACK_TOPIC),
+    (STREAM_CHANNEL, STREAM_ERROR_TOPIC),
+}
+LARGEST_PART = 2**26  # bytes of what a message travels in
 QUICK = {  # how soon a job sees that a site's process is gone, and how long its end may take
     "NVFLARE_DEAD_CLIENT_GRACE_PERIOD": "0.2",
     "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": "1",
@@ -98,7 +128,31 @@ def close_gate() -> None:
 def is_expected(mine: str, message: Any) -> bool:
     """Tells whether a site's process listens to a message."""
     origin = message.get_header(MessageHeaderKey.ORIGIN)
-    return isinstance(origin, str) and FQCN.get_root(origin) in ("server", FQCN.get_root(mine))
+    if not isinstance(origin, str) or FQCN.get_root(origin) not in ("server", FQCN.get_root(mine)):
+        return False
+    if len(message.payload or b"") > LARGEST_PART:
+        return False
+    if message.get_header(MessageHeaderKey.MSG_TYPE) != MessageType.REQ:
+        return True  # an answer to what was asked here
+    channel = message.get_header(MessageHeaderKey.CHANNEL)
+    topic = message.get_header(MessageHeaderKey.TOPIC)
+    if (channel, topic) == (STREAM_CHANNEL, STREAM_DATA_TOPIC):
+        return _is_expected_stream(message)
+    return (channel, topic) in REQUESTS
+
+
+def _is_expected_stream(message: Any) -> bool:
+    """Tells whether a part of a longer message belongs to an answer, or to the end of a job."""
+    channel = message.get_header(StreamHeaderKey.CHANNEL)
+    topic = message.get_header(StreamHeaderKey.TOPIC)
+    size = message.get_header(StreamHeaderKey.SIZE) or 0
+    part = message.get_header(StreamHeaderKey.SEQUENCE) or 0
+    if not isinstance(size, int) or not isinstance(part, int) or size > LARGEST + 2**20:
+        return False
+    if part * STREAM_CHUNK_SIZE > LARGEST + 2**20:  # whatever was said of its size
+        return False
+    ending = (CellChannel.AUX_COMMUNICATION, ReservedTopic.END_RUN)
+    return channel == CellChannel.RETURN_ONLY or (channel, topic) == ending
 
 
 def guard_registration(server: ServerFolder) -> None:

@@ -11,6 +11,7 @@ from subprocess import Popen
 
 from isthmus.errors import IsthmusError
 from isthmus.sites.events import read_events
+from isthmus.sites.flare.admission import SOON
 from isthmus.sites.flare.executor import remove_jobs
 from isthmus.sites.flare.kits import write_site_rules
 from isthmus.sites.flare.processes import end_process, start_process
@@ -34,6 +35,15 @@ def keep_site(
             "with `isthmus join accept`"
         )
     name, server = settings["name"], f"{settings['host']}:{settings['port']}"
+    left = settings["until"] - dt.datetime.now(dt.UTC)
+    renewal = f"`isthmus join request --name {name} --again`"
+    if left < dt.timedelta():
+        raise IsthmusError(
+            f"the certificate of {name} ended on {settings['until']:%Y-%m-%d}; expected one that "
+            f"is valid; ask for another with {renewal}"
+        )
+    if left < SOON:
+        say(f"the certificate of {name} ends on {settings['until']:%Y-%m-%d}; renew it: {renewal}")
     # As Ctrl-C: a service is ended so.
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)) if main else None
@@ -44,19 +54,21 @@ def keep_site(
             say(f"{name} takes part at {server}; Ctrl-C ends it")
             _, place = read_events(site.events)
             process: Popen[bytes] | None = None
-            began, pause = 0.0, 1.0
+            began, pause, connected = 0.0, 1.0, False
             try:
                 while not ended() and "left" not in read_table(site.settings):
                     if process is None or process.poll() is not None:
                         if process is not None:
                             pause = 1.0 if time.monotonic() - began > STEADY else 2 * pause
                             wait = min(pause, LONGEST)
-                            say(f"the connection to {server} ended; again in {wait:g} s")
+                            what = "ended" if connected else f"was refused; see {site.kit}/log.txt"
+                            say(f"the connection to {server} {what}; again in {wait:g} s")
                             _sleep(wait, ended)
                         beat = f"heart_beat_interval={BEAT}"
                         process = start_process("site", site.kit, f"uid={name}", beat)
-                        began = time.monotonic()
+                        began, connected = time.monotonic(), False
                     rows, place = read_events(site.events, place)
+                    connected |= any(row.get("event") == "connected" for row in rows)
                     for row in rows:
                         say(f"{row.get('event')}: {row.get('why', server)}")
                     _sleep(0.3, ended)

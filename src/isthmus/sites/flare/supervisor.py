@@ -161,7 +161,11 @@ class Supervisor:
             kits.write_server_kit(self.server, settings["host"], settings["port"], lead_port)
             self._forget_jobs()
             self.process = start_process("server", self.server.kit)
-        self._log_in()
+            self._log_in()
+            if self.session is not None:
+                self._tell("server", "the server is up")
+        else:
+            self._log_in()
 
     def _log_in(self) -> None:
         from nvflare.fuel.flare_api.flare_api import new_secure_session
@@ -181,7 +185,6 @@ class Supervisor:
             except Exception:  # it does not listen yet
                 LOG.info("no session", exc_info=True)
                 time.sleep(0.3)
-        self._tell("server", "the server is up")
 
     def _gather(self) -> None:
         """Waits for enough sites, a little longer for the rest, and submits a job with them."""
