@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from isthmus.cli import messages
-from isthmus.cli.options import Settings, read_experiment, require_sites
+from isthmus.cli.options import AsJson, Settings, read_experiment, require_sites
 from isthmus.errors import IsthmusError, quote
 
 app = typer.Typer(
@@ -188,6 +188,53 @@ def stop(folder: Folder = Path()) -> None:
 
     stop_serving(folder)
     print("the run stops after the round in hand; `isthmus serve resume` goes on")
+
+
+@app.command()
+def status(
+    port: Annotated[
+        int | None, typer.Argument(metavar="[PORT]", help="Of the page; any free one if left out.")
+    ] = None,
+    folder: Folder = Path(),
+    follow: Annotated[
+        bool, typer.Option("--watch", help="Go on until the last round, or Ctrl-C.")
+    ] = False,
+    page: Annotated[
+        bool, typer.Option("--page", help="Serve it as a web page to this machine alone.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Shows how the run at the sites stands: who answered, how far it is, how models do.
+
+    Examples, one per line:
+
+    `isthmus serve status --folder trial --watch`
+
+    `isthmus serve status --folder trial --page 8080`
+
+    It reads files alone, so it works while the run goes on, after it, and where it was killed.
+    """
+    import json
+
+    from isthmus.cli.status import collect_status, serve_page, watch
+
+    if sum((follow, page, as_json)) > 1 or (port is not None and not page):
+        raise IsthmusError(
+            "--watch, --page and --json, or a port without --page; expected one of them, and a "
+            "port after --page; leave the others out"
+        )
+    if page:
+        serve_page(folder, port or 0)
+    elif follow:
+        watch(folder)
+    elif as_json:
+        print(json.dumps(collect_status(folder), indent=2))
+    else:
+        from rich.console import Console
+
+        from isthmus.report.deployment.terminal import draw
+
+        Console().print(draw(collect_status(folder)))
 
 
 def _supervise(folder: Path) -> None:

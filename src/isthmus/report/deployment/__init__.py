@@ -1,0 +1,1 @@
+"""How a run at real sites stands: what its records say, for a terminal and as a page."""
