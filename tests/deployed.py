@@ -15,6 +15,7 @@ from isthmus.sites.consent import Consent, digest_experiment
 from isthmus.sites.engine import SitesEngine, WaitLimits
 from isthmus.sites.federations import read_client
 from isthmus.sites.models import SiteModels
+from isthmus.sites.preparation import list_disclosures
 from isthmus.sites.site import Site, prepare
 from isthmus.sites.states import SiteStates
 from isthmus.sites.transport import Answerer, SiteAnswer
@@ -83,7 +84,7 @@ class Deployment:
         made, self.forms = prepare(experiment)
         self.made = made
         self.names: list[str] = list(experiment.data["names"])
-        told = [name for name, words in made.method.about().calls.items() if words]
+        told = list(list_disclosures(made))
         terms = {"disclose": told, "minimum_examples": 1, "minimum_label_count": 0} | terms
         self.folder = folder
         self.agreements: dict[str, Consent] = {}

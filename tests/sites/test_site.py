@@ -147,7 +147,7 @@ def call(deployed: Deployment, i: int = 1, **changes: Any) -> tuple[CallHead, An
         version=VERSION,
     )
     server = deployed.setting.method.init(deployed.setting.task)
-    return head._replace(**changes), ((server,), (), ())
+    return head._replace(**changes), ((server,), (), (), ())
 
 
 def ask(deployed: Deployment, message: bytes) -> ReplyHead:
@@ -409,7 +409,7 @@ def test_a_site_predicts_while_its_run_goes_on(
         if file.suffix in (".model", ".json"):
             shutil.copy(file, place.root / file.name.replace("state.", f"{consent.digest}."))
     monkeypatch.setattr(SiteFolder, "state", place.root)
-    model, like = open_model(place, "last")
+    model, like, _ = open_model(place, "last")
     site: Any = deployed.corridor.sites["site-2"]
     assert torch.equal(model.w, site.personal("last").w)
     assert like.x.shape == (0, 6)

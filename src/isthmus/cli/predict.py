@@ -51,13 +51,14 @@ def predict(
         from isthmus.sites.folders import find_site
         from isthmus.sites.site import open_model
 
-        model, arrays = open_model(find_site(folder), which)
-        found = compute(model, data, arrays)
+        model, arrays, scales = open_model(find_site(folder), which)
+        found = compute(model, data, arrays, scales)
     else:
         with opened.open(run, data_root=data_root) as here:
             federation = here.setting.federation
             arrays = federation.arrays
-            found = compute(here.client(_find(client, federation.names, len(here))), data, arrays)
+            i = _find(client, federation.names, len(here))
+            found = compute(here.client(i), data, arrays, federation.scales(i))
     write_predictions(out, found, arrays.labels)
     print(f"{len(found):,} predictions in {out}")
 

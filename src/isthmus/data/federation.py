@@ -9,13 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from isthmus.data.scaling import Scales, find_scales
 from isthmus.data.sources.array_files import (
     check_range,
     check_usable,
     number_parts,
     to_native,
 )
-from isthmus.data.sources.arrays import TEST, TRAIN, VALIDATION, Arrays
+from isthmus.data.sources.arrays import CLIENT, SUMS, TEST, TRAIN, VALIDATION, Arrays, Column
 from isthmus.data.sources.spellings import number_owners
 from isthmus.errors import IsthmusError
 from isthmus.ranges import count_share
@@ -55,6 +56,7 @@ class Federation:
         shares: Mapping[str, float] | None = None,
         notes: Sequence[str] = (),
         names: Sequence[str] = (),
+        scales: Scales | None = None,
     ):
         self.arrays = arrays
         self.parts = parts
@@ -62,6 +64,8 @@ class Federation:
         self.notes = tuple(notes)  # what its data lack, what its partition relaxed
         self.names = tuple(names)  # of the clients, where they have any
         self._digest: str | None = None
+        self._scales = scales  # of all clients alike, where their inputs are scaled so
+        self._own_scales: dict[int, Scales] = {}  # of each client, where they are scaled so
         self.classes = arrays.classes
         self.shape: tuple[int, ...] = arrays.x.shape[1:]
 
@@ -147,18 +151,53 @@ class Federation:
         for i, part in enumerate(self.parts):
             drawn = stream(seed, "shots", i).permutation(part.train)[:shots]
             parts.append(part._replace(train=np.sort(drawn)))
-        return Federation(self.arrays, parts, self.shares, self.notes, self.names)
+        few = Federation(self.arrays, parts, self.shares, self.notes, self.names, self._scales)
+        return few.scale_by(self.scales(0)) if self.arrays.scaled_by == SUMS else few
 
     def split_off_newcomers(self, share: float, seed: int) -> tuple["Federation", "Federation"]:
         """Divides the clients into those that train and those that come later."""
         order = stream(seed, "held out").permutation(len(self))
         later = order[: count_share(share, len(self))]
-        return self._only(sorted(set(range(len(self))) - set(later))), self._only(sorted(later))
+        training, newcomers = (
+            self._only(sorted(ids)) for ids in (set(range(len(self))) - set(later), later)
+        )
+        if self.arrays.scaled_by == SUMS:
+            newcomers = newcomers.scale_by(training.scales(0))
+        return training, newcomers
 
     def _only(self, ids: Sequence[int]) -> "Federation":
         names = [self.names[i] for i in ids] if self.names else ()
         parts = [self.parts[i] for i in ids]
-        return Federation(self.arrays, parts, self.shares, self.notes, names)
+        return Federation(self.arrays, parts, self.shares, self.notes, names, self._scales)
+
+    def scales(self, i: int) -> Scales | None:
+        """Gives what client i's inputs are scaled by, where that is learned from clients' data."""
+        arrays = self.arrays
+        if not arrays.scaled_by or self._scales is not None:
+            return self._scales
+        alone = arrays.scaled_by == CLIENT
+        if alone and i in self._own_scales:
+            return self._own_scales[i]
+        shares = [self.parts[i]] if alone else self.parts
+        inputs = [np.asarray(arrays.x[part.train], np.float64) for part in shares]
+        found = find_scales(arrays.columns, [x for x in inputs if len(x)])
+        if alone:
+            self._own_scales[i] = found
+        else:
+            self._scales = found
+        return found
+
+    def scale_by(self, scales: Scales | None) -> "Federation":
+        """Makes all clients' inputs scaled so, whatever they train on."""
+        return Federation(self.arrays, self.parts, self.shares, self.notes, self.names, scales)
+
+    def columns(self, i: int) -> tuple[Column, ...]:
+        """Gives the columns of client i's inputs, with what they are scaled by."""
+        scales = self.scales(i)
+        if scales is None:
+            return self.arrays.columns
+        pairs = zip(self.arrays.columns, *(numbers.tolist() for numbers in scales), strict=True)
+        return tuple(column._replace(mean=mean, std=std) for column, mean, std in pairs)
 
     def name(self, i: int) -> str | None:
         """Gives client i's name, if it has one."""
@@ -167,7 +206,7 @@ class Federation:
     def part(self, i: int, name: str) -> Part:
         """Gives one part (train, validation or test) of client i."""
         rows = getattr(self.parts[i], name)
-        return self._prepare(self.arrays.x[rows], self.arrays.y[rows])
+        return self._prepare(self.arrays.x[rows], self.arrays.y[rows], self.scales(i))
 
     def server_test(self) -> Part:
         """Gives the server's own test set."""
@@ -196,6 +235,7 @@ class Federation:
         sha = hashlib.sha256(f"{self.classes}:{self.arrays.scale}:".encode())
         seen = (self.arrays.mean, self.arrays.std, self.arrays.tokens)
         sha.update(f"{seen}".encode() if any(seen) else b"")
+        sha.update(self.arrays.scaled_by.encode())
         for array in self.arrays[:4]:
             sha.update(f"{array.dtype}{array.shape}".encode())
             sha.update(np.ascontiguousarray(array).data)
@@ -205,8 +245,9 @@ class Federation:
                 sha.update(np.ascontiguousarray(rows, dtype="<i8").data)
         return sha.hexdigest()[:16]
 
-    def _prepare(self, x: NDArray[Any], y: NDArray[np.int64]) -> Part:
+    def _prepare(self, x: NDArray[Any], y: NDArray[np.int64], scales: Scales | None = None) -> Part:
         labels = torch.as_tensor(np.array(y))
+        x = x if scales is None else scales.apply(np.asarray(x, np.float64))
         if self.arrays.tokens:
             return Part(torch.as_tensor(np.array(x, np.int64)), labels)
         inputs = torch.as_tensor(np.array(x)).to(torch.get_default_dtype())

@@ -12,7 +12,7 @@ from isthmus.data.federation import Federation
 from isthmus.data.own_files import detect_kind, find_own_files
 from isthmus.data.sources.array_files import check_range
 from isthmus.data.sources.array_files import read_arrays as read_named_arrays
-from isthmus.data.sources.arrays import Arrays
+from isthmus.data.sources.arrays import SUMS, Arrays
 from isthmus.data.sources.files import Files
 from isthmus.data.sources.folders import Folders
 from isthmus.data.sources.table import Table
@@ -34,7 +34,8 @@ def read_newcomers(
     """Reads newcomers; `data` is what the run's experiment says of its own files, if it has any."""
     arrays = read_arrays(path, like.arrays, like.shape, data)
     test, validation = like.shares.get("test", 0.2), like.shares.get("validation", 0.1)
-    return Federation.from_owners(arrays, test, validation, seed)
+    newcomers = Federation.from_owners(arrays, test, validation, seed)
+    return newcomers.scale_by(like.scales(0)) if arrays.scaled_by == SUMS else newcomers
 
 
 def read_arrays(
@@ -54,9 +55,8 @@ def read_arrays(
             f"{path} has inputs {x.shape[1:]} and labels up to {y.max()}; expected inputs "
             f"{shape} and labels below {like.classes}, as in the run; convert them"
         )
-    scaled = arrays._replace(
-        classes=like.classes, scale=like.scale, mean=like.mean, std=like.std, tokens=like.tokens
-    )
+    names = ("classes", "scale", "mean", "std", "tokens", "columns", "scaled_by")
+    scaled = arrays._replace(**{name: getattr(like, name) for name in names})
     check_range(scaled)
     return scaled
 

@@ -35,7 +35,7 @@ def export(opened: Opened, folder: Path, ids: Sequence[int] | None = None) -> It
             "classes": setting.federation.classes,
             **{name: getattr(setting.federation.arrays, name) for name in ("scale", "mean", "std")},
             "labels": list(setting.federation.arrays.labels),
-            "columns": [column._asdict() for column in setting.federation.arrays.columns],
+            "columns": [column._asdict() for column in setting.federation.columns(personal.i)],
             "rounds": opened.progress.t,
             "experiment": hashlib.sha256(experiment.toml().encode()).hexdigest()[:16],
             "federation": setting.federation.digest(),

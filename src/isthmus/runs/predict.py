@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from isthmus.data.federation import Federation, Parts
 from isthmus.data.newcomer_files import read_inputs
+from isthmus.data.scaling import Scales
 from isthmus.data.sources.arrays import Arrays
 from isthmus.engines.base import one_thread
 from isthmus.records.cells import format_lines
@@ -18,15 +19,18 @@ from isthmus.system.files import write_text
 SOME = 1000  # examples at a time
 
 
-def predict(model: Personal, path: Path, like: Arrays) -> NDArray[np.float64]:
+def predict(
+    model: Personal, path: Path, like: Arrays, scales: Scales | None = None
+) -> NDArray[np.float64]:
     """Gives the probability of each class for each example of a file, [n, C].
 
-    The inputs are prepared as those of the run's data: scaled, their words in the same places.
+    The inputs are prepared as those of the run's data: their words in the same places, scaled as
+    they were, or by the `scales` of that client.
     """
     x = read_inputs(path, like)
     rows, nothing = np.arange(len(x)), np.zeros(0, np.int64)
     arrays = like._replace(x=x, y=np.zeros(len(x), np.int64))
-    ready = Federation(arrays, [Parts(rows, nothing, nothing)]).part(0, "train").x
+    ready = Federation(arrays, [Parts(rows, nothing, nothing)], scales=scales).part(0, "train").x
     with one_thread():
         parts = [torch.softmax(model(some).double(), 1) for some in torch.split(ready, SOME)]
     return np.asarray(torch.cat(parts))

@@ -63,6 +63,7 @@ REFUSALS = {
     "form": "tensors of other shapes, or numbers that are not finite",
     "disclosure": "it did not agree to disclose this",
     "floor": "it has too few examples, of all or of a class",
+    "scales": "it was told other scales before",
     "state": "it does not hold the state that the server counts on",
     "round": "it has answered a later round",
     "failed": "its computation failed",

@@ -99,12 +99,11 @@ def find_client(experiment: Experiment, site: str) -> int:
     return names.index(site)
 
 
-def check_disclosures(method: Method, agreed: tuple[str, ...]) -> None:
-    """Refuses names of functions that disclose nothing."""
-    calls = method.about().calls
+def check_disclosures(disclosing: Mapping[str, str], agreed: tuple[str, ...]) -> None:
+    """Refuses names of what discloses nothing."""
     for name in agreed:
-        if not calls.get(name):
-            known = [name for name, told in calls.items() if told]
+        if name not in disclosing:
+            known = list(disclosing)
             raise IsthmusError(
                 f"disclose={name}; expected a function of the method that discloses something; "
                 f"{nearest(name, known) if known else 'there is none'}"

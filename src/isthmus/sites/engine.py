@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from isthmus.context import Call, CallOutcome, Fresh, Request, Setting
-from isthmus.sites import codec
+from isthmus.data.federation import Federation
+from isthmus.data.scaling import Scales
+from isthmus.errors import IsthmusError
+from isthmus.sites import codec, exchange
 from isthmus.sites.codec import REFUSALS, VERSION, CallHead, MessageError, ReplyHead
-from isthmus.sites.forms import PATH, SCORE, Form, Forms, name_function
+from isthmus.sites.forms import END, PATH, SCORE, Form, Forms, name_function
 from isthmus.sites.transport import SiteAnswer, Transport
 
 DIGEST = 8  # bytes
@@ -48,6 +51,7 @@ class SitesEngine:
         self.notes: list[str] = []
         self.outcomes: list[CallOutcome] = []
         self.withheld: set[int] = set()
+        self.scales: tuple[Tensor, ...] = ()  # of all sites' inputs, where they scale them alike
         self._transport = transport
         self._names = names
         self._run = run
@@ -71,7 +75,9 @@ class SitesEngine:
         for request in requests:
             site = self._names[request.i]
             heads[site] = self._head(call, name, request)
-            messages[site] = codec.write(heads[site], (call.shared, request.each, brought))
+            messages[site] = codec.write(
+                heads[site], (call.shared, request.each, brought, self.scales)
+            )
         missing: dict[str, str] = {}
         private: dict[int, Any] = {}
         for answer in self._listen(messages, waits=name in (SCORE, PATH)):
@@ -93,17 +99,39 @@ class SitesEngine:
             missing |= {self._names[i]: few for i in private}
         self._record(name, list(heads), missing)
 
+    def find_scales(self, data: Federation) -> Scales:
+        """Finds the scales of what all sites train on, from their sums; each of them is needed."""
+        mean = exchange.add_up(self._ask_all(exchange.MEANS, ()))
+        variance = exchange.add_up(self._ask_all(exchange.SQUARES, (mean,)))
+        return exchange.complete(data, mean, variance)
+
+    def _ask_all(self, name: str, brought: tuple[Tensor, ...]) -> list[Any]:
+        """Asks every site before the first round; none may be missing."""
+        heads = {site: self._outside(i, name) for i, site in enumerate(self._names)}
+        messages = {s: codec.write(head, ((), (), brought, ())) for s, head in heads.items()}
+        replies: dict[str, Any] = {}
+        for answer in self._listen(messages, waits=True):
+            forms = self._forms.find(name, exchange.PURPOSE)
+            result, why = self._open(answer, heads[answer.site], forms)
+            if why:
+                raise IsthmusError(
+                    f"no sums from {answer.site} ({why}); expected those of all sites, to scale "
+                    "inputs; wait for it, or set scaled_by to client in the schema"
+                )
+            replies[answer.site] = result[0]
+        return [replies[site] for site in self._names]
+
+    def _outside(self, i: int, name: str, t: int = 0, own: str = "") -> CallHead:
+        """Makes the head of a call that belongs to no round."""
+        token = secrets.token_hex(DIGEST)
+        purpose = exchange.PURPOSE if name != END else ""
+        return CallHead(self._run, i, name, purpose, t, 0, None, token, own, own, VERSION)
+
     def send_end(self, t: int, own: Mapping[int, Tensor]) -> list[str]:
         """Tells all sites that the run is over; names those that did not hear it."""
-        from isthmus.sites.site import END
-
         heads = {}
         for i, site in enumerate(self._names):
-            digest = name_state(own[i]) if i in own else ""
-            token = secrets.token_hex(DIGEST)
-            heads[site] = CallHead(
-                self._run, i, END, "", t, 0, None, token, digest, digest, VERSION
-            )
+            heads[site] = self._outside(i, END, t, name_state(own[i]) if i in own else "")
         messages = {site: codec.write(head) for site, head in heads.items()}
         deaf = set(heads)
         for answer in self._listen(messages, waits=True):

@@ -37,7 +37,7 @@ def imagine(experiment: Experiment) -> Imagined:
         )
     blank = make_blank(schema)
     x = np.zeros((EXAMPLES, *blank.x.shape[1:]), np.float32)
-    if blank.x.dtype == np.float32:
+    if np.issubdtype(blank.x.dtype, np.floating):
         x += np.sin(np.arange(x.size)).reshape(x.shape)
     arrays = blank._replace(x=x.astype(blank.x.dtype), y=np.arange(EXAMPLES) % blank.classes)
     rows = np.arange(EXAMPLES)

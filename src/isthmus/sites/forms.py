@@ -16,6 +16,7 @@ from torch import Tensor
 from isthmus import tree
 from isthmus.cohort import Clients, Round
 from isthmus.context import Call, ClientFunction, Request, Setting
+from isthmus.data.sources.arrays import SUMS
 from isthmus.engines.base import one_thread
 from isthmus.engines.loop import Loop
 from isthmus.errors import IsthmusError
@@ -23,7 +24,8 @@ from isthmus.evaluation import MeasurePath, Scoring, choose_for_all, score, spli
 from isthmus.method import Method, State
 from isthmus.shelf import Shelf, after
 
-SCORE, PATH = "evaluation: score", "evaluation: path"  # no method can call a function so
+# No method can call a function so.
+SCORE, PATH, END = "evaluation: score", "evaluation: path", "run: end"
 
 
 class Form(NamedTuple):
@@ -31,7 +33,7 @@ class Form(NamedTuple):
 
     function: str
     purpose: str
-    received: tuple[State, ...]  # what all get, what this one gets, what the function itself holds
+    received: tuple[State, ...]  # what all get, what this one gets, what the function holds, scales
     reply: State
 
 
@@ -81,9 +83,10 @@ class Forms:
 class _Noting(Loop):
     """Runs one client, answers the same for all others, and notes the forms."""
 
-    def __init__(self, client: int) -> None:
+    def __init__(self, client: int, scales: tuple[Tensor, ...]) -> None:
         Loop.__init__(self)
         self.client = client
+        self.scales = scales
         self.seen: dict[str, Form] = {}
 
     def run(
@@ -94,7 +97,7 @@ class _Noting(Loop):
         request = asked.get(self.client) or next(iter(asked.values()))
         result = self.compute(setting, call, request)
         name, brought = name_function(setting.method, call.function)
-        received = (call.shared, request.each, brought)
+        received = (call.shared, request.each, brought, self.scales)
         reply = result if name in (SCORE, PATH) else result[1]
         form = Form(name, call.purpose, strip(received), strip(reply))
         self.seen[repr(form)] = form
@@ -103,7 +106,9 @@ class _Noting(Loop):
 
 def learn(setting: Setting, client: int = 0) -> Forms:
     """Plays the rounds in which something changes, with one client's data, and notes the forms."""
-    engine = _Noting(client)
+    together = setting.federation.arrays.scaled_by == SUMS
+    scales = setting.federation.scales(client) if together else None
+    engine = _Noting(client, () if scales is None else tuple(map(torch.from_numpy, scales)))
     setting = setting._replace(engine=engine)
     method, task = setting.method, setting.task
     server = method.init(task)

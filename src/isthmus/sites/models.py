@@ -9,8 +9,11 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from isthmus import tree
 from isthmus.context import Call, Request, Setting
+from isthmus.data.scaling import Scales
 from isthmus.errors import IsthmusError
 from isthmus.method import State
 from isthmus.runs.opened import Personal, deploy
@@ -27,6 +30,7 @@ class Snapshot(NamedTuple):
     received: tuple[State, ...]
     choice: int | None
     t: int
+    scales: Scales | None = None  # of its inputs, where they were learned
 
 
 class SiteModels:
@@ -37,14 +41,22 @@ class SiteModels:
 
     def keep(self, snapshot: Snapshot, figures: dict[str, Any], loss: float | None) -> None:
         """Keeps the model that was evaluated, and its figures; `loss` is on validation data."""
-        head = {"t": snapshot.t, "choice": snapshot.choice, "loss": loss, "figures": figures}
+        head: dict[str, Any] = {
+            "t": snapshot.t,
+            "choice": snapshot.choice,
+            "loss": loss,
+            "figures": figures,
+        }
+        if snapshot.scales is not None:
+            head["scales"] = [part.tolist() for part in snapshot.scales]
         packed = json.dumps(head).encode() + b"\n" + tree.pack((snapshot.own, snapshot.received))
         before = [row for row in self.read_figures() if row["t"] < snapshot.t]
         losses = [row["loss"] for row in before if row["loss"] is not None]
         if loss is None or loss < min(losses, default=float("inf")):
             write_bytes(self._name("best.model"), packed, sync=True)
         write_bytes(self._name("last.model"), packed, sync=True)
-        text = json.dumps([*before, head], indent=1) + "\n"
+        row = {key: value for key, value in head.items() if key != "scales"}
+        text = json.dumps([*before, row], indent=1) + "\n"
         write_text(self._name("figures.json"), text, sync=True)
 
     def read_figures(self) -> list[dict[str, Any]]:
@@ -58,7 +70,7 @@ class SiteModels:
     def open(self, which: str, setting: Setting, client: int, forms: Forms) -> Personal:
         """Opens the best or the last model."""
         (form, *_) = forms.find(SCORE, "evaluate")
-        shared, each, _ = form.received
+        shared, each, *_ = form.received
         own = setting.method.own(setting.task, client)
         snapshot = self._read(which, (own, (*shared, *each)))
         call = Call(deploy, snapshot.received, snapshot.t, "evaluate", 0, snapshot.choice)
@@ -66,7 +78,18 @@ class SiteModels:
         ((_, point),) = setting.engine.run(setting, call, iter([request]))
         return Personal(setting, client, *point)
 
+    def read_scales(self, which: str) -> Scales | None:
+        """Reads what the inputs of the best or the last model are scaled by."""
+        scales = json.loads(self._load(which)[0]).get("scales")
+        return None if scales is None else Scales(*map(np.array, scales))
+
     def _read(self, which: str, like: Any) -> Snapshot:
+        head, packed = self._load(which)
+        facts = json.loads(head)
+        own, received = tree.unpack(packed, like=like)
+        return Snapshot(own, received, facts["choice"], facts["t"])
+
+    def _load(self, which: str) -> tuple[bytes, bytes]:
         if which not in WHICH:
             raise IsthmusError(f"which={which}; expected best or last; for example --which best")
         try:
@@ -76,9 +99,7 @@ class SiteModels:
                 f"this site has no {which} model yet; expected a run that was evaluated; wait for "
                 "its next evaluation"
             ) from None
-        facts = json.loads(head)
-        own, received = tree.unpack(packed, like=like)
-        return Snapshot(own, received, facts["choice"], facts["t"])
+        return head, packed
 
     def _name(self, suffix: str) -> Path:
         return self._store.with_suffix(f".{suffix}")

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus.config.experiment import Experiment, read
+from isthmus.context import Setting
 from isthmus.data.federation import Federation
 from isthmus.data.own_files import detect_kind, find_own_files
 from isthmus.errors import IsthmusError, nearest
+from isthmus.sites import exchange
 from isthmus.sites.consent import Consent, check_disclosures, find_client, settle
 from isthmus.sites.federations import read_client
 from isthmus.sites.folders import SiteFolder, read_table, write_table
@@ -78,9 +80,16 @@ def preview(experiment: Experiment, site: str, data: RegisteredData) -> Preview:
     began = time.process_time()
     learn(setting._replace(federation=mine), client)
     seconds = time.process_time() - began
-    calls = setting.method.about().calls
-    discloses = {name: told for name, told in calls.items() if told}
+    discloses = list_disclosures(setting)
     return Preview(experiment, mine, client, forms.known, seconds, discloses)
+
+
+def list_disclosures(setting: Setting) -> dict[str, str]:
+    """Lists what tells more than models and counts, and what it tells: a site agrees to each."""
+    told = {name: words for name, words in setting.method.about().calls.items() if words}
+    if exchange.is_wanted(setting.federation):
+        told[exchange.DISCLOSED] = exchange.TELLS
+    return told
 
 
 def consent(
@@ -97,7 +106,7 @@ def consent(
     name = read_table(site.settings)["name"]
     client = find_client(experiment, name)
     setting, _ = prepare(experiment)
-    check_disclosures(setting.method, tuple(disclose))
+    check_disclosures(list_disclosures(setting), tuple(disclose))
     mine = read_client(experiment, client, Path(data.path), data.options)
     agreed = Consent(
         experiment=experiment.toml(),

@@ -19,7 +19,6 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.config import registry
 from isthmus.config.experiment import Experiment
 from isthmus.data.federation import Federation
 from isthmus.data.sources.arrays import TEST, TRAIN, VALIDATION
@@ -29,8 +28,9 @@ from isthmus.errors import IsthmusError
 from isthmus.records import reader
 from isthmus.sites.consent import digest_experiment, settle
 from isthmus.sites.folders import ServerFolder, SiteFolder
-from isthmus.sites.preparation import consent, find_data, register
+from isthmus.sites.preparation import consent, find_data, list_disclosures, register
 from isthmus.sites.replay import Replayed, replay
+from isthmus.sites.site import prepare
 from isthmus.sites.states import SiteStates
 from isthmus.system.files import explain_unwritable, write_text
 
@@ -149,8 +149,7 @@ def lay_out(
     from isthmus.sites.flare import admission
 
     finger = admission.begin_federation(out / "server", LOOPBACK, _find_port())
-    method = registry.build("method", study.method)
-    told = [call for call, words in method.about().calls.items() if words]
+    told = list(list_disclosures(prepare(study)[0]))
     folders = {}
     for i, name in enumerate(study.data["names"]):
         site = SiteFolder(out / name)

@@ -9,7 +9,10 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isthmus.config.experiment import Experiment
+from isthmus.data.federation import Federation
+from isthmus.data.scaling import Scales
 from isthmus.errors import IsthmusError
+from isthmus.sites import exchange
 from isthmus.sites.consent import digest_experiment
 from isthmus.sites.engine import SitesEngine, WaitLimits
 from isthmus.sites.folders import ServerFolder
@@ -78,6 +81,8 @@ def run_rounds(plan: ServePlan, out: Path, transport: Transport, stop: Callable[
 
     store = open_store(out, built)
     own = dict(store.progress.own)
+    if exchange.is_wanted(setting.federation):
+        engine.scales = exchange.to_tensors(_find_scales(engine, setting.federation, out, store))
 
     def watch(done: Done) -> bool:
         own.update(store.progress.own)
@@ -87,6 +92,20 @@ def run_rounds(plan: ServePlan, out: Path, transport: Transport, stop: Callable[
     if run.progress.t == experiment.rounds or run.reason:
         engine.send_end(run.progress.t - 1, own)
     return run
+
+
+def _find_scales(engine: SitesEngine, data: Federation, out: Path, store: Store) -> Scales:
+    """Finds what inputs are scaled by: as of the first time, or from all sites' sums now."""
+    path = out / "scales.json"
+    try:
+        known = exchange.load(path)
+        if known is None:
+            known = engine.find_scales(data)
+            exchange.save(known, path)
+    except BaseException:
+        store.close("stopped")
+        raise
+    return known
 
 
 def open_store(out: Path, built: Built) -> Store:

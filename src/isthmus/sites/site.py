@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from isthmus import tree
 from isthmus.config.experiment import Experiment
 from isthmus.context import Call, Fresh, Request, Setting
+from isthmus.data.scaling import Scales
 from isthmus.data.sources.arrays import Arrays
 from isthmus.data.sources.schema import make_blank
 from isthmus.errors import IsthmusError
@@ -21,18 +23,17 @@ from isthmus.evaluation import splits_of
 from isthmus.method import State
 from isthmus.metrics.score import figures
 from isthmus.runs.opened import Personal
-from isthmus.sites import codec
+from isthmus.sites import codec, exchange
 from isthmus.sites.audit import AuditLog
 from isthmus.sites.codec import CallHead, MessageError, ReplyHead
 from isthmus.sites.consent import LABEL_COUNTS, Consent, check_deployable
 from isthmus.sites.federations import imagine, read_client
 from isthmus.sites.folders import SiteFolder
-from isthmus.sites.forms import PATH, SCORE, Form, Forms, find_function, learn
+from isthmus.sites.forms import END, PATH, SCORE, Form, Forms, find_function, learn
 from isthmus.sites.models import SiteModels, Snapshot
 from isthmus.sites.states import SiteStates, UnknownStateError
 from isthmus.training.build import build
 
-END = "run: end"  # no method can call a function so
 HEXADECIMAL = set("0123456789abcdef")
 
 
@@ -125,10 +126,14 @@ class Site:
         if not forms:
             raise Refusal("function", f"{head.function!r} for {head.purpose!r}")
         self._check_terms(head)
-        own = self._find_own(head)
         received = self._read_received(message, forms)
+        shared, each, brought, scales = received
+        if head.purpose == exchange.PURPOSE:
+            sums = exchange.answer(self.setting, self._client, head.function, brought)
+            return codec.write(ReplyHead(head.call), sums)
+        own = self._find_own(head)
+        self._pin_scales(scales)
         evaluates = head.function in (SCORE, PATH)
-        shared, each, brought = received
         function = find_function(self.setting, head.function, brought)
         call = Call(function, shared, head.t, head.purpose, head.turn, head.choice)
         request = Request(self._client, Fresh(self._client) if own is None else own, each)
@@ -146,7 +151,10 @@ class Site:
 
     def _check_terms(self, head: CallHead) -> None:
         told = self.setting.method.about().calls.get(head.function, "")
-        if told and head.function not in self.consent.disclose:
+        name = head.function
+        if head.purpose == exchange.PURPOSE:
+            told, name = exchange.TELLS, exchange.DISCLOSED
+        if told and name not in self.consent.disclose:
             raise Refusal("disclosure", told)
         if self._floor:
             raise Refusal("floor", self._floor)
@@ -154,6 +162,16 @@ class Site:
             raise Refusal("floor", self._counts)
         if not 0 <= head.t < self.setting.task.rounds or head.t < self.states.round:
             raise Refusal("round", f"round {head.t + 1} after round {self.states.round + 1}")
+
+    def _pin_scales(self, parts: tuple[Tensor, ...]) -> None:
+        """Scales inputs as the server says, if it says the same as before."""
+        if not parts:
+            return
+        known = self.states.pin(b"scales", tree.pack(parts))
+        if known != tree.pack(parts) or not bool((parts[1] > 0).all()):
+            raise Refusal("scales")
+        data = self.setting.federation.scale_by(exchange.from_tensors(parts))
+        self.setting = self.setting._replace(federation=data)
 
     def _find_own(self, head: CallHead) -> State | None:
         like = self.setting.method.own(self.setting.task, self._client)
@@ -189,7 +207,8 @@ class Site:
                 }
         loss = found["personal validation"]["loss"] if "validation" in splits else None
         own = request.find_own(self.setting)
-        self._models.keep(Snapshot(own, received, head.choice, head.t), found, loss)
+        scales = self.setting.federation.scales(self._client)
+        self._models.keep(Snapshot(own, received, head.choice, head.t, scales), found, loss)
 
 
 def prepare(experiment: Experiment) -> tuple[Setting, Forms]:
@@ -202,7 +221,8 @@ def prepare(experiment: Experiment) -> tuple[Setting, Forms]:
             "at a time; set it"
         )
     with torch.random.fork_rng(devices=[]):
-        return built.setting, learn(built.setting)
+        learned = learn(built.setting).known
+    return built.setting, Forms((*learned, *exchange.list_forms(built.setting.federation)))
 
 
 def open_site(folder: Path) -> Site:
@@ -234,11 +254,11 @@ def find_consent(place: SiteFolder) -> Consent:
     return Consent.load(files[-1])
 
 
-def open_model(place: SiteFolder, which: str) -> tuple[Personal, Arrays]:
-    """Opens a site's personal model, also while its run goes on, and what its inputs are like."""
+def open_model(place: SiteFolder, which: str) -> tuple[Personal, Arrays, Scales | None]:
+    """Opens a site's personal model, also while its run goes on; says what its inputs are like."""
     consent = find_consent(place)
     experiment = consent.read_experiment()
     setting, forms = prepare(experiment)
     models = SiteModels(place.state / f"{consent.digest}.lmdb")
     model = models.open(which, setting, consent.client, forms)
-    return model, make_blank(experiment.data["schema"])
+    return model, make_blank(experiment.data["schema"]), models.read_scales(which)

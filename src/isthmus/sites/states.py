@@ -14,6 +14,7 @@ from isthmus.storage.database import Database, is_blank
 
 KEPT, ROUND = b"kept", b"round"
 PENDING = b"pending/"  # and the digest
+PINNED = b"pinned/"  # and a name
 
 
 class UnknownStateError(IsthmusError):
@@ -64,6 +65,13 @@ class SiteStates:
             changes[PENDING + digest.encode()] = tree.pack(own)
         self._database.write(changes)
         return digest
+
+    def pin(self, name: bytes, value: bytes) -> bytes:
+        """Keeps a value the first time, and gives that one ever after."""
+        known = self._database.read(PINNED + name)
+        if known is None:
+            self._database.write({PINNED + name: value})
+        return value if known is None else known
 
     def settle(self, committed: str) -> None:
         """Lets the state that counts stay, and drops the others."""

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 TRAIN, VALIDATION, TEST = 0, 1, 2  # in `Arrays.split`
+SUMS, CLIENT = "sums", "client"  # in `Arrays.scaled_by`
 
 
 class Column(NamedTuple):
@@ -40,6 +41,7 @@ class Arrays(NamedTuple):
     split: NDArray[np.int8] | None = None  # TRAIN, VALIDATION or TEST, where the data say so
     labels: tuple[str, ...] = ()  # names of the classes, where they have any
     columns: tuple[Column, ...] = ()  # where the inputs were rows of a table
+    scaled_by: str = ""  # sums, client: by what clients train on, once the data are divided
     notes: tuple[str, ...] = ()  # what was left out or changed: a sentence each
 
     def count_owners(self) -> int:

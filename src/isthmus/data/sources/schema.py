@@ -5,7 +5,7 @@ table of plain values, it is part of an experiment.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 import numpy as np
 from pydantic import ConfigDict, Field, with_config
@@ -41,6 +41,7 @@ class Schema(TypedDict):
     std: NotRequired[list[Annotated[float, Field(gt=0)]]]
     tokens: NotRequired[bool]
     columns: NotRequired[list[InputTable]]
+    scaled_by: NotRequired[Literal["sums", "client"]]  # by what clients train on; else as stated
 
 
 def describe(arrays: Arrays) -> Schema:
@@ -60,6 +61,7 @@ def describe(arrays: Arrays) -> Schema:
         "std": list(arrays.std),
         "tokens": arrays.tokens or None,
         "columns": [_describe_column(column) for column in arrays.columns],
+        "scaled_by": arrays.scaled_by or None,
     }
     return {key: value for key, value in table.items() if value not in (None, [])}  # type: ignore[return-value]
 
@@ -91,4 +93,5 @@ def make_blank(schema: Mapping[str, Any]) -> Arrays:
         tokens=schema.get("tokens", False),
         labels=tuple(schema.get("labels", ())),
         columns=tuple(columns),
+        scaled_by=schema.get("scaled_by", ""),
     )

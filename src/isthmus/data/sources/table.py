@@ -4,14 +4,14 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.own_files import find_own_files
 from isthmus.data.sources.array_files import natural_order, number_labels, number_parts
-from isthmus.data.sources.arrays import TEST, Arrays, Column
+from isthmus.data.sources.arrays import CLIENT, SUMS, TEST, Arrays, Column
 from isthmus.data.sources.spellings import Spellings, is_missing, merge_spellings
 from isthmus.data.table_reader import (
     Cells,
@@ -59,7 +59,7 @@ class Table:
     drop: str = ""  # not from these
     categorical: str = ""  # numbers that are names: postcodes, codes of wards
     categories: PositiveInt = 50  # different words that a column may have
-    standardise: bool = True  # numbers to mean 0 and deviation 1 over all rows but test rows
+    standardise: bool | Literal["sums", "client"] = True  # numbers to mean 0 and deviation 1
     delimiter: str = ""  # of a CSV file; empty: the one its first line has most of
 
     clients: ClassVar[int] = 0
@@ -92,7 +92,7 @@ class Table:
             table, roles, cells, TableContents(other.columns, other.labels), other
         )
 
-    def read_inputs(self, path: Path, other: Arrays) -> NDArray[np.float32]:
+    def read_inputs(self, path: Path, other: Arrays) -> NDArray[Any]:
         """Reads rows as inputs of a model that learned from other data; labels are not needed."""
         table = open_table(path, self.delimiter)
         inputs = _list_inputs(table, other)
@@ -100,7 +100,8 @@ class Table:
         rows = cells[inputs[0]].rows
         check_memory(table, rows, len(other.columns))
         values = _read_numbers(other.columns, cells, rows)
-        return _join(other.columns, values, _place_words(other.columns, cells), table)
+        kind = np.float64 if other.scaled_by else np.float32
+        return _join(other.columns, values, _place_words(other.columns, cells), table, kind)
 
     def _roles(self, table: TableFile) -> Roles:
         label = self._label(table)
@@ -182,7 +183,9 @@ class Table:
         split = number_parts(cells[roles.split].texts()) if roles.split else None
         places = _place_words(columns, cells)
         values = _read_numbers(columns, cells, labels.rows)
-        if other is None and self.standardise:
+        later = other.scaled_by if other is not None else str(self.standardise).lower()
+        later = later if later in (SUMS, CLIENT) else ""
+        if other is None and self.standardise and not later:
             columns = _find_scales(columns, values if split is None else values[split != TEST])
         named = _name_words(labels, contents.labels)
         y = number_labels(named.names.values(), contents.labels, table.path)[labels.codes]
@@ -198,7 +201,7 @@ class Table:
             owner = number_labels(named.names.values(), names, table.path)[clients.codes]
             notes += named.notes
         return Arrays(
-            _join(columns, values, places, table),
+            _join(columns, values, places, table, np.float64 if later else np.float32),
             y,
             np.zeros((0, len(columns)), np.float32),
             np.zeros(0, np.int64),
@@ -208,6 +211,7 @@ class Table:
             split=split,
             labels=contents.labels,
             columns=columns,
+            scaled_by=later,
             notes=notes,
         )
 
@@ -276,7 +280,8 @@ def _join(
     values: NDArray[np.float64],
     words: Mapping[str, NDArray[np.int64]],
     table: TableFile,
-) -> NDArray[np.float32]:
+    kind: type[np.floating[Any]] = np.float32,
+) -> NDArray[Any]:
     """Makes an input of each row: numbers scaled, and 1 at the place of each word."""
     places = [place for place, column in enumerate(columns) if column.category is None]
     scales = np.array([columns[place][2:] for place in places]).reshape(-1, 2)
@@ -293,8 +298,8 @@ def _join(
             f"{table.path} has numbers in column {name!r} that are too large; expected them below "
             f"1e38; divide them, or leave the column out with --set drop={name}"
         )
-    result = np.zeros((len(values), len(columns)), np.float32)
-    result[:, places] = numbers
+    result = np.zeros((len(values), len(columns)), kind)
+    result[:, places] = numbers if kind is np.float32 else values
     every = np.arange(len(values))
     for row_places in words.values():
         result[every, row_places] = 1

@@ -1,0 +1,94 @@
+"""Inputs that are scaled by what sites train on: by all of them together, or by each alone."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deployed import Deployment, simulate
+from isthmus import Experiment, Federation, tree
+from isthmus.data.scaling import divide_sums, find_scales, sum_inputs
+from isthmus.errors import IsthmusError
+from isthmus.sites.engine import read_state_name
+from isthmus.sites.rehearsal import plan_study
+from isthmus.sites.server import ServePlan, run_rounds
+from isthmus.storage.store import digest_of
+from isthmus.training.data import read_federation
+from small import played
+from test_preparation import write_patients
+
+BOTH = pytest.mark.parametrize("way", ["sums", "client"])
+
+
+def patients(folder: Path, way: str, **changes: Any) -> tuple[Experiment, Federation]:
+    path = str(write_patients(folder / "patients.csv"))
+    table = {"name": "table", "path": path, "label": "outcome", "client": "hospital"}
+    given: dict[str, Any] = {"method": "superfed-mm", "rounds": 3, "epochs": 1, "seed": 2}
+    experiment = Experiment(
+        data={**table, "standardise": way}, clients_per_round=3, **(given | changes)
+    )
+    return experiment, read_federation(experiment, folder)
+
+
+@BOTH
+def test_numbers_have_mean_0_and_deviation_1_over_what_is_trained_on(
+    way: str, tmp_path: Path
+) -> None:
+    _, data = patients(tmp_path, way)
+    ages = [data.part(i, "train").x[:, 0].double().numpy() for i in range(3)]
+    for some in ages if way == "client" else [np.concatenate(ages)]:
+        assert some.mean() == pytest.approx(0, abs=1e-6)
+        assert some.std() == pytest.approx(1, abs=1e-6)
+    words = data.part(0, "train").x[:, 1:]
+    assert set(words.flatten().tolist()) == {0.0, 1.0}
+    assert data.columns(0)[0].mean == pytest.approx(data.scales(0).mean[0])  # type: ignore[union-attr]
+
+
+@BOTH
+def test_sites_scale_as_the_simulation_does_to_the_bit(way: str, tmp_path: Path) -> None:
+    experiment, data = patients(tmp_path, way)
+    study = plan_study(experiment, data)
+    with Deployment(tmp_path / "sites", study, data) as deployed:
+        plan = ServePlan(experiment=study.toml())
+        half = run_rounds(plan, tmp_path / "run", deployed.corridor, lambda: True)
+        assert half.progress.t == 1
+        run = run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+        exchanges = [m for _, m, _ in deployed.corridor.sent if b"data: " in m[:400]]
+    end = played(simulate(study, data), 3)
+    own = {i: read_state_name(tree.digest([state])) for i, state in end.own.items()}
+    assert run.digest == digest_of(end._replace(own=own))
+    assert len(exchanges) == (6 if way == "sums" else 0)  # two each, once in all
+
+
+def test_sums_are_told_only_with_consent(tmp_path: Path) -> None:
+    experiment, data = patients(tmp_path, "sums")
+    study = plan_study(experiment, data)
+    with Deployment(tmp_path / "sites", study, data, disclose=()) as deployed:
+        plan = ServePlan(experiment=study.toml())
+        with pytest.raises(IsthmusError, match=r"no sums from site-1 \(it refused: it did not"):
+            run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+
+
+def test_other_scales_than_before_are_refused(tmp_path: Path) -> None:
+    experiment, data = patients(tmp_path, "sums")
+    study = plan_study(experiment, data)
+    with Deployment(tmp_path / "sites", study, data) as deployed:
+        plan = ServePlan(experiment=study.toml())
+        run_rounds(plan, tmp_path / "run", deployed.corridor, lambda: True)
+        path = tmp_path / "run" / "scales.json"
+        path.write_text(path.read_text().replace("[[", "[[1"))
+        run_rounds(plan, tmp_path / "run", deployed.corridor, lambda: True)
+    calls = (tmp_path / "run" / "calls.csv").read_text()
+    assert calls.count("it was told other scales before") == 3
+
+
+def test_the_mean_of_sums_does_not_depend_on_their_order() -> None:
+    rng = np.random.default_rng(0)
+    shares = [rng.normal(1e9, 1, (n, 2)) for n in (3, 50, 7)]
+    first = divide_sums([sum_inputs(x) for x in shares])
+    assert (first == divide_sums([sum_inputs(x) for x in reversed(shares)])).all()
+    scales = find_scales([], shares)
+    together = np.concatenate(shares)
+    assert scales.mean == pytest.approx(together.mean(0), rel=1e-15)
+    assert scales.std == pytest.approx(together.std(0), rel=1e-6)
