@@ -1,7 +1,7 @@
 """What a run will need, before it starts: time, memory, disk and traffic.
 
 One client is tried out, for some steps of the rounds in which a method changes and of those
-between, each followed by an evaluation; the rest is counted. Seconds are the processor's, so that
+between, and evaluated once; the rest is counted. Seconds are the processor's, so that
 what others do meanwhile does not count: a run takes longer on cores that it shares. That a run
 stops before its last round, since `patience` asks for it, is not foreseen. docs/engines.md has
 estimates beside what was true.
@@ -92,15 +92,12 @@ class First(Loop):
 
 
 class Trial(NamedTuple):
-    """One round and one evaluation, in which one client stands for all."""
+    """One round, in which one client stands for all."""
 
     round: Round
     server: State
     seconds: float  # of all clients in the round
     server_seconds: float  # of the server
-    evaluate_seconds: float  # of one client
-    server_test_seconds: float  # of the shared model on the server's test set
-    rows: int  # that it adds to clients.csv
 
     @property
     def wire(self) -> int:
@@ -113,6 +110,14 @@ class Trial(NamedTuple):
         return sum(t.nbytes for t in self.round.shelf.changed.values() if t is not None)
 
 
+class TrialEvaluation(NamedTuple):
+    """One evaluation of one client, which stands for all."""
+
+    seconds: float
+    server_seconds: float  # of the shared model on the server's test set
+    rows: int  # that it adds to clients.csv
+
+
 def _try_round(setting: Setting, engine: First, t: int, before: Trial | None) -> Trial:
     method, setting = setting.method, setting._replace(engine=engine)
     engine.seconds = engine.spent = 0.0
@@ -122,17 +127,21 @@ def _try_round(setting: Setting, engine: First, t: int, before: Trial | None) ->
     with one_thread():
         began = engine.tell()
         server = method.round(server, Clients(range(setting.task.clients_per_round), round))
-        trained, on_server = engine.seconds, engine.tell() - began - engine.spent
-        engine.seconds = engine.spent = 0.0
-        scored = Round(setting, t, own, changed=dict(round.changed), shelf=round.shelf)
+        on_server = engine.tell() - began - engine.spent
+    return Trial(round, server, engine.seconds, on_server)
+
+
+def _try_evaluation(setting: Setting, engine: First, last: Trial) -> TrialEvaluation:
+    setting, round = setting._replace(engine=engine), last.round
+    engine.seconds = engine.spent = 0.0
+    one = Clients([0], Round(setting, round.t, round.changed, shelf=round.shelf))
+    with one_thread():
         began = engine.tell()
-        one = Clients([0], scored)
-        delivery = method.deliver(server, one)
+        delivery = setting.method.deliver(last.server, one)
         scores = score(setting, one, delivery)
-        judged = engine.tell() - began - engine.spent + engine.seconds
+        seconds = engine.tell() - began - engine.spent + engine.seconds
         tested = _time_server_test(setting, engine, delivery.common)
-    rows = sum(each.figures.n.size for each in scores)
-    return Trial(round, server, trained, on_server, judged, tested, rows)
+    return TrialEvaluation(seconds, tested, sum(each.figures.n.size for each in scores))
 
 
 def _time_server_test(setting: Setting, engine: First, common: Tensor | None) -> float:
@@ -169,9 +178,10 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
             if end - begin > 1:
                 last = _try_round(setting, engine, end - 1, last)
                 phases.append((end - begin - 1, last))
+        assert last is not None
+        evaluation = _try_evaluation(setting, engine, last)
     except DivergenceError:
         return None
-    assert last is not None
     asked = len(last.round.asked)
     own = sum(tree.nbytes(state) for state in last.round.changed.values())  # of all of them
     every = experiment.eval_every
@@ -181,8 +191,8 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
     waiting = ceil(asked / workers) / asked  # of a round's clients, those that one worker computes
     each = [(n, trial.seconds * waiting + trial.server_seconds) for n, trial in phases]
     worked = sum(n * seconds for n, seconds in each) * count_rounds(experiment) / rounds
-    scores = clients * last.rows
-    judged = clients * last.evaluate_seconds / workers + last.server_test_seconds
+    scores = clients * evaluation.rows
+    judged = clients * evaluation.seconds / workers + evaluation.server_seconds
     return Estimate(
         seconds=worked + evaluations * judged,
         ram_bytes=int(working + 2 * (own + last.round.up) + scores * 100),
