@@ -39,6 +39,16 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> tuple[ServerFolder, 
     return ServerFolder(folder), begin_federation(folder, "127.0.0.1", 8002)
 
 
+def test_a_server_is_itself_to_sites_and_to_its_own_machine(tmp_path: Path) -> None:
+    """The lead, on the same machine, reaches it by the loopback, whatever its name elsewhere."""
+    begin_federation(tmp_path / "federation", "fl.example.org", 8002)
+    path = tmp_path / "federation" / "kit" / "startup" / "server.crt"
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "fl.example.org" in names.get_values_for_type(x509.DNSName)
+    assert "127.0.0.1" in map(str, names.get_values_for_type(x509.IPAddress))
+
+
 class Asked:
     """A site that has asked and was admitted, and has not accepted yet."""
 

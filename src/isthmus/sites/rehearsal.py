@@ -143,12 +143,12 @@ def check(
 
 
 def lay_out(
-    experiment: Experiment, study: Experiment, data: Federation, out: Path
+    experiment: Experiment, study: Experiment, data: Federation, out: Path, host: str = LOOPBACK
 ) -> dict[str, SiteFolder]:
     """Makes a server's folder and one for each site, admitted, with data and consent."""
     from isthmus.sites.flare import admission
 
-    finger = admission.begin_federation(out / "server", LOOPBACK, _find_port())
+    finger = admission.begin_federation(out / "server", host, _find_port())
     told = list(list_disclosures(prepare(study)[0]))
     folders = {}
     for i, name in enumerate(study.data["names"]):

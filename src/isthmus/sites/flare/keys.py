@@ -21,6 +21,7 @@ FOR_SERVERS, FOR_CLIENTS = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.
 AUTHORITY_DAYS, SERVER_DAYS, SITE_DAYS = 3650, 730, 365
 SKEW = dt.timedelta(days=1)  # a clock may be wrong, by hours
 BITS = 3072
+LOOPBACK = "127.0.0.1"
 PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA256()), salt_length=padding.PSS.MAX_LENGTH)
 
 
@@ -95,7 +96,8 @@ def sign_certificate(
     """Signs a certificate that says whose a key is, and for what."""
     issuer = authority.public_key()
     assert isinstance(issuer, rsa.RSAPublicKey)
-    others = [_name_host(host)] if host else []
+    # Its own machine, where the lead is, reaches a server by the loopback.
+    others = [_name_host(each) for each in dict.fromkeys((host, LOOPBACK))] if host else []
     plain = x509.DNSName(name.replace("@", "."))
     return (
         _begin(_name_subject(name, role), authority.subject, key, days)
