@@ -119,3 +119,18 @@ def test_sites_divide_their_data_as_the_simulation_does(kind: str, tmp_path: Pat
         for part in ("train", "validation", "test"):
             assert (mine.part(i, part).x == data.part(i, part).x).all()
             assert (mine.part(i, part).y == data.part(i, part).y).all()
+
+
+def test_sites_are_named_after_clients_where_that_will_do() -> None:
+    from isthmus.sites.rehearsal import name_sites
+    from small import federation
+
+    data = federation((9, 9))
+    assert name_sites(data) == ["site-1", "site-2"]
+    for names, wanted in (
+        (("Ulm (Süd)", "Bonn"), ["ulm-s-d", "bonn"]),
+        (("Server", "Bonn"), ["site-1", "site-2"]),
+        (("a", "A"), ["site-1", "site-2"]),
+    ):
+        data.names = names
+        assert name_sites(data) == wanted

@@ -7,6 +7,7 @@ server's state and every site's own state are held against those of the simulati
 
 import csv
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from isthmus.data.table_reader import open_table, read_rows
 from isthmus.errors import IsthmusError
 from isthmus.records import reader
 from isthmus.sites.consent import digest_experiment, settle
-from isthmus.sites.folders import ServerFolder, SiteFolder
+from isthmus.sites.folders import NAME, TAKEN, ServerFolder, SiteFolder
 from isthmus.sites.preparation import consent, find_data, list_disclosures, register
 from isthmus.sites.replay import Replayed, replay
 from isthmus.sites.site import prepare
@@ -56,7 +57,11 @@ class Likeness(NamedTuple):
 
 
 def name_sites(data: Federation) -> list[str]:
-    """Names a site for each client."""
+    """Names a site for each client: after it where its name will do, else by its number."""
+    names = [re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") for name in data.names]
+    fit = [name for name in names if NAME.fullmatch(name) and name not in TAKEN]
+    if len(set(fit)) == len(data):
+        return names
     width = len(str(len(data)))
     return [f"site-{i + 1:0{width}}" for i in range(len(data))]
 
@@ -94,6 +99,7 @@ def plan_study(experiment: Experiment, data: Federation) -> Experiment:
     names = name_sites(data)
     table = {"name": "sites", "names": names, "schema": describe(data.arrays)}
     given = experiment.table() | {"data": table, "partition": "natural", "clients": len(data)}
+    given["clients_per_round"] = min(experiment.clients_per_round, len(data))
     return settle(Experiment(**given))
 
 
