@@ -13,18 +13,26 @@ import pytest
 from rich.console import Console
 
 from commands import Isthmus
-from deployed import Corridor, Deployment, experiment_at_sites
+from deployed import Corridor, Deployment, experiment_at_sites, simulate, write_share
+from isthmus import Experiment
+from isthmus.cli.standing import draw_standing
 from isthmus.cli.status import collect_status, open_page, watch
+from isthmus.cohort import Round
+from isthmus.evaluation import evaluate
 from isthmus.report.deployment.page import render
 from isthmus.report.deployment.terminal import draw
 from isthmus.sites import codec
+from isthmus.sites.alone import train_alone
 from isthmus.sites.codec import CallHead, ReplyHead
 from isthmus.sites.events import write_event
-from isthmus.sites.folders import ServerFolder, write_table
+from isthmus.sites.folders import ServerFolder, SiteFolder, write_table
+from isthmus.sites.preparation import consent, find_data, register
 from isthmus.sites.server import ServePlan, run_rounds
+from isthmus.sites.site import open_site
+from isthmus.sites.standing import collect_standing
 from isthmus.sites.transport import SiteAnswer
 from isthmus.system.files import hold_lock
-from small import federation
+from small import federation, played
 
 ODD = "<b>&"  # what a page must not take for its own
 
@@ -83,10 +91,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return server.root
 
 
-def show(folder: Path) -> str:
+def print_wide(drawn: Any) -> str:
     console = Console(width=100, file=io.StringIO(), record=True)
-    console.print(draw(collect_status(folder)))
+    console.print(drawn)
     return console.export_text()
+
+
+def show(folder: Path) -> str:
+    return print_wide(draw(collect_status(folder)))
 
 
 def test_a_status_says_who_answered_and_why_not(folder: Path) -> None:
@@ -235,3 +247,89 @@ def test_a_port_that_is_taken_is_one_line(isthmus: Isthmus, folder: Path) -> Non
         said = isthmus("serve", "status", "--folder", folder, "--page", server.port)
     assert f"port {server.port} cannot be opened" in said.mistake
     assert "port 70000" in isthmus("serve", "status", "--folder", folder, "--page", 70000).mistake
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of three sites after a run of four rounds; one of them got an odd message too."""
+    root, data = tmp_path_factory.mktemp("standing"), federation((40, 50, 45))
+    experiment = experiment_at_sites("superfed-mm", data, eval_every=2)
+    (root / "study.toml").write_text(experiment.toml())
+    opened = {}
+    for i, name in enumerate(experiment.data["names"]):
+        place = SiteFolder(root / name)
+        settings = {"name": name, "host": "127.0.0.1", "port": 8002}
+        (root / name).mkdir()
+        write_table(place.settings, settings | {"until": dt.datetime(2099, 5, 1, tzinfo=dt.UTC)})
+        write_event(place.events, "connected")
+        write_share(data, i, root / name / "data.npz")
+        known = register(place, f"{root / name}/data.npz", {})
+        consent(place, experiment, find_data(place, known))
+        opened[name] = open_site(root / name)
+    opened["site-1"].answer(b"odd")
+    plan = ServePlan(experiment=experiment.toml())
+    run_rounds(plan, root / "run", Corridor(opened), lambda: False)
+    for site in opened.values():
+        site.close()
+    return root
+
+
+def test_a_site_is_told_what_it_sent_and_refused_by_round(sites: Path) -> None:
+    """Each round has one call to train; rounds 2 and 4 are evaluated; the last one ends the run."""
+    facts = collect_standing(SiteFolder(sites / "site-1"))
+    assert [row["calls"] for row in facts["rounds"]] == [1, 2, 1, 3]
+    assert all(row["got_bytes"] > 0 < row["sent_bytes"] for row in facts["rounds"])
+    assert facts["refused"] == {"message": 1}
+    assert sum(row["sent_bytes"] for row in facts["rounds"]) < facts["sent_bytes"]
+    text = print_wide(draw_standing(facts))
+    assert "a message: the message was damaged, too large or of another version" in text
+    assert "certificate: until 2099-05-01" in text
+    assert "connection: connected" in text
+
+
+def test_a_site_sees_its_model_beside_the_shared_one_and_beside_training_alone(
+    isthmus: Isthmus, sites: Path
+) -> None:
+    place = ("--folder", sites / "site-1")
+    facts = json.loads(isthmus("join", "status", "--json", *place).out)
+    assert [row["round"] for row in facts["evaluations"]] == [2, 4]
+    losses = {row["round"]: row["personal validation"]["loss"] for row in facts["evaluations"]}
+    assert facts["best_round"] == min(losses, key=lambda round: losses[round])
+    assert facts["alone"] is None
+    said = isthmus("join", "check", sites / "study.toml", "--alone", *place)
+    assert said.code == 0, said.err
+    assert "alone, in 4 rounds: top-1 (loss) on this site's validation" in said.out
+    said = isthmus("join", "status", *place)
+    row = next(line for line in said.out.splitlines() if line.startswith("alone "))
+    assert "%" in row
+    assert f"{facts['best_round']} *" in said.out
+
+
+def test_training_alone_at_a_site_is_what_it_is_in_simulation(sites: Path) -> None:
+    """The same loss to the last bit: streams belong to a client's number, and so does its split."""
+    experiment = Experiment.load(sites / "study.toml")
+    place = SiteFolder(sites / "site-2")
+    found = train_alone(place, experiment, "site-2", find_data(place))
+    local = Experiment(**(experiment.table() | {"method": "local"}))
+    setting = simulate(local, federation((40, 50, 45)))
+    end = played(setting, 4)
+    (tested,) = [
+        each
+        for each in evaluate(Round(setting, 3, end.own), end.server).scores
+        if (each.model, each.split) == ("personal", "test")
+    ]
+    assert found["figures"]["alone test"]["loss"] == tested.figures.loss[2]
+    assert found["figures"]["alone test"]["top1"] == tested.figures.top1[2]
+
+
+def test_a_site_without_agreement_has_a_standing_and_nothing_to_check_is_one_line(
+    isthmus: Isthmus, tmp_path: Path
+) -> None:
+    write_table(SiteFolder(tmp_path).settings, {"name": "ulm"})
+    said = isthmus("join", "status")
+    assert said.code == 0, said.err
+    assert "agreed: to nothing yet" in said.out
+    assert "nothing to check" in isthmus("join", "check").mistake
+    assert "nothing to check" in isthmus("join", "check", "--alone").mistake
+    Path("study.toml").write_text("rounds = 1")
+    assert "has no data" in isthmus("join", "check", "study.toml", "--alone").mistake

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from isthmus.cli import messages
-from isthmus.cli.options import require_sites
+from isthmus.cli.options import AsJson, require_sites
+from isthmus.errors import IsthmusError
 
 app = typer.Typer(
     rich_markup_mode="markdown",
@@ -130,16 +131,23 @@ Registered = Annotated[
 
 @app.command()
 def check(
-    data: Annotated[str, typer.Option(metavar="FILE", help="A file or directory of this site.")],
     file: Annotated[
         Path | None,
         typer.Argument(metavar="EXPERIMENT.toml", help="What is proposed, if there is any yet."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A file or directory of this site; else the latest."),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="How it is read: label, split; repeat it."),
     ] = None,
     name: Annotated[str, typer.Option(metavar="NAME", help="To register it by.")] = "",
+    alone: Annotated[
+        bool,
+        typer.Option("--alone", help="Train here alone, for `isthmus join status` to compare."),
+    ] = False,
     folder: Folder = Path(),
 ) -> None:
     """Registers data, and says what taking part with them would mean. Nothing is sent.
@@ -149,6 +157,8 @@ def check(
     `isthmus join check --data patients.csv`
 
     `isthmus join check study.toml --data patients.csv --set label=outcome`
+
+    `isthmus join check study.toml --alone`
     """
     from isthmus.cli.consent import describe_preview
     from isthmus.config.experiment import read_value
@@ -156,15 +166,24 @@ def check(
     from isthmus.sites.preparation import find_data, preview, read_deployable, register
 
     site = find_site(folder)
+    if file is None and (data is None or alone):
+        raise IsthmusError(
+            "nothing to check; expected data, or an experiment; name them: "
+            "`isthmus join check EXPERIMENT.toml --data FILE`"
+        )
     pairs = [text.partition("=") for text in settings or ()]
     options = {key.strip(): read_value(value) for key, _, value in pairs}
-    known = register(site, data, options, name)
+    known = name if data is None else register(site, data, options, name)
     found = find_data(site, known)
-    print(f"registered: {known}, {found.options['name']} {found.path}")
+    print(f"registered: {found.name}, {found.options['name']} {found.path}")
     if file is not None:
-        experiment = read_deployable(file)
-        seen = preview(experiment, str(read_table(site.settings)["name"]), found)
-        print("\n".join(describe_preview(seen)))
+        experiment, me = read_deployable(file), str(read_table(site.settings)["name"])
+        print("\n".join(describe_preview(preview(experiment, me, found))))
+        if alone:
+            from isthmus.cli.standing import describe_alone
+            from isthmus.sites.alone import train_alone
+
+            print(describe_alone(train_alone(site, experiment, me, found)))
 
 
 @app.command()
@@ -213,14 +232,28 @@ def agree(
 
 
 @app.command()
-def status(
-    folder: Folder = Path(),
-) -> None:
-    """Shows what this site sent and got, and how its model does.
+def status(folder: Folder = Path(), as_json: AsJson = False) -> None:
+    """Shows what this site got and sent, what it refused, and how its model does.
 
-    Example: `isthmus join status`
+    Examples, one per line:
+
+    `isthmus join status`
+
+    `isthmus join status --json`
+
+    Beside the shared model, and beside training alone if `isthmus join check EXPERIMENT.toml
+    --alone` was called. All of it is read here, and nothing is sent.
     """
-    from isthmus.cli.consent import describe_site
-    from isthmus.sites.folders import find_site
+    import json
 
-    print("\n".join(describe_site(find_site(folder))))
+    from rich.console import Console
+
+    from isthmus.cli.standing import draw_standing
+    from isthmus.sites.folders import find_site
+    from isthmus.sites.standing import collect_standing
+
+    facts = collect_standing(find_site(folder))
+    if as_json:
+        print(json.dumps(facts, indent=2))
+    else:
+        Console().print(draw_standing(facts))

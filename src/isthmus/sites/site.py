@@ -75,7 +75,8 @@ class Site:
         facts = {"bytes": len(message), "digest": hashlib.sha256(message).hexdigest()[:16]}
         try:
             head = self._read_head(message)
-            facts |= {"function": head.function, "round": head.t + 1, "call": head.call}
+            facts |= {"run": head.run, "function": head.function}
+            facts |= {"round": head.t + 1, "call": head.call}
             answer = self._do(head, message)
             refused = ""
         except Refusal as refusal:
