@@ -59,7 +59,7 @@ class Likeness(NamedTuple):
 def name_sites(data: Federation) -> list[str]:
     """Names a site for each client: after it where its name will do, else by its number."""
     names = [re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") for name in data.names]
-    fit = [name for name in names if NAME.fullmatch(name) and name not in TAKEN]
+    fit = [n for n in names if NAME.fullmatch(n) and n not in TAKEN and not n.isdigit()]
     if len(set(fit)) == len(data):
         return names
     width = len(str(len(data)))
