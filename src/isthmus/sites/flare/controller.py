@@ -21,7 +21,7 @@ from isthmus.system.files import write_text
 
 # Seconds after which a site that has not fetched its call is taken for gone: one that has fetched
 # others before, and one whose process may still be starting.
-UNFETCHED, UNSEEN = 8.0, 120.0
+UNFETCHED, UNSEEN = 8.0, 600.0
 WAIT = 0.05
 
 

@@ -87,7 +87,8 @@ class SiteHerald(FLComponent):  # type: ignore[misc]
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         """Writes an event when the server has taken the site's certificate."""
-        if event_type == EventType.AFTER_CLIENT_REGISTER:
+        taken = event_type == EventType.AFTER_CLIENT_REGISTER
+        if taken and fl_ctx.get_prop(FLContextKey.CLIENT_TOKEN):
             write_event(find_folder(fl_ctx).events, "connected")
 
 

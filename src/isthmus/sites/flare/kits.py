@@ -59,7 +59,7 @@ def write_server_kit(server: ServerFolder, host: str, port: int, lead_port: int)
             {
                 "admin_storage": "transfer",
                 "max_num_clients": 1000,
-                "heart_beat_timeout": 60,
+                "heart_beat_timeout": 120,
                 "admin_timeout": 10.0,
             }
         ],

@@ -42,8 +42,8 @@ class Waits(NamedTuple):
 
     settle: float = 5.0  # for more sites, once there are enough
     back: float = 45.0  # for a site that was there a moment ago
-    login: float = 60.0  # for the server's process to listen
-    launch: float = 60.0  # for a job that was submitted to begin
+    login: float = 120.0  # for the server's process to listen
+    launch: float = 300.0  # for a job that was submitted to begin
     ending: float = 30.0  # for a job that is over to be gone
     quorum: float = 7 * 86400.0  # for enough sites
 
@@ -362,7 +362,7 @@ def write_job(server: ServerFolder, sites: Sequence[str]) -> Path:
     meta = {"name": "isthmus", "deploy_map": members, "min_clients": 1, "resource_spec": {}}
     rounds = {"id": "rounds", "path": kits.CONTROLLER, "args": {}}
     answers = {"tasks": [TASK], "executor": {"path": kits.EXECUTOR, "args": {}}}
-    pace = {"heart_beat_timeout": 90, "task_request_interval": 0.1}
+    pace = {"heart_beat_timeout": 120, "task_request_interval": 0.1}
     files: dict[str, dict[str, Any]] = {
         "meta.json": meta,
         "app/config/config_fed_server.json": {"server": pace, "workflows": [rounds]},
