@@ -157,6 +157,9 @@ def test_a_status_before_the_first_round_names_what_it_waits_for(tmp_path: Path)
     server = lay_out(tmp_path / "server", ServePlan(experiment=experiment.toml()))
     assert collect_status(server.root)["status"] == "nobody serves it"
     with hold_lock(server.root / "serve.lock", 1, lambda: None):
+        assert collect_status(server.root)["status"] == "running"
+        write_event(server.events, "stopped", text="stopped")
+        assert collect_status(server.root)["status"] == "starting"
         write_event(server.events, "waiting", text="2 of 6 sites")
         facts = collect_status(server.root)
     assert (facts["status"], facts["rounds_done"]) == ("waiting for sites", 0)

@@ -30,9 +30,9 @@ def _draw_parts(facts: dict[str, Any]) -> "Iterator[RenderableType]":
     refused = sum(facts["refused"].values())
     if facts["calls"]:
         yield Text(
-            f"calls: {facts['answered']:,} answered, {refused:,} refused; got {got}, sent {sent}; "
-            f"the last at {facts['last_call']}"
+            f"calls: {facts['answered']:,} answered, {refused:,} refused; got {got}, sent {sent}"
         )
+        yield Text(f"last call: {facts['last_call']}")
     else:
         yield Text("calls: none")
     if facts["rounds"]:

@@ -24,7 +24,8 @@ def train_alone(site: SiteFolder, experiment: Experiment, name: str, data: Regis
     """Trains by the method `local` with the experiment's network and settings; keeps the figures.
 
     It trains in every round, until its validation loss gets no better; where there are no
-    validation data, to the last round. These are the bits of `local` in simulation.
+    validation data, to the last round. These are the bits of `local` in simulation, but where
+    inputs are scaled by sums over all sites: alone, a site has its own.
     """
     client = find_client(experiment, name)
     budget = "full" if experiment.validation else "participation"

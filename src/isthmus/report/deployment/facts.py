@@ -27,6 +27,12 @@ OUTCOMES = {
     "it refused": "refused",
     "its figures are for sums": PRIVATE,  # it answered; the figures are not to be told apart
 }
+# What a process is at that keeps a run going, by the last thing that it said.
+BEGINNING = ("", "done", "stopped", "renewed", "server-lost", "stuck", "trouble")
+WHILE_SERVED = {
+    **dict.fromkeys(BEGINNING, "starting"),
+    **dict.fromkeys(("server", "waiting"), "waiting for sites"),
+}
 ENDINGS = ("answered", "late", "absent", "refused", FAILED, PRIVATE)
 
 
@@ -105,7 +111,7 @@ def _judge(served: ServedRun, summary: Mapping[str, Any]) -> str:
         return "finished"
     last = str(served.events[-1].get("event")) if served.events else ""
     if served.served:
-        return "waiting for sites" if last in ("server", "waiting") else "running"
+        return WHILE_SERVED.get(last, "running")
     return "stopped" if last == "stopped" else "nobody serves it"
 
 

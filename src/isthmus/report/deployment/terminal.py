@@ -31,7 +31,7 @@ def _draw_parts(facts: dict[str, Any]) -> Iterator[RenderableType]:
         yield Text(line)
     yield ProgressBar(total=max(1, facts["rounds"]), completed=facts["rounds_done"])
     yield Text()
-    table = _build_table("site", "until", "last round", *COUNTS)
+    table = _build_table("site", "until", "last\nround", *COUNTS)
     for site in facts["sites"]:
         style = "" if site["state"] == "admitted" else "red"
         table.add_row(*(Text(cell) for cell in list_counts(site)), style=style)
@@ -74,5 +74,5 @@ def _build_table(first: str, *others: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="dim")
     table.add_column(first, overflow="fold")
     for head in others:
-        table.add_column(head, justify="right")
+        table.add_column(head, justify="right", no_wrap=True)
     return table
