@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from isthmus.cli.options import DataRoot, RunPath
+from isthmus.cli.options import DataRoot, ReadingSettings, RunPath, read_reading
 
 
 def adapt(
@@ -18,6 +18,7 @@ def adapt(
         list[int] | None,
         typer.Option(help="Fewer examples to train on; may be repeated."),
     ] = None,
+    settings: ReadingSettings = None,
     data_root: DataRoot = Path("data"),
 ) -> None:
     """Lets clients that took part in no round join a finished run, and shows how they fare.
@@ -25,14 +26,16 @@ def adapt(
     Example: `isthmus adapt first --data newcomers.npz --shots 5 --shots 20`
 
     In an .npz file, `x` are inputs as in the run's data, `y` labels, `client` whose each is.
-    Newcomers to a run on a table, or on folders, may come in a table or folders like the run's.
+    Newcomers to a run on a table, or on folders, may come in a table or folders like the run's. Of
+    a run at sites, a newcomer takes a copy of the server's `run` directory home, and adapts there.
     """
     from isthmus.data import newcomer_files
-    from isthmus.runs import opened
+    from isthmus.sites.server import open_run
     from isthmus.training import newcomers
 
-    with opened.open(run, data_root=data_root) as here:
-        arrived = newcomer_files.read_newcomers(data, here.setting.federation, here.experiment.data)
+    with open_run(run, data_root) as here:
+        reading = read_reading(data, settings) or here.experiment.data
+        arrived = newcomer_files.read_newcomers(data, here.setting.federation, reading)
         found = here.join(arrived, [*shots, None] if shots else newcomers.SHOTS)
         print(newcomers.describe(found))
         here.record(found, arrived, data)

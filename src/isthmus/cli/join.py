@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from isthmus.cli import messages
-from isthmus.cli.options import AsJson, require_sites
+from isthmus.cli.options import AsJson, ReadingSettings, read_reading, require_sites
 from isthmus.errors import IsthmusError
 
 app = typer.Typer(
@@ -139,10 +139,7 @@ def check(
         str | None,
         typer.Option(metavar="FILE", help="A file or directory of this site; else the latest."),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="How it is read: label, split; repeat it."),
-    ] = None,
+    settings: ReadingSettings = None,
     name: Annotated[str, typer.Option(metavar="NAME", help="To register it by.")] = "",
     alone: Annotated[
         bool,
@@ -161,7 +158,6 @@ def check(
     `isthmus join check study.toml --alone`
     """
     from isthmus.cli.consent import describe_preview
-    from isthmus.config.experiment import read_value
     from isthmus.sites.folders import find_site, read_table
     from isthmus.sites.preparation import find_data, preview, read_deployable, register
 
@@ -171,9 +167,7 @@ def check(
             "nothing to check; expected data, or an experiment; name them: "
             "`isthmus join check EXPERIMENT.toml --data FILE`"
         )
-    pairs = [text.partition("=") for text in settings or ()]
-    options = {key.strip(): read_value(value) for key, _, value in pairs}
-    known = name if data is None else register(site, data, options, name)
+    known = name if data is None else register(site, data, read_reading(data, settings), name)
     found = find_data(site, known)
     print(f"registered: {found.name}, {found.options['name']} {found.path}")
     if file is not None:

@@ -26,6 +26,10 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; may be repeated."),
 ]
+ReadingSettings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="How it is read: label, split; repeat it."),
+]
 DataRoot = Annotated[
     Path,
     typer.Option(
@@ -59,6 +63,18 @@ Track = Annotated[
         help="tensorboard or mlflow: write the figures there too; may be repeated.",
     ),
 ]
+
+
+def read_reading(path: Path | str, settings: Sequence[str] | None) -> dict[str, Any]:
+    """Reads how a file is read, as options of the source that does; nothing where none is given."""
+    from isthmus.config.experiment import read_value
+    from isthmus.data.own_files import detect_kind, find_own_files
+
+    if not settings:
+        return {}
+    pairs = [text.partition("=") for text in settings]
+    options = {key.strip(): read_value(value) for key, _, value in pairs}
+    return {"name": detect_kind(find_own_files(str(path), Path())), **options}
 
 
 def require_sites(command: str) -> None:

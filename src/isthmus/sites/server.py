@@ -12,18 +12,22 @@ from isthmus.config.experiment import Experiment
 from isthmus.data.federation import Federation
 from isthmus.data.scaling import Scales
 from isthmus.errors import IsthmusError
+from isthmus.runs import opened
+from isthmus.runs.opened import Opened
 from isthmus.sites import exchange
 from isthmus.sites.consent import digest_experiment
 from isthmus.sites.engine import SitesEngine, WaitLimits
+from isthmus.sites.federations import imagine
 from isthmus.sites.folders import ServerFolder
 from isthmus.sites.site import prepare
 from isthmus.sites.transport import Transport
 from isthmus.storage.database import Database, is_blank
 from isthmus.storage.store import STATE, Store, read_experiment
 from isthmus.system.files import write_text
-from isthmus.training.build import Built
+from isthmus.training.build import DISTANT, Built
 from isthmus.training.federate import Done, Run, train
 
+SCALES = "scales.json"  # in a run's directory
 Seconds = Annotated[float, Field(gt=0, le=30 * 86400)]
 
 
@@ -96,7 +100,7 @@ def run_rounds(plan: ServePlan, out: Path, transport: Transport, stop: Callable[
 
 def _find_scales(engine: SitesEngine, data: Federation, out: Path, store: Store) -> Scales:
     """Finds what inputs are scaled by: as of the first time, or from all sites' sums now."""
-    path = out / "scales.json"
+    path = out / SCALES
     try:
         known = exchange.load(path)
         if known is None:
@@ -128,3 +132,12 @@ def open_store(out: Path, built: Built) -> Store:
         raise
     store.start(text)
     return store
+
+
+def open_run(path: Path, data_root: Path) -> Opened:
+    """Opens a run, also one whose clients were sites: what only sites have is not in it."""
+    experiment = Experiment.load(path / "experiment.toml")
+    if experiment.data["name"] != DISTANT:
+        return opened.open(path, data_root=data_root)
+    data = imagine(experiment).scale_by(exchange.load(path / SCALES))
+    return opened.open(path, data_root=data_root, data=data)

@@ -18,7 +18,7 @@ def show(report: Report) -> Shown | None:
     """Shows which classes the clients of the first run hold."""
     federation = report.runs[0].federation
     clients, classes = federation.labels.shape
-    if classes == 0:
+    if classes == 0 or not federation.labels.any():  # sites do not say what they hold
         return None
     few = int(np.median(np.sum(federation.labels > 0, axis=1)))
     first = f"The first {SHOWN_AT_MOST} of" if clients > SHOWN_AT_MOST else "All"
