@@ -1,6 +1,6 @@
 """The benchmarks by name: `python -m benchmarks speed`, `python -m benchmarks engines`.
 
-soak, scale and absentees are programs of their own: `python -m benchmarks.soak`.
+soak, faults, scale and absentees are programs of their own: `python -m benchmarks.soak`.
 """
 
 import argparse
