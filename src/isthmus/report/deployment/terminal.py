@@ -11,6 +11,7 @@ from rich.text import Text
 from isthmus.report.deployment.wording import (
     describe_missing,
     describe_progress,
+    format_moment,
     format_share,
     list_counts,
     list_figures,
@@ -62,7 +63,7 @@ def _draw_parts(facts: dict[str, Any]) -> Iterator[RenderableType]:
             yield Text(FOOTNOTE, style="dim")
     yield Text()
     for event in facts["events"][-3:]:
-        yield Text(f"{event['at'][:19]} {event['text']}", style="dim")
+        yield Text(f"{format_moment(event['at'])} {event['text']}", style="dim")
 
 
 def _count_sites(row: dict[str, Any], total: int) -> str:

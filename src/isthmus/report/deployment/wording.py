@@ -15,6 +15,15 @@ def format_share(value: float | None) -> str:
     return MISSING if value is None else f"{value:.1%}".replace("%", " %")
 
 
+def format_moment(text: str) -> str:
+    """Prints when something happened, to the second.
+
+    >>> format_moment("2026-05-01T07:30:00.123+00:00")
+    '2026-05-01 07:30:00 UTC'
+    """
+    return f"{text[:10]} {text[11:19]} UTC"
+
+
 def format_time(seconds: float | None) -> str:
     """Prints how long something takes.
 
@@ -42,7 +51,7 @@ def describe_progress(facts: dict[str, Any]) -> Iterator[str]:
         line += f", {facts['seconds_per_round']:.1f} s each"
         if facts["seconds_left"]:
             line += f", {format_time(facts['seconds_left'])} left"
-        line += f"; last one at {facts['last_round_ended']}"
+        line += f"; last one {format_moment(facts['last_round_ended'])}"
     yield line
     yield f"sent: {format_bytes(facts['down_bytes'])} down, {format_bytes(facts['up_bytes'])} up"
     waits = facts["waits"]
