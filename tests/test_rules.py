@@ -170,9 +170,12 @@ def test_the_public_names_are_these() -> None:
 
 
 def test_the_package_and_its_report_come_without_torch() -> None:
-    code = (
-        "import isthmus, isthmus.cli.app, isthmus.report.page, sys; print('torch' in sys.modules)"
+    modules = (
+        *("isthmus", "isthmus.cli.app", "isthmus.cli.status", "isthmus.report.page"),
+        *("isthmus.report.deployment.page", "isthmus.report.deployment.terminal"),
+        *("isthmus.sites.events", "isthmus.sites.folders"),
     )
+    code = f"import {', '.join(modules)}, sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
