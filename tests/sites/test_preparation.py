@@ -53,6 +53,12 @@ def test_a_schema_has_columns_categories_and_scales_and_no_row(study: Path) -> N
     assert "hospital" not in text
 
 
+def test_one_sites_table_need_not_say_whose_its_rows_are(isthmus: Isthmus, study: Path) -> None:
+    said = isthmus("data", "schema", "--data", "patients.csv", "--set", "label=outcome")
+    assert said.code == 0, said.err
+    assert 'name = "hospital"' in said.out  # here it is a column as any other
+
+
 def test_a_site_looks_before_it_agrees(isthmus: Isthmus, study: Path) -> None:
     place = ("--folder", "bonn")
     said = isthmus("join", "check", "study.toml", "--data", "patients.csv", *TABLE[:2], *place)

@@ -11,18 +11,21 @@ if TYPE_CHECKING:
 def describe_preview(seen: "Preview") -> Iterator[str]:
     """Says what taking part would mean."""
     from isthmus.config import registry
+    from isthmus.report.tables.formats import format_bytes
 
     train, validation, test = seen.data.sizes(seen.client)
     about = registry.build("method", seen.experiment.method).about()
     counts = seen.data.label_counts(seen.client).tolist()
     yield f"examples: {train:,} to train on, {validation:,} to choose on, {test:,} to test on"
-    yield f"classes: {', '.join(f'{label}: {n:,}' for label, n in enumerate(counts) if n)}"
+    names = seen.data.arrays.labels or range(len(counts))
+    held = (f"{name}: {n:,}" for name, n in zip(names, counts, strict=True) if n)
+    yield f"classes: {', '.join(held)}"
     yield f"method: {seen.experiment.method['name']}, {seen.experiment.rounds} rounds"
     yield f"would leave this site: {about.up}; its counts of examples; how its models do"
     yield f"would stay: the data; {about.home}; the personal models"
     for function, told in seen.discloses.items():
         yield f"would disclose, in {function}: {told}; only with --disclose {function}"
-    yield f"a round sends {seen.bytes_up / 1e6:,.2f} MB; tried here in {seen.seconds:.1f} s"
+    yield f"a round sends {format_bytes(seen.bytes_up)}; tried here in {seen.seconds:.1f} s"
 
 
 def describe_consent(agreed: "Consent") -> Iterator[str]:

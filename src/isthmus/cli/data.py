@@ -180,10 +180,16 @@ def schema(
     import tomli_w
 
     from isthmus.config import registry
+    from isthmus.data.own_files import find_own_files
     from isthmus.data.sources.schema import describe
+    from isthmus.data.table_reader import open_table
 
     experiment = read_experiment(file, {"data": data}, settings)
-    arrays = registry.build("data", experiment.data).load(data_root, experiment.dividing_seed)
+    source = dict(experiment.data)
+    if source["name"] == "table" and source["client"] == "client":  # one site's rows need not say
+        there = open_table(find_own_files(source["path"], data_root), source["delimiter"]).header
+        source["client"] = "client" if "client" in there else ""
+    arrays = registry.build("data", source).load(data_root, experiment.dividing_seed)
     names = [name.strip() for name in sites.split(",") if name.strip()]
     text = tomli_w.dumps({"data": {"name": "sites", "names": names, "schema": describe(arrays)}})
     if out is None:

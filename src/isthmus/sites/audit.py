@@ -33,7 +33,7 @@ class AuditLog:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"at": now, **facts, "after": self._last})
         try:
-            with self._path.open("ab") as file:
+            with open(self._path, "ab", opener=_open_private) as file:
                 file.write(b"" if self._whole else b"\n")  # behind a line that was cut off
                 file.write(line.encode() + b"\n")
                 file.flush()
@@ -41,6 +41,10 @@ class AuditLog:
         except OSError as error:
             raise describe_unwritable(self._path, error) from None
         self._last, self._whole = seal(line), True
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)  # calls say what a site does, to its people alone
 
 
 def seal(line: str) -> str:

@@ -67,7 +67,6 @@ REFUSALS = {
     "state": "it does not hold the state that the server counts on",
     "round": "it has answered a later round",
     "failed": "its computation failed",
-    "busy": "another process works for it",
 }
 
 

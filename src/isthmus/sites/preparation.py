@@ -39,7 +39,12 @@ class Preview(NamedTuple):
     @property
     def bytes_up(self) -> int:
         """What one round of training sends."""
-        return sum(measure_form(form.reply) for form in self.forms if form.purpose == "train")
+        sizes = {
+            form.function: measure_form(form.reply)
+            for form in self.forms
+            if form.purpose == "train"
+        }
+        return sum(sizes.values())
 
 
 def register(site: SiteFolder, path: str, options: Mapping[str, Any], name: str = "") -> str:

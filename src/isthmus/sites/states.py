@@ -10,6 +10,7 @@ from pathlib import Path
 from isthmus import tree
 from isthmus.errors import IsthmusError
 from isthmus.method import State
+from isthmus.sites.folders import make_private
 from isthmus.storage.database import Database, is_blank
 
 KEPT, ROUND = b"kept", b"round"
@@ -25,7 +26,7 @@ class SiteStates:
     """The own states of one client, in its site's store."""
 
     def __init__(self, path: Path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         new = not path.exists() or is_blank(path)
         self._database = Database(path, new=new)
 

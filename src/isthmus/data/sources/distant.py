@@ -28,5 +28,5 @@ class Sites:
         """Refuses: nobody but a site can read its data."""
         raise IsthmusError(
             "data sites lie at the sites and stay there; expected data that can be read here; run "
-            "it with isthmus serve run, or try it with isthmus rehearse"
+            "it with isthmus serve run, go on with isthmus serve resume, or try isthmus rehearse"
         )
