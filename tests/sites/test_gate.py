@@ -86,7 +86,7 @@ def test_a_closed_gate_drops_a_message_before_it_is_read(
 ) -> None:
     passed: list[Any] = []
     monkeypatch.setattr(CoreCell, "process_message", lambda *given: passed.append(given[-1]))
-    gate.close_gate()
+    gate.close_gate(lambda mine, peer, message: gate.is_expected(mine, message))
     cell = CoreCell.__new__(CoreCell)
     cell.my_info = type("Info", (), {"fqcn": "hospital-a"})()
     cell.logger = type("Log", (), {"warning": lambda *_: None})()
@@ -94,6 +94,40 @@ def test_a_closed_gate_drops_a_message_before_it_is_read(
         cell.process_message(None, None, 1, message(origin))
     origins = [one.get_header(MessageHeaderKey.ORIGIN) for one in passed]
     assert origins == ["server", "hospital-a.job"]
+
+
+def to_server(origin: str, given: Message, target: str = "server.job-1") -> Message:
+    given.set_header(MessageHeaderKey.ORIGIN, origin)
+    given.set_header(MessageHeaderKey.DESTINATION, target)
+    return given
+
+
+AT_SERVER = {
+    "a site that asks for a call": ("hospital-a", stream("server_command", "get_task"), True),
+    "its answer": ("hospital-a", stream("server_command", "submit_update"), True),
+    "a sign of life": ("hospital-a", request("task", "heart_beat"), True),
+    "the end of the server": ("hospital-a", request("_net_manager", "stop"), False),
+    "who else is there": ("hospital-a", request("_net_manager", "peers"), False),
+    "a command of the lead": ("hospital-a", stream("hci_channel", "command"), False),
+    "a command to the job": ("hospital-a", request("server_command", "app_command"), False),
+    "a command in a stream": ("hospital-a", stream("server_command", "handle_dead_job"), False),
+    "another site's name": ("hospital-b", stream("server_command", "submit_update"), False),
+    "the server's name": ("server", stream("server_command", "submit_update"), False),
+    "ten gigabytes": ("hospital-a", stream("server_command", "submit_update", 10**10), False),
+}
+
+
+@pytest.mark.parametrize("name", AT_SERVER)
+def test_a_server_takes_from_a_site_what_is_from_it_and_jobs_need(name: str) -> None:
+    """The site is who its certificate says, whatever the message says."""
+    origin, given, expected = AT_SERVER[name]
+    assert gate.is_expected_at_server("hospital-a", to_server(origin, given)) is expected
+
+
+def test_a_server_carries_nothing_from_site_to_site() -> None:
+    for given in (request("admin", "admin"), message("hospital-a")):
+        passed = to_server("hospital-a", given, target="hospital-b")
+        assert not gate.is_expected_at_server("hospital-a", passed)
 
 
 def test_the_names_of_handlers_that_are_kept_are_names_of_handlers() -> None:

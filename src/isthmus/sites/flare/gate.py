@@ -1,8 +1,9 @@
 """NVFlare's processes, started with less in them: the one file that uses its private names.
 
 A site answers its server and its own processes, and what jobs need: anything else is dropped before
-it is even decoded, from a process' first instant on. A server admits the certificates that it keeps
-in its list, and no site can end what the others do. Each process ends when the one that started it
+it is even decoded, from a process' first instant on. A server takes from a site what jobs need and
+what is from itself; it admits the certificates that it keeps in its list, and no site can end what
+the others do. Each process ends when the one that started it
 is gone, so that there are no orphans.
 """
 
@@ -16,7 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nvflare.apis.fl_constant import AdminCommandNames, FLContextKey, ReservedTopic
+from nvflare.apis.fl_constant import (
+    AdminCommandNames,
+    FLContextKey,
+    ReservedTopic,
+    ServerCommandNames,
+)
 from nvflare.apis.job_launcher_spec import JobProcessArgs
 from nvflare.app_common.job_launcher.process_launcher import ProcessJobLauncher
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
@@ -30,6 +36,7 @@ from nvflare.fuel.f3.cellnet.defs import (
 )
 from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellReturnCode
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
+from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.mpm import MainProcessMonitor
 from nvflare.fuel.f3.streaming.stream_const import (
     STREAM_ACK_TOPIC,
@@ -69,9 +76,27 @@ REQUESTS = {  # that a site's processes take from anybody at all: (channel, topi
     (CellChannel.CLIENT_MAIN, TrainingTopic.NOTIFY_JOB_STATUS),  # from a job to its parent
     (CellChannel.CLIENT_COMMAND, AdminCommandNames.ABORT),  # and back
     (CellChannel.CELLNET, CellChannelTopic.Bye),
-    (STREAM_CHANNEL, STREAM_DATA_TOPIC),
     (STREAM_CHANNEL, STREAM_ACK_TOPIC),
     (STREAM_CHANNEL, STREAM_ERROR_TOPIC),
+}
+SITE_REQUESTS = {  # that a server's process takes from a site
+    (CellChannel.SERVER_MAIN, CellChannelTopic.Challenge),
+    (CellChannel.SERVER_MAIN, CellChannelTopic.Register),
+    (CellChannel.SERVER_MAIN, CellChannelTopic.HEART_BEAT),
+    (CellChannel.SERVER_MAIN, CellChannelTopic.Quit),
+    (CellChannel.SERVER_MAIN, CellChannelTopic.REPORT_JOB_FAILURE),
+    (CellChannel.CELLNET, CellChannelTopic.Bye),
+    (STREAM_CHANNEL, STREAM_ACK_TOPIC),
+    (STREAM_CHANNEL, STREAM_ERROR_TOPIC),
+}
+# What longer messages are about, beside answers.
+FROM_SERVERS = {(CellChannel.AUX_COMMUNICATION, ReservedTopic.END_RUN)}
+FROM_SITES = {
+    (CellChannel.SERVER_COMMAND, ServerCommandNames.GET_TASK),
+    (CellChannel.SERVER_COMMAND, ServerCommandNames.SUBMIT_UPDATE),
+    (CellChannel.AUX_COMMUNICATION, ReservedTopic.SYNC_RUNNER),
+    (CellChannel.AUX_COMMUNICATION, ReservedTopic.TASK_CHECK),
+    (CellChannel.AUX_COMMUNICATION, ReservedTopic.JOB_HEART_BEAT),
 }
 LARGEST_PART = 2**26  # bytes of what a message travels in
 QUICK = {  # how soon a job sees that a site's process is gone, and how long its end may take
@@ -97,25 +122,28 @@ def run_process(kind: str, arguments: list[str]) -> int:
     if kind == "site":
         _keep_handlers()
     if kind.startswith("site"):
-        close_gate()
+        close_gate(lambda mine, peer, message: is_expected(mine, message))
     if kind == "server":
+        close_gate(lambda mine, peer, message: is_expected_at_server(peer, message))
         guard_registration(ServerFolder(place.parent))
     if kind.startswith("server"):
         os.environ.update(QUICK)
     run_folder = place / given.job_id if kind.endswith("-job") else place
-    return int(
-        MainProcessMonitor.run(main_func=module.main, run_dir=str(run_folder), args=given) or 0
-    )
+    quick = {"shutdown_grace_time": 0.3, "cleanup_grace_time": 0.5}
+    run: Any = MainProcessMonitor.run
+    return int(run(main_func=module.main, run_dir=str(run_folder), args=given, **quick) or 0)
 
 
-def close_gate() -> None:
-    """Drops, in this process, whatever is not from the server or from the site's own processes."""
+def close_gate(expects: Callable[[str, str, Any], bool]) -> None:
+    """Drops, in this process, what is not expected: by whom it is for, who sent it, what it is."""
     open_gate: Callable[..., None] = CoreCell.process_message
 
     def process_message(
         cell: Any, endpoint: Any, connection: Any, app_id: int, message: Any
     ) -> None:
-        if is_expected(cell.my_info.fqcn, message):
+        known = connection.get_conn_properties() if connection else {}
+        peer = str(known.get(DriverParams.PEER_CN.value) or "")
+        if expects(cell.my_info.fqcn, peer, message):
             open_gate(cell, endpoint, connection, app_id, message)
         else:
             topic = message.get_header(MessageHeaderKey.TOPIC)
@@ -123,6 +151,29 @@ def close_gate() -> None:
             cell.logger.warning(f"dropped {topic!r} from {origin!r}")
 
     CoreCell.process_message = process_message
+
+
+def is_expected_at_server(peer: str, message: Any) -> bool:
+    """Tells whether a server's process listens to a message, by the certificate of who sent it.
+
+    A site speaks for itself, to the server and to no other site, of what jobs need.
+    """
+    origin = message.get_header(MessageHeaderKey.ORIGIN)
+    root = FQCN.get_root(origin) if isinstance(origin, str) else ""
+    if not peer or peer == keys.LEAD:  # the server's own job, and its lead, on this machine
+        return root == "server" if not peer else root not in ("", "server")
+    target = message.get_header(MessageHeaderKey.DESTINATION)
+    if root != peer or not isinstance(target, str) or FQCN.get_root(target) != "server":
+        return False
+    if len(message.payload or b"") > LARGEST_PART:
+        return False
+    if message.get_header(MessageHeaderKey.MSG_TYPE) != MessageType.REQ:
+        return True
+    place = (MessageHeaderKey.CHANNEL, MessageHeaderKey.TOPIC)
+    channel, topic = (message.get_header(key) for key in place)
+    if (channel, topic) == (STREAM_CHANNEL, STREAM_DATA_TOPIC):
+        return _is_expected_stream(message, FROM_SITES)
+    return (channel, topic) in SITE_REQUESTS
 
 
 def is_expected(mine: str, message: Any) -> bool:
@@ -137,12 +188,12 @@ def is_expected(mine: str, message: Any) -> bool:
     channel = message.get_header(MessageHeaderKey.CHANNEL)
     topic = message.get_header(MessageHeaderKey.TOPIC)
     if (channel, topic) == (STREAM_CHANNEL, STREAM_DATA_TOPIC):
-        return _is_expected_stream(message)
+        return _is_expected_stream(message, FROM_SERVERS)
     return (channel, topic) in REQUESTS
 
 
-def _is_expected_stream(message: Any) -> bool:
-    """Tells whether a part of a longer message belongs to an answer, or to the end of a job."""
+def _is_expected_stream(message: Any, expected: set[tuple[str, str]]) -> bool:
+    """Tells whether a part of a longer message belongs to an answer, or to what jobs need."""
     channel = message.get_header(StreamHeaderKey.CHANNEL)
     topic = message.get_header(StreamHeaderKey.TOPIC)
     size = message.get_header(StreamHeaderKey.SIZE) or 0
@@ -151,8 +202,7 @@ def _is_expected_stream(message: Any) -> bool:
         return False
     if part * STREAM_CHUNK_SIZE > LARGEST + 2**20:  # whatever was said of its size
         return False
-    ending = (CellChannel.AUX_COMMUNICATION, ReservedTopic.END_RUN)
-    return channel == CellChannel.RETURN_ONLY or (channel, topic) == ending
+    return channel == CellChannel.RETURN_ONLY or (channel, topic) in expected
 
 
 def guard_registration(server: ServerFolder) -> None:
