@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from commands import Isthmus
 from deployed import Deployment, experiment_at_sites, simulate
 from isthmus import tree
 from isthmus.cohort import Clients, Round
@@ -19,7 +20,7 @@ from isthmus.sites import codec
 from isthmus.sites.audit import AuditLog, read_lines
 from isthmus.sites.codec import VERSION, CallHead, ReplyHead
 from isthmus.sites.engine import name_state, read_state_name
-from isthmus.sites.folders import SiteFolder
+from isthmus.sites.folders import ServerFolder, SiteFolder, write_table
 from isthmus.sites.models import SiteModels
 from isthmus.sites.server import ServePlan, run_rounds
 from isthmus.sites.site import open_model
@@ -424,3 +425,25 @@ def test_a_site_of_another_version_takes_no_part(
     assert {each.outcome for each in step.outcomes} == {
         "it refused: it has another version of isthmus"
     }
+
+
+def test_a_site_that_leaves_is_forgotten_as_far_as_that_goes(
+    tmp_path: Path, isthmus: Isthmus
+) -> None:
+    data = federation()
+    experiment = experiment_at_sites(METHOD, data, rounds=2)
+    place = ServerFolder(tmp_path / "server")
+    write_table(place.settings, {})
+    plan = ServePlan(experiment=experiment.toml())
+    plan.save(place)
+    with Deployment(tmp_path / "sites", experiment, data) as deployed:
+        run = run_rounds(plan, place.run, deployed.corridor, bool)
+    before = reader.read(place.run)
+    said = isthmus("serve", "forget", "site-2", "--folder", "server")
+    assert said.code == 0, said.err
+    after = reader.read(place.run)
+    assert set(before.clients.client) - set(after.clients.client) == {2}
+    assert after.summary["digest"] == run.digest
+    assert after.summary["status"] == "finished"
+    said = isthmus("serve", "forget", "site-9", "--folder", "server")
+    assert "this is site-9" in said.mistake

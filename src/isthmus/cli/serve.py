@@ -106,6 +106,27 @@ def revoke(
 
 
 @app.command()
+def forget(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A site of the run.")],
+    folder: Folder = Path(),
+) -> None:
+    """Deletes what the records of a run that has ended say of a site: all its figures.
+
+    Example: `isthmus serve forget hospital-a`
+
+    What cannot be deleted is said: what models have learned from it, and copies elsewhere.
+    """
+    from isthmus.sites.server import forget_site
+
+    gone = forget_site(folder, name)
+    print(f"deleted: {gone:,} rows of figures of {name}")
+    print(
+        "kept: what the shared model, and what the method holds for each client, learned from it; "
+        "when it answered, which a replay needs; figures over all sites; backups and copies"
+    )
+
+
+@app.command()
 def run(
     file: Annotated[
         Path, typer.Argument(metavar="EXPERIMENT.toml", help="It names the sites and a schema.")

@@ -1,7 +1,8 @@
 """A deployed run at its server: the ordinary round loop, whose clients are sites."""
 
+import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -15,12 +16,12 @@ from isthmus.errors import IsthmusError
 from isthmus.runs import opened
 from isthmus.runs.opened import Opened
 from isthmus.sites import exchange
-from isthmus.sites.consent import digest_experiment
+from isthmus.sites.consent import digest_experiment, find_client
 from isthmus.sites.engine import SitesEngine, WaitLimits
 from isthmus.sites.federations import imagine
-from isthmus.sites.folders import ServerFolder
+from isthmus.sites.folders import ServerFolder, find_server
 from isthmus.sites.site import prepare
-from isthmus.sites.transport import Transport
+from isthmus.sites.transport import SiteAnswer, Transport
 from isthmus.storage.database import Database, is_blank
 from isthmus.storage.store import STATE, Store, read_experiment
 from isthmus.system.files import write_text
@@ -77,12 +78,8 @@ def conduct(folder: Path, transport: Transport, stop: Callable[[], bool]) -> boo
 
 def run_rounds(plan: ServePlan, out: Path, transport: Transport, stop: Callable[[], bool]) -> Run:
     """Runs the rounds that are left in a run's directory; sites are told when all are done."""
-    experiment = plan.read_experiment()
-    setting, forms = prepare(experiment)
-    names, digest = experiment.data["names"], digest_experiment(experiment)
-    engine = SitesEngine(transport, names, digest, forms, plan.limits)
-    built = Built(experiment, setting._replace(engine=engine))
-
+    built, engine = _build(plan, transport)
+    experiment, setting = built
     store = open_store(out, built)
     own = dict(store.progress.own)
     if exchange.is_wanted(setting.federation):
@@ -96,6 +93,36 @@ def run_rounds(plan: ServePlan, out: Path, transport: Transport, stop: Callable[
     if run.progress.t == experiment.rounds or run.reason:
         engine.send_end(run.progress.t - 1, own)
     return run
+
+
+def _build(plan: ServePlan, transport: Transport) -> tuple[Built, SitesEngine]:
+    experiment = plan.read_experiment()
+    setting, forms = prepare(experiment)
+    names, digest = experiment.data["names"], digest_experiment(experiment)
+    engine = SitesEngine(transport, names, digest, forms, plan.limits)
+    return Built(experiment, setting._replace(engine=engine)), engine
+
+
+class Nowhere:
+    """Carries nothing: nobody is there."""
+
+    def ask(self, messages: Mapping[str, bytes], seconds: float) -> Iterator[SiteAnswer | None]:
+        """Says so of everybody."""
+        return (SiteAnswer(site, None, "absent") for site in messages)
+
+
+def forget_site(folder: Path, name: str) -> int:
+    """Deletes what the records of a run that has ended say of a site; counts the rows."""
+    place = find_server(folder)
+    plan = ServePlan.load(place)
+    client = find_client(plan.read_experiment(), name)
+    built, _ = _build(plan, Nowhere())
+    store = Store(place.run, built.setting, Database(place.run / STATE))
+    status = str(json.loads((place.run / "summary.json").read_text("utf-8"))["status"])
+    gone = store.forget_figures(client)
+    store.start(built.experiment.toml())
+    store.close(status)
+    return gone
 
 
 def _find_scales(engine: SitesEngine, data: Federation, out: Path, store: Store) -> Scales:

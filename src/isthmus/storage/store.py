@@ -189,6 +189,18 @@ class Store:
             cost = Cost(*row)
             self._seconds += cost.train_seconds + cost.evaluate_seconds
 
+    def forget_figures(self, i: int) -> int:
+        """Takes a client's figures out of all rounds, before it is started; counts the rows."""
+        changes: dict[bytes, bytes | None] = {}
+        gone = 0
+        for key in self._database.keys(b"round/"):
+            rows = dict(unpack_rows(_present(self._database.read(key), self._path)))
+            left = [row for row in rows["clients"] if row[1] != i]
+            gone += len(rows["clients"]) - len(left)
+            changes[key] = pack_rows(rows | {"clients": left})
+        self._database.write(changes)
+        return gone
+
     def add_newcomers(self, found: Found, data: Federation, file: str = HELD_OUT) -> None:
         """Adds how newcomers did whose data came in some file; those held out count once."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
