@@ -1,8 +1,11 @@
 """How sites get into a federation: what the commands make, and what they refuse."""
 
+import itertools
 import json
+import socket
 import stat
 import sys
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +25,9 @@ from isthmus.sites.flare.admission import (
     request_admission,
     revoke_site,
 )
+from isthmus.sites.flare.supervisor import supervise
 from isthmus.sites.folders import ServerFolder, SiteFolder, read_table, write_table
+from isthmus.system.files import hold_lock
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -308,6 +313,23 @@ def test_a_site_that_left_or_whose_certificate_ended_does_not_start(
 def _start_anew(isthmus: Isthmus, folder: Path, name: str) -> str:
     request_admission(folder, name)
     return isthmus("join", "start").mistake
+
+
+def test_a_server_needs_its_port_and_its_folder_for_itself(
+    isthmus: Isthmus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        begin_federation(tmp_path / "a", "127.0.0.1", taken.getsockname()[1])
+        assert "nobody serves a" in isthmus("serve", "stop", "--folder", "a").mistake
+        monkeypatch.setattr(time, "monotonic", itertools.count(0.0, 5.0).__next__)
+        with pytest.raises(IsthmusError, match="cannot be listened to"):
+            supervise(tmp_path / "a", ["hospital-a"], 1.0, say=lambda text: None)
+    monkeypatch.undo()
+    with hold_lock(tmp_path / "a" / "serve.lock", 0, lambda: None):
+        stopping = isthmus("serve", "stop", "--folder", str(tmp_path / "a"))
+    assert "stops after the round in hand" in stopping.out
 
 
 MISTAKES = {

@@ -84,7 +84,14 @@ def supervise(
 def stop_serving(folder: Path) -> None:
     """Asks who serves here to stop after the round in hand."""
     server = find_server(folder.resolve())
-    write_text(find_wish(server, "stop"), "")
+    try:
+        with hold_lock(server.root / "serve.lock", 0, lambda: None):
+            raise IsthmusError(
+                f"nobody serves {folder}; expected a run that goes on; begin one with "
+                "`isthmus serve run`, or go on with `isthmus serve resume`"
+            )
+    except TimeoutError:
+        write_text(find_wish(server, "stop"), "")
 
 
 class Supervisor:
@@ -157,6 +164,7 @@ class Supervisor:
             self._drop_session()
             self.job = ""
             settings = read_table(self.server.settings)
+            _wait_for_port(settings["port"])
             lead_port = _find_port()
             kits.write_server_kit(self.server, settings["host"], settings["port"], lead_port)
             self._forget_jobs()
@@ -396,6 +404,24 @@ def _write_logs(server: ServerFolder) -> Iterator[None]:
         LOG.propagate = True
         LOG.removeHandler(handler)
         handler.close()
+
+
+def _wait_for_port(port: int, seconds: float = 10.0) -> None:
+    """Waits until a port is free: an earlier process of ours may be about to end."""
+    ends = time.monotonic() + seconds
+    while True:
+        with socket.socket() as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                tried.bind(("", port))
+                return
+            except OSError as error:
+                if time.monotonic() > ends:
+                    raise IsthmusError(
+                        f"port {port} cannot be listened to ({error.strerror}); expected it to be "
+                        "free; end what uses it"
+                    ) from None
+        time.sleep(0.2)
 
 
 def _find_port() -> int:
