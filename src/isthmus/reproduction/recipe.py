@@ -125,6 +125,7 @@ class MethodLayer(Layer):
 
     label: str = ""
     metrics: list[str] = []  # those it has, if not all
+    columns: list[str] = []  # of a run beside the table: those it is for, if not all
 
 
 class ColumnLayer(Layer):
@@ -252,6 +253,8 @@ def build_recipe(name: str, paper: Sheet, sheet: Sheet) -> Recipe:
         _check_names(name, "method", excuse.methods, methods)
         _check_names(name, "column", excuse.columns, [column.name for column in columns])
         _check_names(name, "metric", excuse.metrics, sheet.metrics)
+    for method in sheet.runs:
+        _check_names(name, "column", methods[method].columns, [column.name for column in columns])
     cells, runs = [], []
     for metric in sheet.metrics:
         for method, line in sheet.published.get(metric, {}).items():
@@ -263,6 +266,7 @@ def build_recipe(name: str, paper: Sheet, sheet: Sheet) -> Recipe:
                 runs += [
                     _build_cell(paper, sheet, column, method, metric, (None, None))
                     for column in columns
+                    if column.name in (methods[method].columns or [column.name])
                 ]
     return Recipe(
         name=name,
@@ -326,7 +330,7 @@ def _build_cell(
         setting=column.keys.get("setting", ""),
         clients=column.keys.get("clients"),
         metric=metric,
-        method=settings["method"]["name"],
+        method=method if special.columns else settings["method"]["name"],
         label=special.label or general.label,
         mean=figures[0],
         std=figures[1],
