@@ -75,6 +75,22 @@ def test_a_site_looks_before_it_agrees(isthmus: Isthmus, study: Path) -> None:
     site.close()
 
 
+def test_a_site_begins_anew_and_keeps_what_it_had(isthmus: Isthmus, study: Path) -> None:
+    place = ("--folder", "bonn")
+    isthmus("join", "check", "--data", "patients.csv", *TABLE[:2], *place)
+    agree = ("join", "agree", "study.toml", *place)
+    assert isthmus(*agree).code == 0
+    assert "leave --afresh out" in isthmus(*agree, "--afresh").mistake
+    site = open_site(Path("bonn"))
+    assert "is in use" in isthmus(*agree, "--afresh").mistake
+    site.close()
+    said = isthmus(*agree, "--afresh")
+    assert said.code == 0, said.err
+    (aside,) = (path for path in Path("bonn/state").iterdir() if path.is_dir())
+    assert [file.suffix for file in aside.iterdir()] == [".lmdb"]
+    open_site(Path("bonn")).close()
+
+
 def test_what_a_site_cannot_agree_to_is_one_line(isthmus: Isthmus, study: Path) -> None:
     place = ("--folder", "bonn")
     assert "has no data" in isthmus("join", "agree", "study.toml", *place).mistake

@@ -198,6 +198,10 @@ def agree(
     minimum_label_count: Annotated[
         int, typer.Option(min=0, metavar="NUMBER", help="Of each class, where counts are told.")
     ] = 5,
+    afresh: Annotated[
+        bool,
+        typer.Option("--afresh", help="The server begins anew: set aside what is here of before."),
+    ] = False,
     folder: Folder = Path(),
 ) -> None:
     """Consents to exactly this experiment; the site then answers calls of no other.
@@ -210,7 +214,7 @@ def agree(
     """
     from isthmus.cli.consent import describe_consent
     from isthmus.sites.folders import find_site
-    from isthmus.sites.preparation import consent, find_data, read_deployable
+    from isthmus.sites.preparation import consent, find_data, read_deployable, set_aside
 
     site = find_site(folder)
     agreed = consent(
@@ -222,6 +226,8 @@ def agree(
         minimum_examples=minimum_examples,
         minimum_label_count=minimum_label_count,
     )
+    if afresh:
+        print(f"set aside: {set_aside(site, agreed.digest)}")
     print("\n".join(describe_consent(agreed)))
 
 

@@ -13,9 +13,11 @@ from isthmus.errors import IsthmusError, nearest
 from isthmus.sites import exchange
 from isthmus.sites.consent import Consent, check_disclosures, find_client, settle
 from isthmus.sites.federations import read_client
-from isthmus.sites.folders import SiteFolder, read_table, write_table
+from isthmus.sites.folders import SiteFolder, make_private, read_table, write_table
 from isthmus.sites.forms import Form, learn, measure_form
 from isthmus.sites.site import prepare
+from isthmus.storage.lock import open_lock
+from isthmus.system.files import explain_unwritable
 
 
 class RegisteredData(NamedTuple):
@@ -131,3 +133,19 @@ def consent(
         )
     agreed.save(site.agreements)
     return agreed
+
+
+def set_aside(site: SiteFolder, digest: str) -> Path:
+    """Moves what a site holds of an earlier run of an experiment into a folder of its own."""
+    files = [file for file in site.state.glob(f"{digest}.*") if file.suffix != ".lock"]
+    if not files:
+        raise IsthmusError(
+            f"{site.state} holds nothing of {digest}; expected an earlier run of it; leave "
+            "--afresh out"
+        )
+    aside = site.state / f"{digest}-{time.strftime('%Y%m%d-%H%M%S')}"
+    with open_lock(site.state / f"{digest}.lock"), explain_unwritable(aside):
+        make_private(aside)
+        for file in files:
+            file.rename(aside / file.name)
+    return aside
