@@ -16,20 +16,30 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import median
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from benchmarks.stage import SERVER, Disks, Stage, Wires, find_clock
+from benchmarks.stage import SERVER, Disks, Stage, Wires, build_clock
 from isthmus import Experiment
+from isthmus.config.experiment import read_assignments
+from isthmus.records.reader import read
 from isthmus.sites.audit import read_lines
 from isthmus.sites.engine import ANSWERED
 from isthmus.sites.folders import ServerFolder, SiteFolder
 from isthmus.sites.rehearsal import check, lay_out, plan_study
 from isthmus.sites.replay import read_calls
+from isthmus.sites.states import SiteStates
 from isthmus.training.data import read_federation
 
-METHODS = ("superfed-mm", "ditto", "floco", "fedsimsup", "fedavg")
-DEADLINE, GRACE = 40, 5  # seconds
+METHODS: tuple[dict[str, Any], ...] = (
+    {"name": "superfed-mm", "start": 0.0},  # from its start on there are own states
+    {"name": "ditto"},
+    {"name": "floco"},
+    {"name": "fedsimsup"},
+    {"name": "fedavg"},
+)
+GRACE = 5  # seconds for the others, once a quorum has answered
 PATIENCE = 300.0  # seconds until rounds have to go on with all sites
 BURST = 0.7  # how many faults do not wait for the last one to be over
 
@@ -42,6 +52,7 @@ def kill_level(level: str, who: str = "") -> Fault:
     def harm(stage: Stage, name: str, rng: random.Random) -> str:
         target = who or name
         managed = level in ("keeper", "supervisor")
+        stage.wait(lambda: bool(stage.find(target, level)), 20)  # it may be starting
         if managed:
             stage.down.add(target)
         count = stage.kill(target, level)
@@ -138,7 +149,7 @@ def fill_disk(stage: Stage, name: str, rng: random.Random) -> str:
 
 def shift_clock(stage: Stage, name: str, rng: random.Random) -> str:
     """A site's clock is an hour off, from one start of it to the next."""
-    clock = rng.choice(["+3600", "-3600"])
+    clock = rng.choice(["3600", "-3600"])
     crash(stage, name)
     before, i = stage.count_rounds(), stage.names.index(name)
     restart(stage, name, clock)
@@ -171,6 +182,9 @@ def restore_older(stage: Stage, name: str, rng: random.Random) -> str:
     crash(stage, name)
     before = stage.count_rounds()
     shutil.copytree(place, new)
+    if list_states(old) & list_states(new):
+        restart(stage, name)
+        return "its own state had not changed: the copy is as good"
     stage.harm_copy(name, old)
     restart(stage, name)
 
@@ -185,6 +199,16 @@ def restore_older(stage: Stage, name: str, rng: random.Random) -> str:
     if wrong:
         stage.notes.append(f"{name}, an older copy, answered {wrong} calls")
     return "noticed and refused" if noticed and not wrong else f"NOT NOTICED, {wrong} answers"
+
+
+def list_states(copy: Path) -> set[str]:
+    """Lists the digests of the own states in a copy of a site's folder."""
+    held = set()
+    for path in (copy / "state").glob("*.lmdb"):
+        states = SiteStates(path)
+        held |= states.list_held()
+        states.close()
+    return held
 
 
 FAULTS: Mapping[str, tuple[int, Fault]] = MappingProxyType(
@@ -223,10 +247,10 @@ class Row(NamedTuple):
     rounds: int  # done when the fault was over
 
 
-def draw_faults(count: int, rng: random.Random, able: Mapping[str, bool]) -> list[str]:
+def draw_faults(count: int, rng: random.Random, only: str) -> list[str]:
     """Draws the order of faults: every kind as often as it should be."""
     kinds = [name for name, (weight, _) in FAULTS.items() for _ in range(weight)]
-    kinds = [name for name in kinds if able.get(name.split(" ")[1], True)]
+    kinds = [name for name in kinds if only in name]
     drawn: list[str] = []
     while len(drawn) < count:
         rng.shuffle(kinds)
@@ -243,15 +267,12 @@ class Verdict(NamedTuple):
 
 def play(wanted: argparse.Namespace, number: int, faults: list[str], rng: random.Random) -> Verdict:
     """Plays one run with faults from the front of a list, and holds it against its record."""
-    method = wanted.method or METHODS[number % len(METHODS)]
-    out = (wanted.out / f"run-{number + 1}-{method}").resolve()
-    clients = {"clients": wanted.sites, "clients_per_round": wanted.sites}
-    given: dict[str, Any] = {"method": method, "data": wanted.data, "rounds": wanted.rounds}
-    more = {"eval_every": wanted.rounds // 4 or 1, "epochs": wanted.epochs}
-    more["seed"] = wanted.seed + number
-    if wanted.model:
-        more["model"] = wanted.model
-    experiment = Experiment(**given, **clients, **more)
+    method = {"name": wanted.method} if wanted.method else METHODS[number % len(METHODS)]
+    out = (wanted.out / f"run-{number + 1}-{method['name']}").resolve()
+    given: dict[str, Any] = {"method": method, "data": "digits", "rounds": wanted.rounds}
+    given |= {"clients": wanted.sites, "clients_per_round": wanted.sites, "epochs": 1}
+    given |= {"eval_every": wanted.rounds // 4 or 1, "seed": wanted.seed + number}
+    experiment = Experiment(**read_assignments(wanted.set, {}, given))
     data = read_federation(experiment, wanted.data_root)
     study = plan_study(experiment, data)
     names = list(study.data["names"])
@@ -262,14 +283,18 @@ def play(wanted: argparse.Namespace, number: int, faults: list[str], rng: random
         if not wanted.loopback:
             wires.open()
         disks.open()
-        print(f"run {number + 1}: {method}, {len(names)} sites, {study.rounds} rounds", flush=True)
-        print(f"  {describe_means(wires, disks)}", flush=True)
+        stage.clock = build_clock(out)
+        print(
+            f"run {number + 1}: {method['name']}, {len(names)} sites, {study.rounds} rounds",
+            flush=True,
+        )
+        print(f"  {describe_means(stage)}", flush=True)
         (out / "study.toml").write_text(study.toml())
         lay_out(experiment, study, data, out, wires.host)
         for name in names:
             stage.start_site(name)
         serve = ["serve", "run", str(out / "study.toml"), "--folder", str(out / SERVER)]
-        limits = ["--quorum", "0.6", "--deadline", f"{DEADLINE}s", "--grace", f"{GRACE}s"]
+        limits = ["--quorum", "0.6", "--deadline", f"{wanted.deadline}s", "--grace", f"{GRACE}s"]
         stage.start(SERVER, [*serve, *limits])
         count = harm_run(stage, faults, rng, wanted)
         stage.wait(stage.is_over, 600 + 5 * wanted.rounds)
@@ -285,11 +310,11 @@ def play(wanted: argparse.Namespace, number: int, faults: list[str], rng: random
         wires.close()
 
 
-def describe_means(wires: Wires, disks: Disks) -> str:
+def describe_means(stage: Stage) -> str:
     """Says what this machine allows."""
-    net = "a network namespace for each site" if wires.there else "all on the loopback"
-    disk = "a disk for each site" if disks.there else "no disks of their own: none is full"
-    clock = "clocks by libfaketime" if find_clock() else "no libfaketime: clocks are right"
+    net = "a network namespace for each site" if stage.wires.there else "all on the loopback"
+    disk = "a disk for each site" if stage.disks.there else "no disks of their own: none is full"
+    clock = "clocks by LD_PRELOAD" if stage.clock else "no compiler: all clocks are right"
     return f"{net}; {disk}; {clock}"
 
 
@@ -298,7 +323,7 @@ def harm_run(
 ) -> int:
     """Harms a run until it is over, or there are no more faults; counts them."""
     began, count = time.monotonic(), 0
-    able = {"wire": stage.wires.there, "full": stage.disks.there, "clock": bool(find_clock())}
+    able = {"wire": stage.wires.there, "full": stage.disks.there, "clock": bool(stage.clock)}
     stage.wait(lambda: stage.count_rounds() >= 2, PATIENCE)
     rows: list[Row] = []
     while faults and not stage.is_over() and time.monotonic() < wanted.ends:
@@ -378,11 +403,15 @@ def judge(stage: Stage, study: Experiment, data: Any) -> bool:
     began = time.monotonic()
     likeness = check(ServerFolder(stage.out / SERVER), sites, study, data)
     seconds = (time.monotonic() - began) / study.rounds
+    spent = median(read(stage.run).rounds.train_seconds)
     if likeness.deployed != likeness.simulated:
         problems.append(f"the server has {likeness.deployed}, the replay {likeness.simulated}")
     if likeness.differing:
         problems.append(f"own states differ: {', '.join(likeness.differing)}")
-    print(f"  {likeness.missed} answers missing; a round of the replay takes {seconds:.2f} s")
+    print(
+        f"  {likeness.missed} answers missing; the calls of a round took {spent:.2f} s, a round of"
+    )
+    print(f"  the replay, with its share of evaluations, {seconds:.2f} s")
     verdict = "; ".join(problems) or f"the bits of its record's simulation, {likeness.simulated}"
     print(f"  {'DIFFERENT' if problems else 'equal'}: {verdict}", flush=True)
     return not problems
@@ -392,14 +421,14 @@ def main() -> None:
     """Plays runs until there were enough faults."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=54)
+    parser.add_argument("--only", choices=FAULTS, default="", help="this fault alone")
     parser.add_argument("--seconds", type=float, default=7200.0, help="no new fault after that")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--deadline", type=int, default=40, help="seconds of a call")
     parser.add_argument("--sites", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=200, help="of one run")
-    parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--method", help="of all runs; else one after another")
-    parser.add_argument("--data", default="digits")
-    parser.add_argument("--model")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--data-root", type=Path, default=Path("data"))
     parser.add_argument("--loopback", action="store_true", help="make no network namespaces")
     parser.add_argument("--out", type=Path, required=True)
@@ -407,7 +436,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is put away
     rng = random.Random(wanted.seed)
     wanted.ends = time.monotonic() + wanted.seconds
-    faults = draw_faults(wanted.faults, rng, {})
+    faults = draw_faults(wanted.faults, rng, wanted.only)
     verdicts: list[Verdict] = []
     while True:
         verdicts.append(play(wanted, len(verdicts), faults, rng))

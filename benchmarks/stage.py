@@ -22,7 +22,6 @@ from isthmus.sites.replay import read_calls
 
 SERVER = "server"
 DISK = 96  # MB of a site's disk
-FAKETIME = ("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", "/usr/lib/faketime")
 LEVELS = {  # the processes of a site and of a server, from the outermost inwards
     "keeper": ("join", "start"),
     "parent": ("site", "server"),
@@ -130,9 +129,12 @@ class Disks:
                 call("umount", "-l", str(place))
 
 
-def find_clock() -> str:
-    """Finds the library that shows a process another time; empty: there is none."""
-    return FAKETIME[0] if Path(FAKETIME[0]).exists() else ""
+def build_clock(out: Path) -> str:
+    """Builds the library that shows a process another time; empty: there is no compiler."""
+    built = out / "clock.so"
+    source = Path(__file__).with_name("clock.c")
+    made = call("gcc", "-shared", "-fPIC", "-O1", "-o", str(built), str(source))
+    return str(built) if made else ""
 
 
 class Sample(NamedTuple):
@@ -153,14 +155,14 @@ class Stage:
         self.notes: list[str] = []
         self.samples: list[Sample] = []
         self.memory: dict[str, list[float]] = defaultdict(list)
+        self.clock = ""  # a library that shows another time
         self.since = 0  # where in its events the server that runs now began
 
     def start(self, who: str, words: Sequence[str], clock: str = "") -> None:
         """Starts a command of this program: in a site's namespace, and by its clock."""
         env = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
         if clock:
-            env |= {"LD_PRELOAD": find_clock(), "FAKETIME": clock}
-            env |= {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
+            env |= {"LD_PRELOAD": self.clock, "CLOCK_SHIFT": clock}
         enter = self.wires.enter(who) if who != SERVER else []
         if who == SERVER:
             _, self.since = read_events(self.out / SERVER / "serve.jsonl")
