@@ -66,7 +66,7 @@ def test_compiling_is_told_apart() -> None:
 
 
 def test_the_command_shows_it(isthmus: Isthmus) -> None:
-    settings = ["--set", "epochs=1", "--out", "run"]
+    settings = ["--set", "epochs=1", "--workers", "2", "--out", "run"]
     said = isthmus("run", "--data", "digits", "--rounds", "2", "--profile", *settings)
     for words in ("where the time went, mean of 2 rounds", "evaluation", NETWORK, MESSAGES):
         assert words in said.err

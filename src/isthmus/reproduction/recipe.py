@@ -180,7 +180,7 @@ def read_recipes() -> dict[str, Recipe]:
     """Reads all recipes, by name.
 
     >>> list(read_recipes())[:2]
-    ['fedsimsup/figure2', 'fedsimsup/figure3']
+    ['check/digits', 'fedsimsup/figure2']
     """
     found = {}
     folders = (files("isthmus.reproduction") / "recipes").iterdir()
