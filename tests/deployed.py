@@ -4,11 +4,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from isthmus import Experiment, Federation
 from isthmus.context import Setting
-from isthmus.data.sources.arrays import TEST, TRAIN, VALIDATION
 from isthmus.data.sources.schema import describe
 from isthmus.sites.audit import AuditLog
 from isthmus.sites.consent import Consent, digest_experiment
@@ -16,6 +13,7 @@ from isthmus.sites.engine import SitesEngine, WaitLimits
 from isthmus.sites.federations import read_client
 from isthmus.sites.models import SiteModels
 from isthmus.sites.preparation import list_disclosures
+from isthmus.sites.rehearsal import write_share
 from isthmus.sites.site import Site, prepare
 from isthmus.sites.states import SiteStates
 from isthmus.sites.transport import Answerer, SiteAnswer
@@ -39,16 +37,6 @@ class Corridor:
             answer = self.sites[name].answer(message)
             self.sent.append((name, message, answer))
             yield SiteAnswer(name, answer)
-
-
-def write_share(data: Federation, i: int, path: Path) -> None:
-    """Writes what client i holds into a file of its own."""
-    split = np.full(len(data.arrays.y), -1)
-    for name, rows in zip((TRAIN, VALIDATION, TEST), data.parts[i], strict=True):
-        split[rows] = name
-    mine = split >= 0
-    words = np.array(["train", "validation", "test"])[split[mine]]
-    np.savez(path, x=data.arrays.x[mine], y=data.arrays.y[mine], split=words)
 
 
 def experiment_at_sites(method: Any, data: Federation, **changes: Any) -> Experiment:

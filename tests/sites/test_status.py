@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from commands import Isthmus
-from deployed import Corridor, Deployment, experiment_at_sites, simulate, write_share
+from deployed import Corridor, Deployment, experiment_at_sites, simulate
 from isthmus import Experiment
 from isthmus.cli.standing import draw_standing
 from isthmus.cli.status import collect_status, open_page, watch
@@ -27,6 +27,7 @@ from isthmus.sites.codec import CallHead, ReplyHead
 from isthmus.sites.events import write_event
 from isthmus.sites.folders import ServerFolder, SiteFolder, write_table
 from isthmus.sites.preparation import consent, find_data, register
+from isthmus.sites.rehearsal import write_share
 from isthmus.sites.server import ServePlan, run_rounds
 from isthmus.sites.site import open_site
 from isthmus.sites.standing import collect_standing

@@ -20,8 +20,6 @@ LONGEST_NAME = 32  # hexadecimal digits of calls and states
 SLACK = 65536  # bytes that a message may have besides its tensors: head, shapes
 LARGEST_NUMBER = 2**53
 
-Head = dict[str, Any]
-
 
 class MessageError(IsthmusError):
     """Says what is wrong with a message, for the log of the side that got it."""

@@ -9,15 +9,13 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from isthmus.config import registry
 from isthmus.config.experiment import Experiment
 from isthmus.data.federation import Federation
 from isthmus.errors import IsthmusError, nearest
-from isthmus.method import Method
 from isthmus.system.files import write_text
 
 LABEL_COUNTS = "label counts"
-SHORTEST = 16  # hexadecimal digits of a digest
+DIGITS = 16  # hexadecimal, of a digest
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -85,7 +83,7 @@ class Consent(BaseModel):
 
 def digest_experiment(experiment: Experiment) -> str:
     """Names an experiment: equal names, equal settings, sites and schema."""
-    return hashlib.sha256(experiment.toml().encode()).hexdigest()[:SHORTEST]
+    return hashlib.sha256(experiment.toml().encode()).hexdigest()[:DIGITS]
 
 
 def find_client(experiment: Experiment, site: str) -> int:
@@ -119,9 +117,6 @@ def check_deployable(experiment: Experiment) -> None:
             raise IsthmusError(
                 f"{name}={given}; expected {name}={wanted} where data lie at sites; change it"
             )
-    method = registry.build("method", experiment.method)
-    if not isinstance(method, Method):  # pragma: no cover - a part of this name is a method
-        raise IsthmusError(f"{experiment.method['name']} is no method")
 
 
 def settle(experiment: Experiment) -> Experiment:

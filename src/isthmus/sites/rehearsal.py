@@ -79,13 +79,18 @@ def hand_over(
         _copy_rows(source, place, rows, experiment.data["delimiter"])
         return str(place), {key: experiment.data[key] for key in ("label", "split")}
     place = folder / "data.npz"
+    write_share(data, i, place)
+    return str(place), {}
+
+
+def write_share(data: Federation, i: int, path: Path) -> None:
+    """Writes what client i holds as arrays, each example with the part that it is in."""
     split = np.full(len(data.arrays.y), -1)
     for part, rows in zip(PARTS, data.parts[i], strict=True):
         split[rows] = part
     mine = split >= 0
     words = np.array([*PARTS.values()])[split[mine]]
-    np.savez(place, x=data.arrays.x[mine], y=data.arrays.y[mine], split=words)
-    return str(place), {}
+    np.savez(path, x=data.arrays.x[mine], y=data.arrays.y[mine], split=words)
 
 
 def _copy_rows(source: Path, place: Path, rows: NDArray[np.int64], delimiter: str) -> None:
