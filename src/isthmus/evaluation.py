@@ -124,10 +124,16 @@ class Scoring:
     splits: tuple[str, ...]
 
     def __call__(self, client: Client, own: State, *received: State) -> Any:
+        """Builds the personal model and measures all of them."""
+        return self.score(client, *self.build(client, own, *received), *received)
+
+    def build(self, client: Client, own: State, *received: State) -> tuple[State, Tensor | Point]:
+        """Gives what the client holds, and the model that it deploys."""
+        return own, client.method.personal(client, own, *received)
+
+    def score(self, client: Client, own: State, model: Tensor | Point, *received: State) -> Any:
         """Measures the models in this order, those there are; none is measured twice."""
-        method, path = client.method, client.method.path()
-        model = method.personal(client, own, *received)
-        walked = client.walked
+        path, walked = client.method.path(), client.walked
         if walked is not None and walked.point is not model:
             walked = None
         along: tuple[Any, ...] = ()

@@ -20,10 +20,9 @@ from isthmus.sites import codec
 from isthmus.sites.audit import AuditLog, read_lines
 from isthmus.sites.codec import VERSION, CallHead, ReplyHead
 from isthmus.sites.engine import name_state, read_state_name
-from isthmus.sites.folders import ServerFolder, SiteFolder, write_table
+from isthmus.sites.folders import ServerFolder, write_table
 from isthmus.sites.models import SiteModels
 from isthmus.sites.server import ServePlan, run_rounds
-from isthmus.sites.site import open_model
 from isthmus.storage.store import Progress, digest_of
 from odd_engines import Flaky
 from small import advance, begin, federation, played
@@ -396,25 +395,6 @@ def test_figures_of_sites_that_keep_them_are_told_in_sums(
     tested = private if len(private) > 2 else set()
     counts = [len(data.parts[i].test) for i in there | tested]
     assert pooled.figures.n == sum(counts)
-
-
-def test_a_site_predicts_while_its_run_goes_on(
-    deployed: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The store is held by the site's process; the models lie beside it."""
-    end, _ = advance(deployed.setting, begin(deployed.setting), evaluate=True)
-    consent = deployed.agreements["site-2"]
-    place = SiteFolder(tmp_path / "folder")
-    consent.save(place.agreements)
-    for file in (tmp_path / "site-2").glob("state.*"):
-        if file.suffix in (".model", ".json"):
-            shutil.copy(file, place.root / file.name.replace("state.", f"{consent.digest}."))
-    monkeypatch.setattr(SiteFolder, "state", place.root)
-    model, like, _ = open_model(place, "last")
-    site: Any = deployed.corridor.sites["site-2"]
-    assert torch.equal(model.w, site.personal("last").w)
-    assert like.x.shape == (0, 6)
-    assert end.t == 1
 
 
 def test_a_site_of_another_version_takes_no_part(

@@ -129,5 +129,9 @@ def open(path: Path | str, *, data_root: Path | str = "data", **own: Unpack[OwnP
 
 def deploy(client: Client, own: State, *received: State) -> Point:
     """Gives a client's personal model and its place."""
-    model = client.method.personal(client, own, *received)
+    return place_model(client.method.personal(client, own, *received))
+
+
+def place_model(model: Tensor | Point) -> Point:
+    """Gives a model with its place; one that lies on no path has none."""
     return model if isinstance(model, Point) else Point(model.new_zeros(0), model)

@@ -1,8 +1,8 @@
 """The personal models of a site: the last that was evaluated, and the best on its validation data.
 
 They lie in files beside the site's store, so that its people can look at them, and predict with
-them, while the run goes on. A file has all that the model is made of: the own state, what was
-received, and the place on the method's path.
+them, while the run goes on. A file has the parameters, and their place on the method's path: what
+chooses or tunes them are the site's data as they were then.
 """
 
 import json
@@ -10,25 +10,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from isthmus import tree
-from isthmus.context import Call, Request, Setting
+from isthmus.client import Point
+from isthmus.context import Setting
 from isthmus.data.scaling import Scales
 from isthmus.errors import IsthmusError
-from isthmus.method import State
-from isthmus.runs.opened import Personal, deploy
-from isthmus.sites.forms import SCORE, Forms
+from isthmus.runs.opened import Personal
 from isthmus.system.files import write_bytes, write_text
 
 WHICH = ("best", "last")
 
 
 class Snapshot(NamedTuple):
-    """All that a personal model is made of, and after which round it was."""
+    """A personal model, and after which round it was."""
 
-    own: State
-    received: tuple[State, ...]
-    choice: int | None
+    point: Point
     t: int
     scales: Scales | None = None  # of its inputs, where they were learned
 
@@ -41,15 +39,10 @@ class SiteModels:
 
     def keep(self, snapshot: Snapshot, figures: dict[str, Any], loss: float | None) -> None:
         """Keeps the model that was evaluated, and its figures; `loss` is on validation data."""
-        head: dict[str, Any] = {
-            "t": snapshot.t,
-            "choice": snapshot.choice,
-            "loss": loss,
-            "figures": figures,
-        }
+        head: dict[str, Any] = {"t": snapshot.t, "loss": loss, "figures": figures}
         if snapshot.scales is not None:
             head["scales"] = [part.tolist() for part in snapshot.scales]
-        packed = json.dumps(head).encode() + b"\n" + tree.pack((snapshot.own, snapshot.received))
+        packed = json.dumps(head).encode() + b"\n" + tree.pack(snapshot.point)
         before = [row for row in self.read_figures() if row["t"] < snapshot.t]
         losses = [row["loss"] for row in before if row["loss"] is not None]
         if loss is None or loss < min(losses, default=float("inf")):
@@ -67,27 +60,21 @@ class SiteModels:
             return []
         return rows
 
-    def open(self, which: str, setting: Setting, client: int, forms: Forms) -> Personal:
+    def open(self, which: str, setting: Setting, client: int) -> Personal:
         """Opens the best or the last model."""
-        (form, *_) = forms.find(SCORE, "evaluate")
-        shared, each, *_ = form.received
-        own = setting.method.own(setting.task, client)
-        snapshot = self._read(which, (own, (*shared, *each)))
-        call = Call(deploy, snapshot.received, snapshot.t, "evaluate", 0, snapshot.choice)
-        request = Request(client, snapshot.own, ())
-        ((_, point),) = setting.engine.run(setting, call, iter([request]))
-        return Personal(setting, client, *point)
+        head, packed = self._load(which)
+        if "choice" in json.loads(head):  # the parameters were not in it
+            raise IsthmusError(
+                f"the {which} model here was kept by an earlier version; expected one of this "
+                "version; wait for the next evaluation"
+            )
+        blank = torch.empty(0)
+        return Personal(setting, client, *tree.unpack(packed, like=Point(blank, blank)))
 
     def read_scales(self, which: str) -> Scales | None:
         """Reads what the inputs of the best or the last model are scaled by."""
         scales = json.loads(self._load(which)[0]).get("scales")
         return None if scales is None else Scales(*map(np.array, scales))
-
-    def _read(self, which: str, like: Any) -> Snapshot:
-        head, packed = self._load(which)
-        facts = json.loads(head)
-        own, received = tree.unpack(packed, like=like)
-        return Snapshot(own, received, facts["choice"], facts["t"])
 
     def _load(self, which: str) -> tuple[bytes, bytes]:
         if which not in WHICH:

@@ -6,6 +6,7 @@ and its models stay in its folder; every call and every answer is in its log bef
 """
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,17 @@ import torch
 from torch import Tensor
 
 from isthmus import tree
+from isthmus.client import Client, Point
 from isthmus.config.experiment import Experiment
 from isthmus.context import Call, Fresh, Request, Setting
 from isthmus.data.scaling import Scales
 from isthmus.data.sources.arrays import Arrays
 from isthmus.data.sources.schema import make_blank
 from isthmus.errors import IsthmusError
-from isthmus.evaluation import splits_of
+from isthmus.evaluation import Scoring, splits_of
 from isthmus.method import State
 from isthmus.metrics.score import figures
-from isthmus.runs.opened import Personal
+from isthmus.runs.opened import Personal, place_model
 from isthmus.sites import codec, exchange
 from isthmus.sites.audit import AuditLog
 from isthmus.sites.codec import CallHead, MessageError, ReplyHead
@@ -44,6 +46,18 @@ class Refusal(Exception):  # noqa: N818 - it is an answer
         Exception.__init__(self, f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+@dataclass(frozen=True)
+class BuildAndMeasure:
+    """What evaluation asks of a client, and the model that it deploys: that one stays here."""
+
+    measuring: Scoring
+
+    def __call__(self, client: Client, own: State, *received: State) -> tuple[State, Point, Any]:
+        """Gives what the client holds, its model, and what is asked."""
+        own, model = self.measuring.build(client, own, *received)
+        return own, place_model(model), self.measuring.score(client, own, model, *received)
 
 
 class Site:
@@ -95,7 +109,7 @@ class Site:
 
     def personal(self, which: str = "best") -> Personal:
         """Gives its personal model: the last, or the best on its validation data."""
-        return self._models.open(which, self.setting, self._client, self._forms)
+        return self._models.open(which, self.setting, self._client)
 
     def close(self) -> None:
         """Closes what it holds open."""
@@ -136,12 +150,15 @@ class Site:
         self._pin_scales(scales)
         evaluates = head.function in (SCORE, PATH)
         function = find_function(self.setting, head.function, brought)
+        if isinstance(function, Scoring):
+            function = BuildAndMeasure(function)
         call = Call(function, shared, head.t, head.purpose, head.turn, head.choice)
         request = Request(self._client, Fresh(self._client) if own is None else own, each)
         ((_, result),) = self.setting.engine.run(self.setting, call, iter([request]))
         if evaluates:
             if head.function == SCORE:
-                self._keep_model(head, request, (*shared, *each), result)
+                _, point, result = result
+                self._keep_model(head.t, point, result)
             answer = ReplyHead(head.call, own=head.accepted, private=not self.consent.figures)
             return codec.write(answer, result)
         new, reply = result
@@ -190,10 +207,8 @@ class Site:
                 problem = str(error)
         raise Refusal("form", problem)
 
-    def _keep_model(
-        self, head: CallHead, request: Request, received: tuple[State, ...], result: Any
-    ) -> None:
-        """Keeps what the personal model is made of, and how the models did on this site's data."""
+    def _keep_model(self, t: int, point: Point, result: Any) -> None:
+        """Keeps the personal model, and how the models did on this site's data."""
         splits = splits_of(self.setting)
         found = {}
         path = self.setting.method.path() is not None
@@ -207,9 +222,8 @@ class Site:
                     "n": int(measured.n),
                 }
         loss = found["personal validation"]["loss"] if "validation" in splits else None
-        own = request.find_own(self.setting)
         scales = self.setting.federation.scales(self._client)
-        self._models.keep(Snapshot(own, received, head.choice, head.t, scales), found, loss)
+        self._models.keep(Snapshot(point, t, scales), found, loss)
 
 
 def prepare(experiment: Experiment) -> tuple[Setting, Forms]:
@@ -259,7 +273,7 @@ def open_model(place: SiteFolder, which: str) -> tuple[Personal, Arrays, Scales 
     """Opens a site's personal model, also while its run goes on; says what its inputs are like."""
     consent = find_consent(place)
     experiment = consent.read_experiment()
-    setting, forms = prepare(experiment)
+    setting, _ = prepare(experiment)
     models = SiteModels(place.state / f"{consent.digest}.lmdb")
-    model = models.open(which, setting, consent.client, forms)
+    model = models.open(which, setting, consent.client)
     return model, make_blank(experiment.data["schema"]), models.read_scales(which)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from isthmus.client import Client
+from isthmus.client import Client, Point
 from isthmus.cohort import Clients, Round
 from isthmus.context import Setting
 from isthmus.data.federation import Federation
@@ -75,11 +75,18 @@ class Joining:
     splits: tuple[str, ...]
 
     def __call__(self, client: Client, own: State, *received: State) -> Any:
-        """Measures both, where there is a shared one."""
+        """Builds the newcomer's model, and measures both."""
+        return self.score(client, *self.build(client, own, *received), *received)
+
+    def build(self, client: Client, own: State, *received: State) -> tuple[State, Tensor | Point]:
+        """Gives what the newcomer holds from now on, and the model that it deploys."""
         own = client.method.join(client, *received)
-        personal = client.method.personal(client, own, *received)
-        models = [personal] if self.common is None else [personal, self.common]
-        return tuple(measure(client, model, self.splits) for model in models)
+        return own, client.method.personal(client, own, *received)
+
+    def score(self, client: Client, own: State, model: Tensor | Point, *received: State) -> Any:
+        """Measures both, where there is a shared one."""
+        models = [model] if self.common is None else [model, self.common]
+        return tuple(measure(client, each, self.splits) for each in models)
 
 
 def describe(newcomers: Sequence[Newcomers]) -> str:
