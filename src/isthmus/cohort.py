@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isthmus import tree
 from isthmus.context import Call, ClientFunction, Fresh, Request, Setting
+from isthmus.data.pooling import pool
 from isthmus.errors import IsthmusError
 from isthmus.formulas.vector import total_variance
 from isthmus.method import Delivery, Each, State
@@ -111,6 +112,24 @@ class Clients:
         if heads is not None:
             round.head_variance = float(total_variance(heads.double()))
         return torch.tensor(ids), stacked
+
+    def pool(self, f: ClientFunction, *shared: State) -> Any:
+        """Runs f(client, own, *shared) -> (own, reply) for one client, and gives its reply.
+
+        That client trains on as many examples as these clients have together, drawn from those of
+        all N. Data leave their owners for it: a method that calls this is not federated, and says
+        so in `about`. Nobody is asked, and no message is counted.
+        """
+        round = self._round
+        federation, seed = round.setting.federation, self.task.seed
+        size = sum(federation.sizes(i)[0] for i in self.ids)
+        setting = round.setting._replace(federation=pool(federation, size, seed, self.t))
+        call = Call(f, shared, self.t, "train", round.turns["train"])
+        round.turns["train"] += 1
+        for i, (own, reply) in setting.engine.run(setting, call, iter([Request(0, (), ())])):
+            self._check(i, f, own, reply)
+            return reply
+        raise NobodyAnswered(f"training on the pooled data gave nothing in round {self.t + 1}")
 
     def visit(
         self,

@@ -32,6 +32,7 @@ class About(NamedTuple):
     newcomer: str = "at once"  # when a client that took part in no round has a model
     calls: Mapping[str, str] = MappingProxyType({"local": ""})  # functions of clients, and below
     everybody: str = ""  # when all clients have to answer, if ever
+    federated: bool = True  # whether data stay with their clients; if not, it is a bound
 
     @property
     def discloses(self) -> str:

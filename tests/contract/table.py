@@ -306,4 +306,12 @@ ROWS = [
         simpler={"method": "fedavg"},
         options={"warmup": 0.25},
     ),
+    Row(
+        "pooled",
+        {},
+        down=Wire(),
+        up=Wire(),
+        limit={"method": "pooled", "clients_per_round": 1},
+        simpler={"method": "fedavg", "clients_per_round": 1},
+    ),
 ]

@@ -6,14 +6,25 @@ import pytest
 
 from deployed import Deployment, experiment_at_sites, simulate
 from isthmus import tree
+from isthmus.errors import IsthmusError
+from isthmus.methods import METHODS
 from isthmus.sites.engine import name_state
 from isthmus.storage.store import digest_of
 from odd_engines import Flaky
 from small import advance, begin, federation, played
 from table import ROWS, Row
 
+FEDERATED = [row for row in ROWS if METHODS[row.name].about().federated]
 
-@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+
+def test_a_method_that_pools_data_is_refused_at_sites(tmp_path: Path) -> None:
+    data = federation()
+    experiment = experiment_at_sites({"name": "pooled"}, data)
+    with pytest.raises(IsthmusError, match="pooled trains on all data in one place"):
+        Deployment(tmp_path, experiment, data)
+
+
+@pytest.mark.parametrize("row", FEDERATED, ids=[row.name for row in FEDERATED])
 def test_a_deployed_run_is_the_simulated_run_to_the_bit(row: Row, tmp_path: Path) -> None:
     """Two sites are away in the second round: that is as if their replies had been lost."""
     data = federation()

@@ -1,5 +1,6 @@
 """The summary against numbers worked by hand, and the promises its printed forms make."""
 
+import json
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -103,6 +104,18 @@ def test_an_unfinished_run_is_named(write: Write) -> None:
     (directory / "summary.json").unlink()
     said = summary.describe(summary.summarize([read(directory)]))
     assert "Not run to the end: fedavg (unfinished)" in said
+
+
+def test_a_run_that_is_not_federated_is_marked_and_never_the_best(tiny: Write) -> None:
+    bound = tiny("pooled", [1.0] * 4)
+    told = json.loads((bound / "summary.json").read_text())
+    (bound / "summary.json").write_text(json.dumps(told | {"federated": False}))
+    runs = [read(bound), read(tiny("fedavg", [0.5] * 4))]
+    rows = summary.summarize(runs)
+    assert [group.label for group in group_by_seed(runs)] == ["pooled (not federated)", "fedavg"]
+    assert summary.find_best(rows) == 1
+    assert "pooled (not federated): trained on all data in one place" in summary.markdown(rows)
+    assert "NOT federated" in show.describe(show.collect(bound))
 
 
 @pytest.mark.parametrize("rule", ["oracle", "oracle-common"])

@@ -61,6 +61,7 @@ def _describe_methods(entries: Sequence[Entry]) -> Iterator[str]:
             facts += [f"newcomer: {entry['newcomer']}"]
             facts += [f"DISCLOSES {entry['discloses']}"] if entry["discloses"] else []
             facts += [f"needs everybody {entry['everybody']}"] if entry["everybody"] else []
+            facts += [] if entry["federated"] else ["NOT FEDERATED: data leave their owners"]
             name = entry["name"]
             for text in (entry["summary"], "; ".join(facts), _describe_options(entry)):
                 yield from wrap_text(text, f"  {name:<{width}}")

@@ -205,7 +205,10 @@ class Federation:
 
     def part(self, i: int, name: str) -> Part:
         """Gives one part (train, validation or test) of client i."""
-        rows = getattr(self.parts[i], name)
+        return self.take(i, getattr(self.parts[i], name))
+
+    def take(self, i: int, rows: Indices) -> Part:
+        """Gives some of client i's examples, by their rows in the arrays."""
         return self._prepare(self.arrays.x[rows], self.arrays.y[rows], self.scales(i))
 
     def server_test(self) -> Part:

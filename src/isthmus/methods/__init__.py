@@ -24,6 +24,7 @@ from isthmus.methods.perfedavg import PerFedAvg
 from isthmus.methods.pfedfda import PFedFda
 from isthmus.methods.pfedme import PFedMe
 from isthmus.methods.pfedsim import PFedSim
+from isthmus.methods.pooled import PooledTraining
 from isthmus.methods.scaffold import Scaffold
 from isthmus.methods.superfed import SuPerFed
 
@@ -57,4 +58,5 @@ METHODS: dict[str, Method] = {
     "pfedfda": PFedFda(),
     "fedas": FedAs(),
     "pfedsim": PFedSim(),
+    "pooled": PooledTraining(),
 }

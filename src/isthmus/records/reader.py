@@ -82,6 +82,16 @@ class RecordedRun(NamedTuple):
         return str(self.settings["method.name"])
 
     @property
+    def federated(self) -> bool:
+        """Tells whether data stayed with their clients; if not, the run is a bound for others."""
+        return self.summary.get("federated") is not False
+
+    @property
+    def title(self) -> str:
+        """Names the method, as tables and figures do."""
+        return self.method if self.federated else f"{self.method} (not federated)"
+
+    @property
     def seed(self) -> int | None:
         """Returns the seed, if the settings have one."""
         seed = self.settings.get("seed")
@@ -264,7 +274,7 @@ def labels(runs: Sequence[RecordedRun]) -> list[str]:
     """Names the runs apart: by method, then seed, then the name of their directory."""
     methods = [run.method for run in runs]
     seeded = [
-        f"{run.method} · seed {run.seed}" if methods.count(run.method) > 1 else run.method
+        f"{run.title} · seed {run.seed}" if methods.count(run.method) > 1 else run.title
         for run in runs
     ]
     placed = [

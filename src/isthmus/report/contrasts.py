@@ -38,7 +38,9 @@ class MethodRow(NamedTuple):
     averages: SummaryRow  # over the seeds
     top1: Interval
     difference: Difference | None  # to the reference; None where no pair is known
-    best: bool  # the highest mean of several, of those that were not chosen on test data
+    best: (
+        bool  # the highest mean of several, of those that are federated and not chosen on test data
+    )
     tied: bool  # the interval of its difference to the best holds zero
 
     @property
@@ -187,8 +189,12 @@ def have_same_split(runs: Sequence[RecordedRun]) -> bool:
 
 def _find_best(groups: Sequence[Group], means: Mapping[str, Interval]) -> Group | None:
     known = [group for group in groups if not np.isnan(means[group.label].mean)]
-    fair = [group for group in known if not group.runs[0].chosen_on_test] or known
+    fair = [group for group in known if _competes(group)] or known
     return max(fair, key=lambda group: means[group.label].mean, default=None)
+
+
+def _competes(group: Group) -> bool:
+    return group.runs[0].federated and not group.runs[0].chosen_on_test
 
 
 def _is_tied(group: Group, best: Group, means: Mapping[str, Interval]) -> bool:

@@ -83,7 +83,7 @@ def name_apart(
 
 
 def _name(run: RecordedRun, part: str) -> str:
-    return str(run.settings.get(f"{part}.name", part))
+    return run.title if part == "method" else str(run.settings.get(f"{part}.name", part))
 
 
 def make_key(settings: Mapping[str, Any]) -> frozenset[tuple[str, str]]:

@@ -38,6 +38,7 @@ def collect(path: Path, target: float | None = None) -> dict[str, Any]:
         "rounds_done": int(run.rounds.round[-1]) if len(run.rounds.round) else 0,
         "rounds": run.settings.get("rounds"),
         "clients": len(run.federation.client),
+        "federated": run.federated,
         "last": {
             "round": run.last,
             "personal_top1_test": float(top1.mean()),
@@ -97,6 +98,7 @@ def describe(facts: dict[str, Any]) -> str:
         dagger = DAGGER if facts["chosen_on_test_data"] else ""
         lines += [
             f"rounds: {facts['rounds_done']} of {facts['rounds']}, {facts['clients']} clients",
+            *([] if facts["federated"] else ["NOT federated: trained on all data in one place"]),
             *([f"ended early: {facts['reason']}"] if facts["reason"] else []),
             f"last evaluation, after round {last['round']}: personal models, mean top-1 over "
             f"clients' own test parts {last['personal_top1_test']:.2%}{dagger}, worst 5 % "

@@ -246,6 +246,8 @@ class Store:
 
     def _summarise(self, status: str, figures: Mapping[str, Any]) -> None:
         summary = {"status": status, **figures, "federation": self._federation, **_versions()}
+        if not self._setting.method.about().federated:
+            summary["federated"] = False  # so that no table takes it for a competitor
         write_text(self._path / "summary.json", json.dumps(summary, indent=2) + "\n")
 
 

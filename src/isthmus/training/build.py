@@ -80,6 +80,7 @@ def build(
     experiment = Experiment(**given)
     federation, newcomers = _hold_out(experiment, federation)
     method = method or registry.build("method", experiment.method)
+    _refuse_pooling(experiment, method)
     networks = _build_networks(experiment, federation, method, model, others)
     plan = choice.choose(
         Plan(
@@ -102,6 +103,15 @@ def build(
     task = _build_task(experiment, federation, networks)
     engine = ENGINES[plan.engine](plan)
     return Built(experiment, Setting(method, task, federation, engine, newcomers))
+
+
+def _refuse_pooling(experiment: Experiment, method: Method) -> None:
+    if experiment.data["name"] == DISTANT and not method.about().federated:
+        raise IsthmusError(
+            f"{experiment.method['name']} trains on all data in one place, and data at sites stay "
+            "where they are; expected a federated method; choose another, for example fedavg, or "
+            "simulate with isthmus run"
+        )
 
 
 def _name_method(experiment: Experiment, method: Method | None) -> dict[str, Any]:

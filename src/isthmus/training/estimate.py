@@ -82,6 +82,8 @@ class First(Loop):
     def _weigh(self, setting: Setting, i: int, purpose: str) -> float:
         """Gives the work of the average client over that of one."""
         federation, size = setting.federation, setting.task.batch_size
+        if len(federation) == 1:
+            return 1.0
         if self.means is None:
             sizes = [federation.sizes(each) for each in range(len(federation))]
             steps = [steps_per_pass(train, size) for train, *_ in sizes]
@@ -182,7 +184,7 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
         evaluation = _try_evaluation(setting, engine, last)
     except DivergenceError:
         return None
-    asked = len(last.round.asked)
+    asked = len(last.round.asked) or 1  # nobody, where data are pooled
     own = sum(tree.nbytes(state) for state in last.round.changed.values())  # of all of them
     every = experiment.eval_every
     evaluations = rounds // every + (rounds % every > 0) if every else 1

@@ -45,6 +45,7 @@ class SummaryRow(NamedTuple):
     total: int  # clients of the federation
     selection: str | None  # the rule that chose the personal models, where there was a choice
     chosen_on_test: bool
+    federated: bool  # if not, it is a bound and no competitor
     per_batch: bool  # ECE and MCE are means over mini-batches
     kinds: tuple[tuple[str, int, float], ...]  # of clients: name, how many, mean top-1
     means: Mapping[str, float | None]  # of each metric of METRICS that tables have
@@ -87,8 +88,9 @@ def average_over_seeds(
 
 
 def find_best(rows: Sequence[SummaryRow]) -> int | None:
-    """Finds the run of the highest mean personal accuracy."""
+    """Finds the run of the highest mean personal accuracy, of those that are federated."""
     known = [i for i, row in enumerate(rows) if row.top1 is not None and not np.isnan(row.top1)]
+    known = [i for i in known if rows[i].federated] or known
     return max(known, key=lambda i: rows[i].top1 or 0.0) if known else None
 
 
@@ -117,8 +119,9 @@ def describe(rows: Sequence[SummaryRow]) -> str:
                 f"{kind} {format_percent(mean)} ({n} clients)" for kind, n, mean in row.kinds
             )
             sentences.append(f"Personal top-1 % of {row.label} by kind of client: {split}.")
+    others = (describe_bounds(rows), describe_selection(rows), name_unfinished(rows))
     sentences.append(f"Cost: of all rounds up to that one. {MISSING}: not recorded.")
-    return " ".join([*sentences, *filter(None, (describe_selection(rows), name_unfinished(rows)))])
+    return " ".join([*sentences, *filter(None, others)])
 
 
 def describe_scope(rows: Sequence[SummaryRow]) -> str:
@@ -138,6 +141,12 @@ def describe_scope(rows: Sequence[SummaryRow]) -> str:
         + ")"
     )
     return f"over {clients}, {when}"
+
+
+def describe_bounds(rows: Sequence[SummaryRow]) -> str | None:
+    """Says which rows are no competitors, since they train on all data in one place."""
+    pooled = ", ".join(row.label for row in rows if not row.federated)
+    return f"{pooled}: trained on all data in one place, an upper bound." if pooled else None
 
 
 def name_unfinished(rows: Sequence[SummaryRow]) -> str | None:
@@ -287,6 +296,7 @@ def _row(run: RecordedRun, label: str, runs: Sequence[RecordedRun]) -> SummaryRo
         total=len(run.federation.client),
         selection=run.selection,
         chosen_on_test=run.chosen_on_test,
+        federated=run.federated,
         per_batch=run.per_batch,
         kinds=tuple(_by_kind(run)),
         means={metric.name: mean_or_none(run.over_clients(metric.name)) for metric in IN_TABLES},

@@ -18,7 +18,12 @@ from isthmus.report.tables.formats import (
     format_percent,
     format_points,
 )
-from isthmus.report.tables.summary import describe_scope, describe_selection, name_unfinished
+from isthmus.report.tables.summary import (
+    describe_bounds,
+    describe_scope,
+    describe_selection,
+    name_unfinished,
+)
 
 TIED = "≈"
 FEW = 10  # data sets; below, the approximations of rank tests are rough
@@ -140,7 +145,10 @@ def _describe_resampling(rows: Sequence[MethodRow]) -> str:
 
 
 def _except_oracles(rows: Sequence[MethodRow]) -> str:
-    return f" without {DAGGER}" if any(row.averages.chosen_on_test for row in rows) else ""
+    oracles = any(row.averages.chosen_on_test for row in rows)
+    bounds = any(not row.averages.federated for row in rows)
+    without = " and ".join([DAGGER] * oracles + ["what is not federated"] * bounds)
+    return f" without {without}" if without else ""
 
 
 def _describe_differences(comparison: Comparison, rows: Sequence[MethodRow]) -> list[str]:
@@ -177,8 +185,9 @@ def describe_block(block: MethodBlock, reference: str) -> list[str]:
     elif block.reference != reference:
         sentences.append(f"Differences are to {block.reference}.")
     sentences += [text for text in (_name_left_out(block), _describe_budgets(block)) if text]
-    chosen = describe_selection([row.averages for row in block.rows])
-    return sentences + [text for text in (chosen, name_unfinished(runs)) if text]
+    averages = [row.averages for row in block.rows]
+    others = (describe_bounds(averages), describe_selection(averages), name_unfinished(runs))
+    return sentences + [text for text in others if text]
 
 
 def _describe_seeds(block: MethodBlock) -> str:
