@@ -9,9 +9,10 @@ from isthmus.context import Setting
 from isthmus.data.sources.schema import describe
 from isthmus.sites.audit import AuditLog
 from isthmus.sites.consent import Consent, digest_experiment
-from isthmus.sites.engine import SitesEngine, WaitLimits
+from isthmus.sites.engine import SitesEngine
 from isthmus.sites.federations import read_client
 from isthmus.sites.models import SiteModels
+from isthmus.sites.plan import WaitLimits
 from isthmus.sites.preparation import list_disclosures
 from isthmus.sites.rehearsal import write_share
 from isthmus.sites.site import Site, prepare

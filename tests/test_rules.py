@@ -173,7 +173,8 @@ def test_the_package_and_its_report_come_without_torch() -> None:
     modules = (
         *("isthmus", "isthmus.cli.app", "isthmus.cli.status", "isthmus.report.page"),
         *("isthmus.report.deployment.page", "isthmus.report.deployment.terminal"),
-        *("isthmus.sites.events", "isthmus.sites.folders"),
+        *("isthmus.sites.events", "isthmus.sites.folders", "isthmus.sites.plan"),
+        *("isthmus.sites.flare.supervisor", "isthmus.sites.flare.keeper"),
     )
     code = f"import {', '.join(modules)}, sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -16,7 +16,7 @@ import pytest
 from deployed import Corridor, experiment_at_sites, simulate
 from isthmus import tree
 from isthmus.sites.consent import Consent
-from isthmus.sites.engine import SitesEngine, WaitLimits, name_state
+from isthmus.sites.engine import SitesEngine, name_state
 from isthmus.sites.events import read_events
 from isthmus.sites.flare import keys
 from isthmus.sites.flare.admission import (
@@ -28,6 +28,7 @@ from isthmus.sites.flare.admission import (
 )
 from isthmus.sites.flare.gate import is_admitted
 from isthmus.sites.folders import ServerFolder, SiteFolder
+from isthmus.sites.plan import WaitLimits
 from isthmus.sites.rehearsal import write_share
 from isthmus.sites.server import open_store, prepare
 from isthmus.storage.store import digest_of

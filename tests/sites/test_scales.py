@@ -12,8 +12,9 @@ from isthmus import Experiment, Federation, federate, tree
 from isthmus.data.scaling import divide_sums, find_scales, sum_inputs
 from isthmus.errors import IsthmusError
 from isthmus.sites.engine import read_state_name
+from isthmus.sites.plan import ServePlan
 from isthmus.sites.rehearsal import plan_study
-from isthmus.sites.server import ServePlan, run_rounds
+from isthmus.sites.server import run_rounds
 from isthmus.storage.store import digest_of
 from isthmus.training.data import read_federation
 from small import played

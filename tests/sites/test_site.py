@@ -22,7 +22,8 @@ from isthmus.sites.codec import VERSION, CallHead, ReplyHead
 from isthmus.sites.engine import name_state, read_state_name
 from isthmus.sites.folders import ServerFolder, write_table
 from isthmus.sites.models import SiteModels
-from isthmus.sites.server import ServePlan, run_rounds
+from isthmus.sites.plan import ServePlan
+from isthmus.sites.server import run_rounds
 from isthmus.storage.store import Progress, digest_of
 from odd_engines import Flaky
 from small import advance, begin, federation, played

@@ -12,8 +12,9 @@ from deployed import Corridor, Deployment, experiment_at_sites
 from isthmus.errors import IsthmusError
 from isthmus.sites import codec
 from isthmus.sites.codec import ReplyHead
+from isthmus.sites.plan import ServePlan
 from isthmus.sites.replay import read_calls, replay
-from isthmus.sites.server import ServePlan, run_rounds
+from isthmus.sites.server import run_rounds
 from isthmus.sites.transport import SiteAnswer
 from small import federation
 

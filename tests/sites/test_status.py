@@ -26,9 +26,10 @@ from isthmus.sites.alone import train_alone
 from isthmus.sites.codec import CallHead, ReplyHead
 from isthmus.sites.events import write_event
 from isthmus.sites.folders import ServerFolder, SiteFolder, write_table
+from isthmus.sites.plan import ServePlan
 from isthmus.sites.preparation import consent, find_data, register
 from isthmus.sites.rehearsal import write_share
-from isthmus.sites.server import ServePlan, run_rounds
+from isthmus.sites.server import run_rounds
 from isthmus.sites.site import open_site
 from isthmus.sites.standing import collect_standing
 from isthmus.sites.transport import SiteAnswer

@@ -1,6 +1,8 @@
 """The commands below `isthmus serve`: the server of a federation of real sites."""
 
+import os
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -163,7 +165,7 @@ def run(
     require_sites("serve")
     from isthmus.sites.consent import settle
     from isthmus.sites.folders import find_server
-    from isthmus.sites.server import ServePlan
+    from isthmus.sites.plan import ServePlan
 
     server = find_server(folder)
     if not 0 < quorum <= 1:
@@ -185,7 +187,10 @@ def run(
         )
     _check_admitted(folder, list(experiment.data["names"]))
     plan.save(server)
-    _supervise(folder)
+    # What read the experiment takes memory that is of no use while others compute.
+    sys.stdout.flush()
+    words = ["-m", "isthmus", "serve", "resume", "--folder", str(folder)]
+    os.execv(sys.executable, [sys.executable, *words])
 
 
 @app.command()
@@ -264,7 +269,7 @@ def _supervise(folder: Path) -> None:
 
     from isthmus.sites.flare.supervisor import supervise
     from isthmus.sites.folders import find_server
-    from isthmus.sites.server import ServePlan
+    from isthmus.sites.plan import ServePlan
 
     server = find_server(folder)
     plan = ServePlan.load(server)
@@ -272,7 +277,7 @@ def _supervise(folder: Path) -> None:
     def say(text: str) -> None:
         messages.print_line(f"{time.strftime('%H:%M:%S')} {text}")
 
-    if supervise(folder, plan.read_experiment().data["names"], plan.quorum, say):
+    if supervise(folder, plan.names, plan.quorum, say):
         print(f"records: {server.run}")
         summary = json.loads((server.run / "summary.json").read_text())
         print(f"digest: {summary['digest']}")

@@ -4,7 +4,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,20 +16,10 @@ from isthmus.errors import IsthmusError
 from isthmus.sites import codec, exchange
 from isthmus.sites.codec import REFUSALS, VERSION, CallHead, MessageError, ReplyHead
 from isthmus.sites.forms import END, PATH, SCORE, Form, Forms, name_function
+from isthmus.sites.plan import WaitLimits
 from isthmus.sites.transport import SiteAnswer, Transport
 
 DIGEST = 8  # bytes
-
-
-class WaitLimits(NamedTuple):
-    """How long a server waits for sites."""
-
-    quorum: float = 1.0  # the share of those asked that are waited for, up to the deadline
-    deadline: float = 7200.0  # seconds that a call may take
-    grace: float = 30.0  # seconds for the others, once a quorum has answered
-    least: int = 3  # sites over which figures are summed that are not to be told apart
-
-
 ANSWERED = "answered"
 
 

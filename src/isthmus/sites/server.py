@@ -4,10 +4,6 @@ import json
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
-
-import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isthmus.config.experiment import Experiment
 from isthmus.data.federation import Federation
@@ -17,55 +13,18 @@ from isthmus.runs import opened
 from isthmus.runs.opened import Opened
 from isthmus.sites import exchange
 from isthmus.sites.consent import digest_experiment, find_client
-from isthmus.sites.engine import SitesEngine, WaitLimits
+from isthmus.sites.engine import SitesEngine
 from isthmus.sites.federations import imagine
 from isthmus.sites.folders import ServerFolder, find_server
+from isthmus.sites.plan import ServePlan
 from isthmus.sites.site import prepare
 from isthmus.sites.transport import SiteAnswer, Transport
 from isthmus.storage.database import Database, is_blank
 from isthmus.storage.store import STATE, Store, read_experiment
-from isthmus.system.files import write_text
 from isthmus.training.build import DISTANT, Built
 from isthmus.training.federate import Done, Run, train
 
 SCALES = "scales.json"  # in a run's directory
-Seconds = Annotated[float, Field(gt=0, le=30 * 86400)]
-
-
-class ServePlan(BaseModel):
-    """What a server runs, and how long it waits for sites."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    experiment: str  # its TOML, complete
-    quorum: Annotated[float, Field(gt=0, le=1)] = 1.0
-    deadline: Seconds = 7200.0
-    grace: Seconds = 30.0
-    least: Annotated[int, Field(ge=2)] = 3  # sites whose figures may be told in a sum
-
-    def read_experiment(self) -> Experiment:
-        """Reads the experiment."""
-        return Experiment(**tomllib.loads(self.experiment))
-
-    @property
-    def limits(self) -> WaitLimits:
-        """How long it waits."""
-        return WaitLimits(self.quorum, self.deadline, self.grace, self.least)
-
-    def save(self, folder: ServerFolder) -> None:
-        """Writes it into the server's folder."""
-        write_text(folder.plan, tomli_w.dumps(self.model_dump()))
-
-    @classmethod
-    def load(cls, folder: ServerFolder) -> "ServePlan":
-        """Reads what `save` wrote."""
-        try:
-            return cls(**tomllib.loads(folder.plan.read_text("utf-8")))
-        except (OSError, ValueError, ValidationError) as error:
-            raise IsthmusError(
-                f"{folder.plan} cannot be used ({str(error).splitlines()[0]}); expected what "
-                "isthmus serve run writes; call it again"
-            ) from None
 
 
 def conduct(folder: Path, transport: Transport, stop: Callable[[], bool]) -> bool:
@@ -96,11 +55,15 @@ def run_rounds(plan: ServePlan, out: Path, transport: Transport, stop: Callable[
 
 
 def _build(plan: ServePlan, transport: Transport) -> tuple[Built, SitesEngine]:
-    experiment = plan.read_experiment()
+    experiment = _read(plan)
     setting, forms = prepare(experiment)
     names, digest = experiment.data["names"], digest_experiment(experiment)
     engine = SitesEngine(transport, names, digest, forms, plan.limits)
     return Built(experiment, setting._replace(engine=engine)), engine
+
+
+def _read(plan: ServePlan) -> Experiment:
+    return Experiment(**tomllib.loads(plan.experiment))
 
 
 class Nowhere:
@@ -115,7 +78,7 @@ def forget_site(folder: Path, name: str) -> int:
     """Deletes what the records of a run that has ended say of a site; counts the rows."""
     place = find_server(folder)
     plan = ServePlan.load(place)
-    client = find_client(plan.read_experiment(), name)
+    client = find_client(_read(plan), name)
     built, _ = _build(plan, Nowhere())
     store = Store(place.run, built.setting, Database(place.run / STATE))
     status = str(json.loads((place.run / "summary.json").read_text("utf-8"))["status"])

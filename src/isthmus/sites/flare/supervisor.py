@@ -31,9 +31,11 @@ from isthmus.system.files import hold_lock, write_text
 
 BEAT = 5.0  # seconds between signs of life of a site
 FRESH = 3 * BEAT  # a site that was heard of since then is there
+LOOK = 1.0  # seconds between questions to the server's process; files are read more often
 FAILURES = 3  # jobs in a row that a site may fail
 TROUBLES = 100  # in a row, until there is no hope
 LOG = logging.getLogger("nvflare")
+GONE = ("FINISHED", "FAILED", "ABANDON")  # how the status of a job begins that is over
 OVER = ("done", "ended", "refused", "failed")
 
 
@@ -111,6 +113,7 @@ class Supervisor:
         self.session: Any = None
         self.job = ""
         self.submitted = 0.0
+        self.looked = 0.0  # when the server's process was asked last
         self.failures: Counter[str] = Counter()
         self.missed: dict[str, float] = {}  # when a site was lost
         self.left_out: set[str] = set()
@@ -237,19 +240,22 @@ class Supervisor:
     def _watch(self) -> bool | None:
         """Looks at a job: whether it began, whether somebody is back, whether it is over."""
         note = read_note(self.server, self.job)
-        if note.state == "running":
-            self.troubles = 0
-            back = self._find_present() - set(note.sites)
-            if back and not find_wish(self.server, "regroup").exists():
-                self._tell("back", f"{', '.join(sorted(back))} came: the job begins again with it")
-                write_text(find_wish(self.server, "regroup"), "")
-        elif not note.state and time.monotonic() - self.submitted > self.waits.launch:
-            self._end_job()
-            self._back_off("the job did not begin")
-            return None
-        status = "" if note.state in OVER else self._read_status()
-        if note.state not in OVER and not status.startswith(("FINISHED", "FAILED", "ABANDON")):
-            return None
+        status = ""
+        if note.state not in OVER:
+            if time.monotonic() - self.looked < LOOK:
+                return None
+            self.looked = time.monotonic()
+            if note.state == "running":
+                self.troubles = 0
+                self._regroup(set(note.sites))
+            elif not note.state and self.looked - self.submitted > self.waits.launch:
+                self._end_job()
+                self._back_off("the job did not begin")
+                return None
+            status = self._read_status()
+            if not status.startswith(GONE):
+                return None
+            note = read_note(self.server, self.job)  # it may have ended in between
         self._judge(note)
         self._end_job()
         if note.state == "done":
@@ -260,6 +266,13 @@ class Supervisor:
         if note.state != "ended":
             self._back_off(f"the job failed ({note.why or status})")
         return None
+
+    def _regroup(self, members: set[str]) -> None:
+        """Has a job end after its round when a site is there that is not in it."""
+        back = self._find_present() - members
+        if back and not find_wish(self.server, "regroup").exists():
+            self._tell("back", f"{', '.join(sorted(back))} came: the job begins again with it")
+            write_text(find_wish(self.server, "regroup"), "")
 
     def _judge(self, note: JobNote) -> None:
         """Counts who failed the job; names who is left out."""
@@ -280,7 +293,7 @@ class Supervisor:
         ends, job = time.monotonic() + self.waits.ending, self.job
         self.job, aborted = "", False
         while time.monotonic() < ends:
-            if self._read_status(job).startswith(("FINISHED", "FAILED", "ABANDON")):
+            if self._read_status(job).startswith(GONE):
                 break
             if not aborted and time.monotonic() > ends - self.waits.ending / 2:
                 self.session.abort_job(job)
