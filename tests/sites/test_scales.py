@@ -61,6 +61,32 @@ def test_sites_scale_as_the_simulation_does_to_the_bit(way: str, tmp_path: Path)
     assert len(exchanges) == (6 if way == "sums" else 0)  # two each, once in all
 
 
+@BOTH
+def test_sites_fill_holes_as_the_simulation_does_to_the_bit(way: str, tmp_path: Path) -> None:
+    path = write_patients(tmp_path / "patients.csv")
+    header, *lines = path.read_text().splitlines()
+    cells = [line.split(",") for line in lines]
+    holed = [[a, "NA" if i % 5 == 2 else b, *rest] for i, (a, b, *rest) in enumerate(cells)]
+    path.write_text("\n".join([header, *map(",".join, holed)]) + "\n")
+    table = {"name": "table", "path": str(path), "label": "outcome", "client": "hospital"}
+    given = {**table, "standardise": way, "missing": "indicator"}
+    experiment = Experiment(method="fedavg", rounds=1, epochs=1, data=given)
+    data = read_federation(experiment, tmp_path)
+    study = plan_study(experiment, data)
+    with Deployment(tmp_path / "sites", study, data) as deployed:
+        plan = ServePlan(experiment=study.toml())
+        run = run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+    assert run.digest == digest_of(played(simulate(study, data), 1))
+    median = read_federation(
+        Experiment(method="fedavg", data={**given, "missing": "median"}), tmp_path
+    )
+    if way == "sums":
+        with pytest.raises(IsthmusError, match="'age' is filled by its median, which sums over"):
+            plan_study(experiment, median)
+    else:
+        plan_study(experiment, median)
+
+
 def test_sums_are_told_only_with_consent(tmp_path: Path) -> None:
     experiment, data = patients(tmp_path, "sums")
     study = plan_study(experiment, data)

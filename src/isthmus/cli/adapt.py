@@ -1,5 +1,6 @@
 """The command adapt."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +37,8 @@ def adapt(
     with open_run(run, data_root) as here:
         reading = read_reading(data, settings) or here.experiment.data
         arrived = newcomer_files.read_newcomers(data, here.setting.federation, reading)
+        for note in arrived.notes:
+            print(f"note: {note}", file=sys.stderr)
         found = here.join(arrived, [*shots, None] if shots else newcomers.SHOTS)
         print(newcomers.describe(found))
         here.record(found, arrived, data)

@@ -20,6 +20,7 @@ def describe_preview(seen: "Preview") -> Iterator[str]:
     names = seen.data.arrays.labels or range(len(counts))
     held = (f"{name}: {n:,}" for name, n in zip(names, counts, strict=True) if n)
     yield f"classes: {', '.join(held)}"
+    yield from (f"note: {note}" for note in seen.data.notes)
     yield f"method: {seen.experiment.method['name']}, {seen.experiment.rounds} rounds"
     yield f"would leave this site: {about.up}; its counts of examples; how its models do"
     yield f"would stay: the data; {about.home}; the personal models"

@@ -181,7 +181,7 @@ def schema(
 
     from isthmus.config import registry
     from isthmus.data.own_files import find_own_files
-    from isthmus.data.sources.schema import describe
+    from isthmus.data.sources.schema import check_deployable_schema, describe
     from isthmus.data.table_reader import open_table
 
     experiment = read_experiment(file, {"data": data}, settings)
@@ -190,8 +190,10 @@ def schema(
         there = open_table(find_own_files(source["path"], data_root), source["delimiter"]).header
         source["client"] = "client" if "client" in there else ""
     arrays = registry.build("data", source).load(data_root, experiment.dividing_seed)
+    described = describe(arrays)
+    check_deployable_schema(described)
     names = [name.strip() for name in sites.split(",") if name.strip()]
-    text = tomli_w.dumps({"data": {"name": "sites", "names": names, "schema": describe(arrays)}})
+    text = tomli_w.dumps({"data": {"name": "sites", "names": names, "schema": described}})
     if out is None:
         print(text, end="")
         return

@@ -1,5 +1,6 @@
 """The command predict."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -52,15 +53,19 @@ def predict(
         from isthmus.sites.site import open_model
 
         model, arrays, scales = open_model(find_site(folder), which)
-        found = compute(model, data, arrays, scales)
+        found = compute(model, data, arrays, scales, _note)
     else:
         with opened.open(run, data_root=data_root) as here:
             federation = here.setting.federation
             arrays = federation.arrays
             i = _find(client, federation.names, len(here))
-            found = compute(here.client(i), data, arrays, federation.scales(i))
+            found = compute(here.client(i), data, arrays, federation.scales(i), _note)
     write_predictions(out, found, arrays.labels)
     print(f"{len(found):,} predictions in {out}")
+
+
+def _note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)
 
 
 def _find(client: str | None, names: tuple[str, ...], count: int) -> int:

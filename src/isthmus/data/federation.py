@@ -16,7 +16,16 @@ from isthmus.data.sources.array_files import (
     number_parts,
     to_native,
 )
-from isthmus.data.sources.arrays import CLIENT, SUMS, TEST, TRAIN, VALIDATION, Arrays, Column
+from isthmus.data.sources.arrays import (
+    CLIENT,
+    REFUSE,
+    SUMS,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    Arrays,
+    Column,
+)
 from isthmus.data.sources.spellings import number_owners
 from isthmus.errors import IsthmusError
 from isthmus.ranges import count_share
@@ -196,8 +205,11 @@ class Federation:
         scales = self.scales(i)
         if scales is None:
             return self.arrays.columns
-        pairs = zip(self.arrays.columns, *(numbers.tolist() for numbers in scales), strict=True)
-        return tuple(column._replace(mean=mean, std=std) for column, mean, std in pairs)
+        rows = zip(self.arrays.columns, *(numbers.tolist() for numbers in scales), strict=True)
+        return tuple(
+            column._replace(mean=mean, std=std, fill=fill if column.fills else None)
+            for column, mean, std, fill in rows
+        )
 
     def name(self, i: int) -> str | None:
         """Gives client i's name, if it has one."""
@@ -239,6 +251,9 @@ class Federation:
         seen = (self.arrays.mean, self.arrays.std, self.arrays.tokens)
         sha.update(f"{seen}".encode() if any(seen) else b"")
         sha.update(self.arrays.scaled_by.encode())
+        rules = [(column.missing, column.scaled) for column in self.arrays.columns]
+        learned = self.arrays.scaled_by and set(rules) != {(REFUSE, True)}
+        sha.update(f"{rules}".encode() if learned else b"")
         for array in self.arrays[:4]:
             sha.update(f"{array.dtype}{array.shape}".encode())
             sha.update(np.ascontiguousarray(array).data)

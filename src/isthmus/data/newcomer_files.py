@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from isthmus.data.federation import Federation
 from isthmus.data.own_files import detect_kind, find_own_files
@@ -61,17 +60,21 @@ def read_arrays(
     return scaled
 
 
-def read_inputs(path: Path, like: Arrays) -> NDArray[Any]:
-    """Reads inputs without labels, as other data were read: a table, or an array x."""
+def read_inputs(path: Path, like: Arrays) -> Arrays:
+    """Reads inputs without labels, as other data were read: a table, or an array x.
+
+    The labels are zeros.
+    """
     place = find_own_files(str(path), Path())
     kind = detect_kind(place)
     if kind == "table" and like.columns:
         return Table().read_inputs(place, like)
-    arrays = read_named_arrays(place) if place.is_file() and kind == "files" else {}
-    x = arrays.get("x")
+    found = read_named_arrays(place) if place.is_file() and kind == "files" else {}
+    x = found.get("x")
     if x is None or x.shape[1:] != like.x.shape[1:] or not len(x):
         expected = "a table" if like.columns else f"an .npz file with x of shape {like.x.shape[1:]}"
         given = "no array x" if x is None else f"x of shape {x.shape[1:]}"
         raise IsthmusError(f"{path} has {given}; expected {expected}, as in the run; convert it")
-    check_range(like._replace(x=x, y=np.zeros(len(x), np.int64)))
-    return x
+    arrays = like._replace(x=x, y=np.zeros(len(x), np.int64), notes=())
+    check_range(arrays)
+    return arrays

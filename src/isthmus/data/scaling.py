@@ -12,59 +12,78 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.data.sources.arrays import Column
+from isthmus.data.sources.arrays import MEDIAN, Column
 
 Numbers = NDArray[np.float64]
 
 
 class Scales(NamedTuple):
-    """What is subtracted from each input, and what it is divided by then."""
+    """What is subtracted from each input, what it is divided by then, and what fills its holes."""
 
     mean: Numbers
     std: Numbers
+    fill: Numbers  # before it is scaled
 
     def apply(self, x: Numbers) -> Numbers:
-        """Scales inputs."""
+        """Fills holes, and scales inputs."""
+        holes = np.isnan(x)
+        x = np.where(holes, self.fill, x) if holes.any() else x
         scaled: Numbers = (x - self.mean) / self.std
         return scaled
 
 
 class InputSums(NamedTuple):
-    """The sum of each input over some examples."""
+    """The sum of each input over the examples that have it, and how many these are."""
 
-    n: int
+    n: NDArray[np.int64]
     total: Numbers
 
 
 def sum_inputs(x: Numbers) -> InputSums:
     """Sums up inputs."""
-    return InputSums(len(x), x.sum(axis=0))
+    return InputSums((~np.isnan(x)).sum(axis=0), _without_holes(x).sum(axis=0))
 
 
 def sum_squares(x: Numbers, mean: Numbers) -> InputSums:
     """Sums up the squares of what is left of inputs without a mean."""
-    return InputSums(len(x), np.square(x - mean).sum(axis=0))
+    apart = _without_holes(x - mean)
+    return InputSums((~np.isnan(x)).sum(axis=0), np.square(apart).sum(axis=0))
 
 
 def divide_sums(parts: Sequence[InputSums]) -> Numbers:
-    """Gives the mean over all parts, exactly rounded, in whatever order they come.
+    """Gives the mean over all parts, exactly rounded, in whatever order they come; 0 of nothing.
 
-    >>> divide_sums([InputSums(1, np.array([1e16])), InputSums(2, np.array([1.0]))]).tolist()
+    >>> one, two = InputSums(np.array([1]), np.array([1e16])), InputSums(np.array([2]), np.ones(1))
+    >>> divide_sums([one, two]).tolist()
     [3333333333333333.5]
     """
-    n = sum(part.n for part in parts)
+    counts = sum(part.n for part in parts)
     columns = zip(*(part.total.tolist() for part in parts), strict=True)
-    return np.array([math.fsum(column) / n for column in columns])
+    pairs = zip(columns, np.asarray(counts).tolist(), strict=True)
+    return np.array([math.fsum(column) / n if n else 0.0 for column, n in pairs])
 
 
 def complete_scales(columns: Sequence[Column], mean: Numbers, variance: Numbers) -> Scales:
     """Makes scales of means and variances; words, and numbers that are all alike, stay."""
-    numbers = np.array([column.category is None for column in columns] or [True])
+    scaled = np.array([c.category is None and c.scaled for c in columns] or [True])
     std = np.sqrt(variance)
-    return Scales(np.where(numbers, mean, 0.0), np.where(numbers & (std > 0), std, 1.0))
+    return Scales(np.where(scaled, mean, 0.0), np.where(scaled & (std > 0), std, 1.0), mean)
 
 
 def find_scales(columns: Sequence[Column], shares: Sequence[Numbers]) -> Scales:
     """Finds the scales of all that some clients train on."""
     mean = divide_sums([sum_inputs(x) for x in shares])
-    return complete_scales(columns, mean, divide_sums([sum_squares(x, mean) for x in shares]))
+    squares = divide_sums([sum_squares(x, mean) for x in shares])
+    scales = complete_scales(columns, mean, squares)
+    fill = scales.fill.copy()
+    for place, column in enumerate(columns):
+        if column.missing == MEDIAN:
+            cells = np.concatenate([x[:, place] for x in shares])
+            cells = cells[~np.isnan(cells)]
+            fill[place] = np.median(cells) if len(cells) else 0.0
+    return scales._replace(fill=fill)
+
+
+def _without_holes(x: Numbers) -> Numbers:
+    holes = np.isnan(x)
+    return np.where(holes, 0.0, x) if holes.any() else x

@@ -7,17 +7,14 @@ it several times faster than large ones, and as fast as need be without another 
 import csv
 import io
 import reprlib
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import chain, count, islice
-from math import isfinite
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from isthmus.data.table_cells import Cells, Texts
 from isthmus.errors import IsthmusError
 from isthmus.system.files import open_regular
 from isthmus.system.machine import free_memory
@@ -26,8 +23,6 @@ BLOCK = 256  # rows that are in memory as text
 CHECK_EVERY = 1000  # blocks, whether there is memory for more
 DELIMITERS = ",;\t|"
 
-Texts = Sequence[str]
-
 
 class TableFile(NamedTuple):
     """A table's file and its header."""
@@ -35,95 +30,6 @@ class TableFile(NamedTuple):
     path: Path
     delimiter: str  # of a CSV file; empty: the one its first line has most of
     header: Mapping[str, int]  # where each column is, in their order; some may have no name
-
-
-class Cells:
-    """The cells of one column: as words while these are few, and as numbers if they may be any."""
-
-    def __init__(self, path: Path, name: str, most: int | None, may_be_numbers: bool):
-        self.path = path
-        self.name = name
-        self.most = most  # different words to remember; None: all of them
-        self.may_be_numbers = may_be_numbers
-        self.rows = 0
-        # numbered in the order of their first rows: a new word gets the next number
-        self.words: dict[str, int] = defaultdict(count().__next__)
-        self._codes: list[NDArray[np.int32]] = []
-        self._values: list[NDArray[np.float64]] = []  # as long as all cells are finite numbers
-        self._finite = 0
-        self._all_parsed = True
-        self._first_wrong: tuple[int, str] | None = None  # a row, and what it has in place of one
-
-    def add(self, cells: Texts) -> None:
-        """Takes the next rows; refuses empty cells."""
-        values = parse_numbers(cells) if self.may_be_numbers else None
-        if values is None or self.has_all_words:
-            self._add_words(cells)
-        if self.may_be_numbers:
-            self._add_numbers(cells, values)
-        self.rows += len(cells)
-
-    @property
-    def has_all_words(self) -> bool:
-        """Whether there are few enough different words for all of them to be remembered."""
-        return self.most is None or len(self.words) <= self.most
-
-    @property
-    def codes(self) -> NDArray[np.int32]:
-        """The number of each row's word, up to the block with one word too many."""
-        return np.concatenate(self._codes) if self._codes else np.empty(0, np.int32)
-
-    def texts(self) -> list[str]:
-        """Lists the cells."""
-        words = list(self.words)
-        return [words[code] for code in self.codes.tolist()]
-
-    def are_numbers(self) -> bool:
-        """Tells whether at least half of the cells are numbers."""
-        return self._all_parsed or 2 * self._finite >= self.rows
-
-    def numbers(self) -> NDArray[np.float64]:
-        """Gives the cells as finite numbers; refuses others."""
-        if self._first_wrong is not None:
-            row, cell = self._first_wrong
-            raise IsthmusError(
-                f"{self.path} has {reprlib.repr(cell)} in column {self.name!r}, row {row}; "
-                "expected a number as in other rows; mend it, delete the row, or leave the column "
-                f"out with --set drop={self.name}"
-            )
-        return np.concatenate(self._values)
-
-    def find_row(self, word: str) -> int:
-        """Finds the first row of a word, counted from 1."""
-        return int(np.argmax(self.codes == self.words[word])) + 1
-
-    def _add_words(self, cells: Texts) -> None:
-        known = len(self.words)
-        if self.has_all_words:
-            codes = map(self.words.__getitem__, cells)
-            self._codes.append(np.fromiter(codes, np.int32, len(cells)))
-            new: Iterable[str] = islice(self.words, known, None)
-        else:
-            new = cells
-        if not all(map(str.strip, new)):
-            row = self.rows + 1 + next(i for i, cell in enumerate(cells) if not cell.strip())
-            raise IsthmusError(
-                f"{self.path} has nothing in column {self.name!r}, row {row}; expected a value; "
-                f"fill it, delete the row, or leave the column out with --set drop={self.name}"
-            )
-
-    def _add_numbers(self, cells: Texts, values: NDArray[np.float64] | None) -> None:
-        if values is not None and np.isfinite(values).all():
-            self._finite += len(cells)
-            self._values.append(values)
-            return
-        self._all_parsed &= values is not None
-        finite = {word for word in set(cells) if isfinite(parse_number(word))}
-        if finite:
-            self._finite += sum(cell in finite for cell in cells)
-        if self._first_wrong is None:
-            wrong = next(i for i, cell in enumerate(cells) if cell not in finite)
-            self._first_wrong = (self.rows + 1 + wrong, cells[wrong])
 
 
 def open_table(path: Path, delimiter: str = "") -> TableFile:
@@ -180,23 +86,6 @@ def check_memory(table: TableFile, rows: int, columns: int) -> None:
             f"{table.path} needs {needed / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free; "
             "expected it to fit; lower categories, or drop columns"
         )
-
-
-def parse_numbers(cells: Texts) -> NDArray[np.float64] | None:
-    """Turns cells into numbers, if all of them are any."""
-    try:
-        return np.fromiter(map(float, cells), np.float64, len(cells))
-    except ValueError:
-        return None
-
-
-@lru_cache(1024)  # words of a few columns, in every block
-def parse_number(cell: str) -> float:
-    """Turns a cell into a number, or nan if it is none."""
-    try:
-        return float(cell)
-    except ValueError:
-        return float("nan")
 
 
 def _blocks(path: Path, delimiter: str) -> Iterator[list[Texts]]:
@@ -310,4 +199,6 @@ def _text(cell: Any) -> str:
         return ""
     if isinstance(cell, bool | int | float | str):
         return str(cell)
+    if isinstance(cell, date):
+        return cell.isoformat()
     raise ValueError(f"a cell holds {type(cell).__name__}, which is neither number nor text")

@@ -1,5 +1,6 @@
 """Predictions of a personal model for new examples."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,21 @@ SOME = 1000  # examples at a time
 
 
 def predict(
-    model: Personal, path: Path, like: Arrays, scales: Scales | None = None
+    model: Personal,
+    path: Path,
+    like: Arrays,
+    scales: Scales | None = None,
+    say: Callable[[str], object] = lambda note: None,
 ) -> NDArray[np.float64]:
     """Gives the probability of each class for each example of a file, [n, C].
 
     The inputs are prepared as those of the run's data: their words in the same places, scaled as
-    they were, or by the `scales` of that client.
+    they were, or by the `scales` of that client. What was left out of it is said, a sentence each.
     """
-    x = read_inputs(path, like)
-    rows, nothing = np.arange(len(x)), np.zeros(0, np.int64)
-    arrays = like._replace(x=x, y=np.zeros(len(x), np.int64))
+    arrays = read_inputs(path, like)
+    for note in arrays.notes:
+        say(note)
+    rows, nothing = np.arange(len(arrays.x)), np.zeros(0, np.int64)
     ready = Federation(arrays, [Parts(rows, nothing, nothing)], scales=scales).part(0, "train").x
     with one_thread():
         parts = [torch.softmax(model(some).double(), 1) for some in torch.split(ready, SOME)]

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isthmus.config.experiment import Experiment
 from isthmus.data.federation import Federation
+from isthmus.data.sources.schema import check_deployable_schema
 from isthmus.errors import IsthmusError, nearest
 from isthmus.system.files import write_text
 
@@ -117,6 +118,7 @@ def check_deployable(experiment: Experiment) -> None:
             raise IsthmusError(
                 f"{name}={given}; expected {name}={wanted} where data lie at sites; change it"
             )
+    check_deployable_schema(experiment.data.get("schema") or {})
 
 
 def settle(experiment: Experiment) -> Experiment:

@@ -28,7 +28,7 @@ from isthmus.sites.forms import Form, strip
 from isthmus.system.files import write_text
 
 DISCLOSED = "sums"  # what a site agrees to disclose
-TELLS = "number of examples to train on, and for each input its sum and its sum of squares"
+TELLS = "for each input, over the examples to train on: how many have it, sum, sum of squares"
 MEANS, SQUARES = "data: sums", "data: squares"  # no method can call a function so
 PURPOSE = "scales"
 
@@ -43,7 +43,7 @@ def list_forms(data: Federation) -> tuple[Form, ...]:
     if not is_wanted(data):
         return ()
     numbers = torch.zeros(data.shape, dtype=torch.float64)
-    reply = strip((torch.zeros((), dtype=torch.int64), numbers))
+    reply = strip((torch.zeros(data.shape, dtype=torch.int64), numbers))
     return tuple(
         Form(name, PURPOSE, strip(((), (), brought, ())), reply)
         for name, brought in ((MEANS, ()), (SQUARES, (numbers,)))
@@ -55,12 +55,12 @@ def answer(setting: Setting, i: int, name: str, brought: tuple[Tensor, ...]) -> 
     data = setting.federation
     x = np.asarray(data.arrays.x[data.parts[i].train], np.float64)
     sums = sum_inputs(x) if name == MEANS else sum_squares(x, brought[0].numpy())
-    return torch.tensor(sums.n), torch.from_numpy(sums.total)
+    return torch.from_numpy(sums.n), torch.from_numpy(sums.total)
 
 
 def add_up(replies: list[Any]) -> Tensor:
     """Gives the mean over all sites of what they summed up."""
-    parts = [InputSums(int(n), total.numpy()) for n, total in replies]
+    parts = [InputSums(n.numpy(), total.numpy()) for n, total in replies]
     return torch.from_numpy(divide_sums(parts))
 
 

@@ -172,7 +172,7 @@ def join_pieces(pieces: Sequence[Piece], scale: float, like: Arrays | None = Non
     number = {name: i for i, name in enumerate(names)}
     owner = [np.full(len(p.y), number[p.owner]) for p in pieces if p.owner is not None]
     split = [np.full(len(p.y), TRAIN if p.part is None else p.part, np.int8) for p in pieces]
-    check_usable(x, y)
+    check_usable(x, y, may_lack=like is not None and any(c.fills for c in like.columns))
     joined = Arrays(
         x,
         y.astype(np.int64),
@@ -220,8 +220,11 @@ def natural_order(text: str) -> tuple[bool, float, str]:
     return (False, number, text) if np.isfinite(number) else (True, 0.0, text)
 
 
-def check_usable(x: NDArray[Any], y: NDArray[Any]) -> None:
-    """Refuses inputs that are no numbers a network takes, and labels that are not 0, 1, ..."""
+def check_usable(x: NDArray[Any], y: NDArray[Any], may_lack: bool = False) -> None:
+    """Refuses inputs that are no numbers a network takes, and labels that are not 0, 1, ...
+
+    Inputs that are missing, nan, pass where they `may_lack`: they are filled in later.
+    """
     if y.ndim != 1 or y.dtype.kind not in "iu" or y.min(initial=0) < 0:
         raise IsthmusError(
             f"labels have type {y.dtype} and shape {y.shape}; expected whole numbers 0, 1, ... "
@@ -241,13 +244,14 @@ def check_usable(x: NDArray[Any], y: NDArray[Any]) -> None:
         raise IsthmusError(
             f"inputs have shape {x.shape[1:]}; expected at least one number each; give them some"
         )
-    if x.dtype.kind == "f" and not np.isfinite(x).all():
+    if x.dtype.kind == "f" and not (np.isfinite(x) | (np.isnan(x) & may_lack)).all():
         raise IsthmusError("inputs hold nan or infinity; expected numbers; fill or drop them")
 
 
 def check_range(arrays: Arrays) -> None:
     """Refuses inputs that are beyond 32-bit numbers once they are scaled as a network sees them."""
-    bounds = [(x.min(), x.max()) for x in (arrays.x, arrays.test_x) if x.size]
+    given = [x for x in (arrays.x, arrays.test_x) if x.size]
+    bounds = [(np.fmin.reduce(x, None), np.fmax.reduce(x, None)) for x in given]  # but for nan
     largest = max(abs(float(bound)) for pair in bounds for bound in pair)
     seen = largest / arrays.scale if arrays.x.dtype.kind in "iu" else largest
     if arrays.std:

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 TRAIN, VALIDATION, TEST = 0, 1, 2  # in `Arrays.split`
 SUMS, CLIENT = "sums", "client"  # in `Arrays.scaled_by`
+REFUSE, MEAN, MEDIAN, INDICATOR = "refuse", "mean", "median", "indicator"  # in `Column.missing`
+BOOLEAN, HOLE, OTHER = "boolean", "missing", "other"  # in `Column.part`; so are parts of dates
 
 
 class Column(NamedTuple):
@@ -17,6 +19,16 @@ class Column(NamedTuple):
     category: str | None  # 1 where the cell says this, else 0; None: the cell is the number
     mean: float = 0.0  # was subtracted
     std: float = 1.0  # was divided by
+    part: str = ""  # what is read from the cell, if it is no plain number or word
+    format: str = ""  # of dates
+    missing: str = REFUSE  # where a cell says nothing: how `fill` is found; words need none
+    fill: float | None = None  # what a number is that is missing, before it is scaled
+    scaled: bool = True  # whether a number is; words never are
+
+    @property
+    def fills(self) -> bool:
+        """Whether a number that is missing is filled in."""
+        return self.category is None and self.missing != REFUSE
 
 
 class Arrays(NamedTuple):

@@ -11,7 +11,8 @@ import numpy as np
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
-from isthmus.data.sources.arrays import Arrays, Column
+from isthmus.data.sources.arrays import MEDIAN, SUMS, Arrays, Column
+from isthmus.errors import IsthmusError
 
 KINDS = "^(float(16|32|64)|u?int(8|16|32|64))$"  # of numbers, as arrays hold them
 
@@ -26,6 +27,11 @@ class InputTable(TypedDict):
     category: NotRequired[str]
     mean: NotRequired[float]
     std: NotRequired[Annotated[float, Field(gt=0)]]
+    part: NotRequired[str]
+    format: NotRequired[str]
+    missing: NotRequired[Literal["refuse", "mean", "median"]]
+    fill: NotRequired[float]
+    scaled: NotRequired[bool]
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -67,9 +73,22 @@ def describe(arrays: Arrays) -> Schema:
 
 
 def _describe_column(column: Column) -> InputTable:
-    if column.category is not None:
-        return {"name": column.name, "category": column.category}
-    return {"name": column.name, "mean": column.mean, "std": column.std}
+    usual = Column(column.name, None)._asdict()
+    always = {"name", "category"} | (set() if column.category is not None else {"mean", "std"})
+    given = {key: value for key, value in column._asdict().items() if value is not None}
+    return {k: v for k, v in given.items() if k in always or v != usual[k]}  # type: ignore[return-value]
+
+
+def check_deployable_schema(schema: Mapping[str, Any]) -> None:
+    """Refuses a schema that sites cannot follow without showing each other their rows."""
+    columns = schema.get("columns", ())
+    wanting = next((each["name"] for each in columns if each.get("missing") == MEDIAN), None)
+    if wanting is not None and schema.get("scaled_by") == SUMS:
+        raise IsthmusError(
+            f"column {wanting!r} is filled by its median, which sums over sites do not tell; "
+            "expected missing=mean or indicator, or each site's own with standardise=client; "
+            "change one of them"
+        )
 
 
 def make_blank(schema: Mapping[str, Any]) -> Arrays:
@@ -80,10 +99,7 @@ def make_blank(schema: Mapping[str, Any]) -> Arrays:
     """
     x = np.zeros((0, *schema["shape"]), schema.get("numbers", "float32"))
     y = np.zeros(0, np.int64)
-    columns = (
-        Column(each["name"], each.get("category"), each.get("mean", 0.0), each.get("std", 1.0))
-        for each in schema.get("columns", ())
-    )
+    columns = (Column(**{"category": None, **each}) for each in schema.get("columns", ()))
     return Arrays(
         *(x, y, x, y),
         classes=schema["classes"],

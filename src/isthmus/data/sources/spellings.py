@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.data.holes import is_missing
 from isthmus.errors import IsthmusError
 
 PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]*)?")  # 007 and 1e5 may be codes
-MISSING = ("", "nan", "null", "n/a", "#n/a", "<na>")  # however they are written
 TOLD = 5  # spellings in a note
 
 
@@ -52,16 +52,6 @@ def merge_spellings(words: Iterable[str], what: str, known: Sequence[str] = ()) 
     ]
     more = f" and {len(merged) - TOLD:,} more" if len(merged) > TOLD else ""
     return Spellings(names, (f"in {what} {', '.join(merged[:TOLD])}{more}",))
-
-
-def is_missing(word: str) -> bool:
-    """Tells whether a word stands for no value: white space, or what programs write for none.
-
-    >>> [word for word in (" ", "nan", "NA", "null", "Na", "none") if is_missing(word)]
-    [' ', 'nan', 'NA', 'null']
-    """
-    word = word.strip()
-    return word in ("NA", "NaT") or word.lower().lstrip("+-") in MISSING
 
 
 def find_missing(values: NDArray[Any]) -> int | None:

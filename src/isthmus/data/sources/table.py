@@ -4,27 +4,31 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from isthmus.data.holes import is_missing
 from isthmus.data.own_files import find_own_files
 from isthmus.data.sources.array_files import natural_order, number_labels, number_parts
-from isthmus.data.sources.arrays import CLIENT, SUMS, TEST, Arrays, Column
-from isthmus.data.sources.spellings import Spellings, is_missing, merge_spellings
-from isthmus.data.table_reader import (
-    Cells,
-    TableFile,
-    check_memory,
-    open_table,
-    parse_number,
-    read_columns,
+from isthmus.data.sources.arrays import CLIENT, REFUSE, SUMS, TEST, Arrays, Column
+from isthmus.data.sources.column_rules import (
+    CATEGORY,
+    ColumnRule,
+    Missing,
+    complete_rule,
+    list_names,
+    make_columns,
 )
+from isthmus.data.sources.inputs import find_scales, join_inputs, read_cells
+from isthmus.data.sources.spellings import Spellings, merge_spellings
+from isthmus.data.table_cells import Cells, parse_number
+from isthmus.data.table_reader import TableFile, check_memory, open_table, read_columns
 from isthmus.errors import IsthmusError
 from isthmus.ranges import PositiveInt
 
 MANY = 20  # classes, if they are numbers with a fraction
+TOLD = 5  # columns in a note
 
 
 class Roles(NamedTuple):
@@ -45,6 +49,7 @@ class TableContents(NamedTuple):
 
     columns: tuple[Column, ...]
     labels: tuple[str, ...]
+    holes: tuple[str, ...] = ()  # columns that miss some cells, and how many
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class Table:
     drop: str = ""  # not from these
     categorical: str = ""  # numbers that are names: postcodes, codes of wards
     categories: PositiveInt = 50  # different words that a column may have
+    missing: Missing = "refuse"  # numbers that are missing: filled by what clients train on
     standardise: bool | Literal["sums", "client"] = True  # numbers to mean 0 and deviation 1
     delimiter: str = ""  # of a CSV file; empty: the one its first line has most of
 
@@ -70,8 +76,12 @@ class Table:
         """Reads the file."""
         table = open_table(find_own_files(self.path, root), self.delimiter)
         roles = self._roles(table)
-        cells = read_columns(table, roles.words(), roles.inputs, self.categories)
-        return self._build_arrays(table, roles, cells, self._survey(table, roles, cells), None)
+        rules = self._rules(roles)
+        words = [name for name, rule in rules.items() if rule.kind == CATEGORY]
+        others = [name for name in roles.inputs if name not in set(words)]
+        cells = read_columns(table, [*roles.words(), *words], others, self.categories)
+        contents = self._survey(table, roles, cells, rules)
+        return self._build_arrays(table, roles, cells, contents, None)
 
     def like(self, path: Path, other: Arrays | None) -> Arrays:
         """Reads rows as those of other data were read: the same columns, classes and scales."""
@@ -86,22 +96,23 @@ class Table:
         client = self.client if self.client in table.header else None  # one newcomer needs none
         split = self._check_column(table, "split", self.split) if self.split else None
         roles = Roles(label, client, split, inputs)
-        most = max(self.categories, len(other.columns))
-        cells = read_columns(table, roles.words(), inputs, most)
+        cells = _read_like(table, roles.words(), other)
         return self._build_arrays(
             table, roles, cells, TableContents(other.columns, other.labels), other
         )
 
-    def read_inputs(self, path: Path, other: Arrays) -> NDArray[Any]:
+    def read_inputs(self, path: Path, other: Arrays) -> Arrays:
         """Reads rows as inputs of a model that learned from other data; labels are not needed."""
         table = open_table(path, self.delimiter)
         inputs = _list_inputs(table, other)
-        cells = read_columns(table, (), inputs, max(self.categories, len(other.columns)))
+        cells = _read_like(table, (), other)
         rows = cells[inputs[0]].rows
+        _check_rows(table, rows)
         check_memory(table, rows, len(other.columns))
-        values = _read_numbers(other.columns, cells, rows)
+        raw = read_cells(other.columns, cells, rows)
         kind = np.float64 if other.scaled_by else np.float32
-        return _join(other.columns, values, _place_words(other.columns, cells), table, kind)
+        x = join_inputs(other.columns, raw, path, kind)
+        return other._replace(x=x, y=np.zeros(len(x), np.int64), notes=raw.notes)
 
     def _roles(self, table: TableFile) -> Roles:
         label = self._label(table)
@@ -141,33 +152,36 @@ class Table:
             f"{table.path} has no column {name!r} for {option}; its columns are {listed}; {remedy}"
         )
 
-    def _survey(self, table: TableFile, roles: Roles, cells: Mapping[str, Cells]) -> TableContents:
-        labels = cells[roles.label]
-        if not labels.rows:
-            raise IsthmusError(
-                f"{table.path} has a header and no rows; expected at least one; fill it"
-            )
-        columns: list[Column] = []
+    def _rules(self, roles: Roles) -> dict[str, ColumnRule]:
         categorical = set(_names(self.categorical))
+        return {
+            name: ColumnRule(CATEGORY if name in categorical else "", self.missing)
+            for name in roles.inputs
+        }
+
+    def _survey(
+        self,
+        table: TableFile,
+        roles: Roles,
+        cells: Mapping[str, Cells],
+        rules: Mapping[str, ColumnRule],
+    ) -> TableContents:
+        labels = cells[roles.label]
+        _check_rows(table, labels.rows)
+        split = number_parts(cells[roles.split].texts()) if roles.split else None
+        learned = slice(None) if split is None else split != TEST
+        columns: list[Column] = []
+        notes: list[str] = []
         for name in roles.inputs:
-            if name not in categorical and cells[name].are_numbers():
-                columns.append(Column(name, None))
-            else:
-                self._check_categories(cells[name])
-                columns += [
-                    Column(name, word) for word in sorted(cells[name].words, key=natural_order)
-                ]
+            rule = complete_rule(rules[name], cells[name], self.categories)
+            strict = rule.missing == REFUSE
+            holes = np.zeros(labels.rows, bool) if strict else cells[name].find_holes()
+            columns += make_columns(name, rule, holes[learned], bool(self.standardise))
+            if holes.any():
+                notes.append(f"{name} {int(holes.sum()):,}")
         classes = sorted(set(_name_words(labels).names.values()), key=natural_order)
         _check_classes(labels, classes)
-        return TableContents(tuple(columns), tuple(classes))
-
-    def _check_categories(self, cells: Cells) -> None:
-        if len(cells.words) > self.categories:
-            raise IsthmusError(
-                f"{cells.path} has more than {self.categories} different words in column "
-                f"{cells.name!r}, such as {reprlib.repr(min(cells.words))}; expected numbers or a "
-                f"few categories; leave it out with --set drop={cells.name}, or raise categories"
-            )
+        return TableContents(tuple(columns), tuple(classes), tuple(notes))
 
     def _build_arrays(
         self,
@@ -181,15 +195,16 @@ class Table:
         labels = cells[roles.label]
         check_memory(table, labels.rows, len(columns))
         split = number_parts(cells[roles.split].texts()) if roles.split else None
-        places = _place_words(columns, cells)
-        values = _read_numbers(columns, cells, labels.rows)
-        later = other.scaled_by if other is not None else str(self.standardise).lower()
-        later = later if later in (SUMS, CLIENT) else ""
+        raw = read_cells(columns, cells, labels.rows)
+        later = self._learned_from(columns) if other is None else other.scaled_by
         if other is None and self.standardise and not later:
-            columns = _find_scales(columns, values if split is None else values[split != TEST])
+            learned = raw.values if split is None else raw.values[split != TEST]
+            columns = find_scales(columns, learned)
         named = _name_words(labels, contents.labels)
         y = number_labels(named.names.values(), contents.labels, table.path)[labels.codes]
-        notes = named.notes
+        notes = (*raw.notes, *named.notes)
+        if contents.holes:
+            notes = (_describe_holes(contents.holes, labels.rows), *notes)
         if "" in table.header:
             notes = ("a column without a name was left out", *notes)
         names: tuple[str, ...] = ()
@@ -201,7 +216,7 @@ class Table:
             owner = number_labels(named.names.values(), names, table.path)[clients.codes]
             notes += named.notes
         return Arrays(
-            _join(columns, values, places, table, np.float64 if later else np.float32),
+            join_inputs(columns, raw, table.path, np.float64 if later else np.float32),
             y,
             np.zeros((0, len(columns)), np.float32),
             np.zeros(0, np.int64),
@@ -215,10 +230,34 @@ class Table:
             notes=notes,
         )
 
+    def _learned_from(self, columns: Sequence[Column]) -> str:
+        """Says from whom scales are learned once the data are divided; empty: they need not be."""
+        if self.standardise in (SUMS, CLIENT):
+            return str(self.standardise)
+        return SUMS if any(column.missing != REFUSE for column in columns) else ""
+
+
+def _read_like(table: TableFile, words: Sequence[str], other: Arrays) -> Mapping[str, Cells]:
+    """Reads the columns of other data: their numbers as such, all else as words."""
+    columns = other.columns
+    numbers = [c.name for c in columns if c.category is None and not c.part]
+    rest = [name for name in list_names(columns) if name not in set(numbers)]
+    return read_columns(table, [*words, *rest], numbers, most=0)
+
+
+def _describe_holes(holes: Sequence[str], rows: int) -> str:
+    more = f" and {len(holes) - TOLD} more columns" if len(holes) > TOLD else ""
+    return f"of {rows:,} rows these miss a value: {', '.join(holes[:TOLD])}{more}"
+
+
+def _check_rows(table: TableFile, rows: int) -> None:
+    if not rows:
+        raise IsthmusError(f"{table.path} has a header and no rows; expected at least one; fill it")
+
 
 def _list_inputs(table: TableFile, other: Arrays) -> tuple[str, ...]:
     """Names the columns of other data, all of which a table has to have."""
-    inputs = tuple(dict.fromkeys(column.name for column in other.columns))
+    inputs = list_names(other.columns)
     for name in inputs:
         if name not in table.header:
             raise IsthmusError(
@@ -228,91 +267,14 @@ def _list_inputs(table: TableFile, other: Arrays) -> tuple[str, ...]:
     return inputs
 
 
-def _read_numbers(
-    columns: Sequence[Column], cells: Mapping[str, Cells], rows: int
-) -> NDArray[np.float64]:
-    """Gives the columns of numbers side by side."""
-    numbers = [column.name for column in columns if column.category is None]
-    # Numbers in two columns or more are added up row by row, in one alone by pairs: means would
-    # differ in their last bits with the columns of words beside it.
-    values = np.zeros((rows, max(len(numbers), min(len(columns), 2))))
-    for place, name in enumerate(numbers):
-        values[:, place] = cells[name].numbers()
-    return values
-
-
-def _place_words(
-    columns: Sequence[Column], cells: Mapping[str, Cells]
-) -> dict[str, NDArray[np.int64]]:
-    """Finds for each column of words at which input its rows have a 1."""
-    places: dict[str, dict[str, int]] = {}
-    for place, column in enumerate(columns):
-        if column.category is not None:
-            places.setdefault(column.name, {})[column.category] = place
-    for name, known in places.items():
-        word = next((word for word in cells[name].words if word not in known), None)
-        if word is not None:
-            raise IsthmusError(
-                f"{cells[name].path} has {reprlib.repr(word)} in column {name!r}, row "
-                f"{cells[name].find_row(word)}; expected one of {reprlib.repr(sorted(known))}, as "
-                "before; correct it"
-            )
-    return {
-        name: np.array([known[word] for word in cells[name].words])[cells[name].codes]
-        for name, known in places.items()
-    }
-
-
-def _find_scales(columns: Sequence[Column], values: NDArray[np.float64]) -> tuple[Column, ...]:
-    with np.errstate(over="ignore", invalid="ignore"):
-        scales = zip(values.mean(axis=0).tolist(), values.std(axis=0).tolist(), strict=True)
-    result = []
-    for column in columns:
-        if column.category is None:
-            mean, std = next(scales)
-            column = column._replace(mean=mean, std=std if std > 0 else 1.0)
-        result.append(column)
-    return tuple(result)
-
-
-def _join(
-    columns: Sequence[Column],
-    values: NDArray[np.float64],
-    words: Mapping[str, NDArray[np.int64]],
-    table: TableFile,
-    kind: type[np.floating[Any]] = np.float32,
-) -> NDArray[Any]:
-    """Makes an input of each row: numbers scaled, and 1 at the place of each word."""
-    places = [place for place, column in enumerate(columns) if column.category is None]
-    scales = np.array([columns[place][2:] for place in places]).reshape(-1, 2)
-    values = values[:, : len(places)]
-    with np.errstate(over="ignore", invalid="ignore"):
-        values -= scales[:, 0]
-        values /= scales[:, 1]
-        numbers = values.astype(np.float32)
-    usable = np.isfinite(scales[:, 1])  # else all would become 0
-    wrong = np.flatnonzero(~(np.isfinite(numbers).all(axis=0) & usable))
-    if len(wrong):
-        name = columns[places[wrong[0]]].name
-        raise IsthmusError(
-            f"{table.path} has numbers in column {name!r} that are too large; expected them below "
-            f"1e38; divide them, or leave the column out with --set drop={name}"
-        )
-    result = np.zeros((len(values), len(columns)), kind)
-    result[:, places] = numbers if kind is np.float32 else values
-    every = np.arange(len(values))
-    for row_places in words.values():
-        result[every, row_places] = 1
-    return result
-
-
 def _name_words(cells: Cells, known: Sequence[str] = ()) -> Spellings:
     """Finds what each word of a column of names stands for; refuses a row without one."""
-    missing = next((word for word in cells.words if is_missing(word)), None)
-    if missing is not None:
+    hole = next((word for word in cells.words if is_missing(word)), None)
+    if hole is not None:
+        what = reprlib.repr(hole) if hole.strip() else "nothing"
         raise IsthmusError(
-            f"{cells.path} has {reprlib.repr(missing)} in column {cells.name!r}, row "
-            f"{cells.find_row(missing)}; expected a value; fill it, or delete the row"
+            f"{cells.path} has {what} in column {cells.name!r}, row {cells.find_row(hole)}; "
+            "expected a value; fill it, or delete the row"
         )
     return merge_spellings(cells.words, f"column {cells.name!r}", known)
 
