@@ -18,6 +18,7 @@ from isthmus.report import figures
 from isthmus.report.contents import PLATES
 from isthmus.report.figures import curves, gain, path, reliability
 from isthmus.report.groups import group_by_seed
+from isthmus.runs import cross
 from isthmus.runs.landscape import survey
 
 saving = pytest.importorskip("isthmus.report.figures.save", reason="matplotlib is not installed")
@@ -51,6 +52,7 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
     federate(Experiment(method="fedsimsup", rounds=2, epochs=1, **settings), out=place)
     with package.open(place) as opened:
         survey(place, opened, points=4)
+        cross.survey(place, opened, [0, 2, 3], "test")
     return read(place)
 
 
@@ -110,7 +112,8 @@ def test_every_figure_is_saved_as_it_was_before(
     name: str, five: list[RecordedRun], simplex: RecordedRun, mapped: RecordedRun, tmp_path: Path
 ) -> None:
     """The same figure is the same file, 3.3 inches or 237.6 points wide."""
-    runs = {"simplex": [simplex], "landscape": [mapped], "similarity": [mapped]}.get(name, five)
+    others = {"landscape": [mapped], "similarity": [mapped], "cross": [mapped]}
+    runs = ({"simplex": [simplex]} | others).get(name, five)
     first = saving.save(runs, name, tmp_path / "a.svg")
     again = saving.save(runs, name, tmp_path / "b.svg")
     text = first.path.read_text()
@@ -152,6 +155,7 @@ def test_numbers_chosen_on_test_data_are_marked(write: Write, tmp_path: Path) ->
         ({"name": "path"}, "no run here has a path with an own end"),
         ({"name": "simplex"}, "no run here has a simplex"),
         ({"name": "landscape"}, "no plane was measured of"),
+        ({"name": "cross"}, "no run here was measured on everybody's data"),
         ({"name": "similarity"}, "no run here mixes by the similarity of labels"),
         ({"name": "gain"}, "no run has a run of local on its federation"),
         ({"model": "shared"}, "no accuracy of shared models is recorded"),

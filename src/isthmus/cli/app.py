@@ -10,6 +10,7 @@ import typer
 from isthmus.cli import (
     adapt,
     compare,
+    cross,
     data,
     demo,
     export,
@@ -53,6 +54,7 @@ for command in (
     app.command()(command)
 app.command(cls=figure.FigureCommand)(figure.figure)
 app.command()(landscape.landscape)
+app.command()(cross.cross)
 app.command(name="list")(list.list_)
 app.add_typer(data.app, name="data")
 app.add_typer(serve.app, name="serve")

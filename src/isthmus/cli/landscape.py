@@ -64,7 +64,7 @@ def landscape(
         written = measuring.survey(
             run,
             here,
-            clients=_read_numbers(clients, len(here)) if clients else (),
+            clients=read_numbers(clients, len(here)) if clients else (),
             third=third,
             on=_read_names(on, measuring.with_data(here, split), split) if on else (),
             split=split,
@@ -75,7 +75,8 @@ def landscape(
         print(f"{what}: {path}")
 
 
-def _read_numbers(text: str, total: int) -> list[int]:
+def read_numbers(text: str, total: int) -> list[int]:
+    """Reads numbers of clients, separated by commas."""
     # A number of too many digits is no client's, and int would not read it.
     ids = [int(word) if word.isdecimal() and len(word) < 10 else -1 for word in _split(text)]
     if not ids or len(set(ids)) < len(ids) or not all(0 <= i < total for i in ids):

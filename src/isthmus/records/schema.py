@@ -267,6 +267,16 @@ SIMPLEX = (
     SCORES["top1"],
     SCORES["loss"],
 )
+CROSS = (
+    replace(DONE, meaning="the round after which the model is"),
+    RecordColumn("model", str, "which model", values="`personal`"),
+    RecordColumn("of", int, "whose model it is: a client's number"),
+    replace(CLIENT, type=int, values=""),
+    replace(ANY_SPLIT, meaning="which part of them"),
+    EXAMPLES,
+    SCORES["top1"],
+    SCORES["loss"],
+)
 TABLES: Mapping[str, tuple[RecordColumn, ...]] = MappingProxyType(
     {
         "federation": FEDERATION,
@@ -278,6 +288,7 @@ TABLES: Mapping[str, tuple[RecordColumn, ...]] = MappingProxyType(
         "newcomers": NEWCOMERS,
         "landscape": LANDSCAPE,
         "simplex": SIMPLEX,
+        "cross": CROSS,
     }
 )
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from isthmus.report.figures import (
     branches,
     cost,
+    cross,
     curves,
     gain,
     holdings,
@@ -39,6 +40,7 @@ SECTIONS = (
     Section("branches", "Shared network, own network, sum", branches.show, (similarity.PLATE,)),
     Section("simplex", "Where the clients are", simplex.show, (simplex.PLATE,)),
     Section("landscape", "The land around", landscape.show, (landscape.PLATE,)),
+    Section("cross", "Each model on everybody's data", cross.show, (cross.PLATE,)),
     Section("worst", "The clients it serves worst", worst.show),
     Section("newcomers", "Clients that joined afterwards", newcomers.show),
     Section("holdings", "What the clients hold", holdings.show),

@@ -1,18 +1,23 @@
 """A run that is on disk, open: its clients' personal models, and clients that join it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from isthmus import tree
 from isthmus.client import Client, Point
 from isthmus.cohort import Clients, Round
 from isthmus.config.experiment import Experiment
 from isthmus.context import ClientFunction, Setting
-from isthmus.data.federation import Federation
+from isthmus.data.federation import Federation, Part
 from isthmus.engines.base import one_thread
+from isthmus.errors import IsthmusError
 from isthmus.evaluation import choose_for_all
 from isthmus.method import State
 from isthmus.metrics.score import Tally, figures, tally
@@ -21,6 +26,25 @@ from isthmus.storage.store import Progress, Store
 from isthmus.training.build import OwnParts
 from isthmus.training.federate import reopen
 from isthmus.training.newcomers import SHOTS, Newcomers, join
+
+SOME = 1000  # examples that go through a network together, at least those of a client
+
+Tell = Callable[[str, int, int], None]  # what is measured, how much of it is, how much there is
+
+
+def ignore(what: str, done: int, total: int) -> None:
+    """Tells nobody."""
+
+
+class Cross(NamedTuple):
+    """Personal models, each measured on the data of all of M clients."""
+
+    clients: NDArray[np.int64]  # [M]: whose models, and whose data
+    rounds: NDArray[np.int64]  # [M]: after which round each model is
+    split: str  # which part of the data
+    n: NDArray[np.int64]  # [M]: examples in it
+    top1: NDArray[np.float64]  # [M, M]: a row for each model, a column for each client's data
+    loss: NDArray[np.float64]  # [M, M]
 
 
 class Personal:
@@ -107,9 +131,50 @@ class Opened:
         one = Clients([i], Round(setting, progress.t - 1, own, shelf=Shelf(progress.shelf)))
         with one_thread():
             delivery = setting.method.deliver(progress.server, one)
-            choice = choose_for_all(setting, one.all, delivery)
-            (found,) = one.visit(f, delivery, choice)
+            (found,) = one.visit(f, delivery, self._choice)
         return Point(*found[i])
+
+    @cached_property
+    def _choice(self) -> int | None:
+        """The point of the path that all clients take, where there is one for all."""
+        setting, progress = self.setting, self.progress
+        round = Round(setting, progress.t - 1, progress.own, shelf=Shelf(progress.shelf))
+        everybody = Clients(range(len(self)), round)
+        delivery = setting.method.deliver(progress.server, everybody)
+        return choose_for_all(setting, everybody, delivery)
+
+    def cross(
+        self, ids: Sequence[int] | None = None, split: str = "test", tell: Tell = ignore
+    ) -> Cross:
+        """Measures the personal model of each of these clients on the data of each of them.
+
+        A client's inputs are scaled as at that client, whose model it may be.
+        """
+        setting = self.setting
+        everybody = range(len(self))
+        parts = {i: setting.federation.part(i, split) for i in (everybody if ids is None else ids)}
+        empty = [i for i, part in parts.items() if not len(part.y)]
+        if len(parts) < 2 or (empty and ids is not None):
+            given = f"client {empty[0]} has no {split} part" if empty else f"{len(parts)} clients"
+            raise IsthmusError(
+                f"{given}; expected at least two clients that have one; name others, or another "
+                "part of the data"
+            )
+        parts = {i: part for i, part in parts.items() if i not in empty}
+        networks = (setting.task.model, *setting.task.others)
+        alone = any(network.mixes_examples for network in networks)
+        blocks = list(_group([*parts.values()], 1 if alone else SOME))
+        top1, loss = [], []
+        for k, model in enumerate(self.clients([*parts]), start=1):
+            with one_thread():
+                sums = [row for block in blocks for row in _tally_each(model, block)]
+            found = figures(tree.stack(sums))
+            top1.append(found.top1)
+            loss.append(found.loss)
+            tell("models on everybody's data", k, len(parts))
+        n = np.array([len(part.y) for part in parts.values()])
+        rounds = np.full(len(parts), self.progress.t)
+        return Cross(np.array([*parts]), rounds, split, n, np.array(top1), np.array(loss))
 
     def join(self, data: Federation, shots: Sequence[int | None] = SHOTS) -> list[Newcomers]:
         """Lets clients that took part in no round join the finished run."""
@@ -118,6 +183,25 @@ class Opened:
     def record(self, found: Sequence[Newcomers], data: Federation, file: Path | str) -> None:
         """Adds to newcomers.csv how clients did that came in some file."""
         self._store.add_newcomers(found, data, str(Path(file).resolve()))
+
+
+def _group(parts: Sequence[Part], size: int) -> Iterator[list[Part]]:
+    """Puts parts together until they have so many examples."""
+    block: list[Part] = []
+    for part in parts:
+        block.append(part)
+        if sum(len(each.y) for each in block) >= size:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def _tally_each(model: Personal, block: Sequence[Part]) -> Iterator[Tally]:
+    """Sums up how a model does on each of some parts, which go through it together."""
+    logits = model(torch.cat([part.x for part in block]))
+    for part, given in zip(block, torch.split(logits, [len(p.y) for p in block]), strict=True):
+        yield tally(given, part.y)
 
 
 def open(path: Path | str, *, data_root: Path | str = "data", **own: Unpack[OwnParts]) -> Opened:

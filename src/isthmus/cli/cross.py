@@ -1,0 +1,79 @@
+"""The command that measures every personal model on everybody's data."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus.cli import messages
+from isthmus.cli.landscape import read_numbers
+from isthmus.cli.options import DataRoot, RunPath
+from isthmus.errors import IsthmusError
+
+if TYPE_CHECKING:
+    from isthmus.runs.opened import Cross
+
+FEW = 12  # clients whose whole table fits into a terminal
+PATIENCE = 2.0  # seconds after which progress is shown
+
+
+def cross(
+    run: RunPath,
+    clients: Annotated[
+        str | None, typer.Option(metavar="3,7,9", help="Which clients; if left out, up to 100.")
+    ] = None,
+    sample: Annotated[
+        int | None, typer.Option(metavar="COUNT", help="So many clients, drawn at random.")
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="Of clients' data: train, validation or test.")
+    ] = "test",
+    data_root: DataRoot = Path("data"),
+) -> None:
+    """Measures every client's personal model on every other client's data.
+
+    Examples, one per line:
+
+    `isthmus cross first`
+
+    `isthmus cross first --clients 3,7,9 --split validation`
+
+    It leaves cross.csv in the run; `isthmus report` draws it.
+    """
+    from isthmus.runs import cross as measuring
+    from isthmus.runs import opened
+
+    if split not in measuring.SPLITS:
+        raise IsthmusError(f"--split {split!r}; expected train, validation or test; say which")
+    if clients is not None and sample is not None:
+        raise IsthmusError(
+            "both --clients and --sample; expected one of them; for example --sample 20"
+        )
+    began = time.monotonic()
+    with opened.open(run, data_root=data_root) as here, messages.show_arrivals() as tell:
+
+        def tell_later(what: str, done: int, total: int) -> None:
+            if time.monotonic() - began > PATIENCE:
+                tell(what, done, total)
+
+        ids = read_numbers(clients, len(here)) if clients else []
+        ids = ids or measuring.choose_clients(here, sample, split)
+        path, found = measuring.survey(run, here, ids, split, tell_later)
+        total = len(here)
+    if len(found.clients) <= FEW:
+        _print_table(found)
+    print(measuring.describe(found, total))
+    print(f"all of it: {path}")
+
+
+def _print_table(found: "Cross") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    print(f"top-1 %: a row for each client's model, a column for each client's {found.split} part")
+    heads = ["model of", *map(str, found.clients.tolist())]
+    table = Table(*heads, box=None, header_style="bold", pad_edge=False)
+    for of, row in zip(found.clients.tolist(), found.top1.tolist(), strict=True):
+        table.add_row(str(of), *(f"{100 * value:.1f}" for value in row))
+    Console().print(table)
