@@ -73,7 +73,7 @@ def test_examples_that_mix_in_a_network_go_through_it_client_by_client(
         return nn.Sequential(nn.Linear(FEATURES, 8), normal, nn.Linear(8, CLASSES))
 
     data = federation(sizes=(40, 40, 40, 40))  # batch normalisation refuses a single example
-    settings: dict[str, Any] = {"clients_per_round": 4, "rounds": 1, "batch_size": 27}
+    settings: dict[str, Any] = {"clients_per_round": 4, "rounds": 1, "batch_size": 64}
     run = tmp_path / "run"
     federate(Experiment(method="local", **settings), model=build, data=data, out=run)
     with isthmus.open(run, model=build, data=data) as opened:
