@@ -25,6 +25,7 @@ from isthmus.sites.flare.admission import (
     request_admission,
     revoke_site,
 )
+from isthmus.sites.flare.controller import find_wish
 from isthmus.sites.flare.supervisor import supervise
 from isthmus.sites.folders import ServerFolder, SiteFolder, read_table, write_table
 from isthmus.system.files import hold_lock
@@ -330,6 +331,11 @@ def test_a_server_needs_its_port_and_its_folder_for_itself(
     with hold_lock(tmp_path / "a" / "serve.lock", 0, lambda: None):
         stopping = isthmus("serve", "stop", "--folder", str(tmp_path / "a"))
     assert "stops after the round in hand" in stopping.out
+    said: list[str] = []
+    # Who was asked was killed meanwhile: the wish counts for the next one, and for no other.
+    assert supervise(tmp_path / "a", ["hospital-a"], 1.0, said.append) is False
+    assert said == ["stopped, as asked for; `isthmus serve resume` goes on"]
+    assert not find_wish(ServerFolder(tmp_path / "a"), "stop").exists()
 
 
 MISTAKES = {

@@ -93,7 +93,7 @@ def stop_serving(folder: Path) -> None:
                 "`isthmus serve run`, or go on with `isthmus serve resume`"
             )
     except TimeoutError:
-        write_text(find_wish(server, "stop"), "")
+        write_text(find_wish(server, "stop"), "", sync=True)
 
 
 class Supervisor:
@@ -122,9 +122,8 @@ class Supervisor:
 
     def run(self) -> bool:
         """Watches until all is done."""
-        for wish in ("stop", "regroup"):
-            find_wish(self.server, wish).unlink(missing_ok=True)
-        find_note(self.server).unlink(missing_ok=True)
+        for stale in (find_wish(self.server, "regroup"), find_note(self.server)):
+            stale.unlink(missing_ok=True)
         renewed = renew_server(self.server)
         if renewed:
             self._tell("renewed", renewed)
@@ -141,17 +140,18 @@ class Supervisor:
                     if ended is not None:
                         return ended
                     time.sleep(0.2)
-        finally:
+        finally:  # one that was killed leaves the wish to stop to the next
             self._close()
+            find_wish(self.server, "stop").unlink(missing_ok=True)
 
     def _advance(self) -> bool | None:
         """Does what is next; True when the last round is done, False when it was asked to stop."""
+        if not self.job and find_wish(self.server, "stop").exists():
+            self._tell("stopped", "stopped, as asked for; `isthmus serve resume` goes on")
+            return False
         self._keep_server()
         self._apply_revocations()
         if not self.job:
-            if find_wish(self.server, "stop").exists():
-                self._tell("stopped", "stopped; `isthmus serve resume` goes on")
-                return False
             self._gather()
             return None
         return self._watch()
