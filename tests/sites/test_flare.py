@@ -1,4 +1,7 @@
-"""Real processes on the loopback: one federation of two sites, killed on the way, to equal bits."""
+"""Real processes on the loopback: one federation of two sites, three runs one after the other.
+
+In the first of them processes are killed. All end with the bits of the simulation.
+"""
 
 import signal
 import socket
@@ -14,7 +17,7 @@ import psutil
 import pytest
 
 from deployed import Corridor, experiment_at_sites, simulate
-from isthmus import tree
+from isthmus import Experiment, tree
 from isthmus.sites.consent import Consent
 from isthmus.sites.engine import SitesEngine, name_state
 from isthmus.sites.events import read_events
@@ -28,16 +31,21 @@ from isthmus.sites.flare.admission import (
 )
 from isthmus.sites.flare.gate import is_admitted
 from isthmus.sites.folders import ServerFolder, SiteFolder
-from isthmus.sites.plan import WaitLimits
+from isthmus.sites.plan import ServePlan, WaitLimits
 from isthmus.sites.rehearsal import write_share
 from isthmus.sites.server import open_store, prepare
 from isthmus.storage.store import digest_of
 from isthmus.training.build import Built
 from small import federation, played
 
-ROUNDS = 24
 DATA = federation((30, 40))
-EXPERIMENT = experiment_at_sites("superfed-mm", DATA, rounds=ROUNDS, eval_every=12)
+FLOCO = {"name": "floco", "vertices": 3, "tau": 1}  # sites are placed in the second round
+EXPERIMENTS = {
+    "superfed-mm": experiment_at_sites("superfed-mm", DATA, rounds=24, eval_every=12),
+    "floco": experiment_at_sites(FLOCO, DATA, rounds=3, eval_every=2),
+    "fedsimsup": experiment_at_sites("fedsimsup", DATA, rounds=3, eval_every=2),
+}
+NAMES = ("site-0", "site-1")
 LIMIT = 120.0  # seconds; a busy machine is slow to start processes
 
 
@@ -63,7 +71,7 @@ class RealFederation:
     def __init__(self, place: Path) -> None:
         self.place, self.port = place, find_port()
         self.server = ServerFolder(place / "the server")  # spaces are allowed
-        self.sites = {name: SiteFolder(place / name) for name in EXPERIMENT.data["names"]}
+        self.sites = {name: SiteFolder(place / name) for name in NAMES}
         self.commands: dict[str, subprocess.Popen[bytes]] = {}
         self.told = ""
 
@@ -74,13 +82,25 @@ class RealFederation:
             request = request_admission(site.root, name)
             package, finger = admit_site(self.server.root, request, self.place)
             accept_admission(site.root, package, finger)
-            data = site.root / "data.npz"
-            write_share(DATA, i, data)
-            text = EXPERIMENT.toml()
-            terms = {"minimum_examples": 1, "minimum_label_count": 0}
-            consent = Consent(experiment=text, site=name, data=str(data), **terms)
+            write_share(DATA, i, site.root / "data.npz")
+
+    def agree(self, experiment: Experiment) -> None:
+        """Has all sites agree to an experiment: they answer calls of no other from then on."""
+        terms = {"disclose": ("census",), "minimum_examples": 1, "minimum_label_count": 0}
+        for name, site in self.sites.items():
+            data = str(site.root / "data.npz")
+            consent = Consent(experiment=experiment.toml(), site=name, data=data, **terms)
             consent.save(site.agreements)
-        (self.place / "experiment.toml").write_text(EXPERIMENT.toml())
+
+    def set_aside(self, name: str) -> None:
+        """Moves a run that is done elsewhere, so that there is room for another."""
+        self.server.run.rename(self.find_run(name))
+
+    def find_run(self, name: str) -> Path:
+        return self.server.root / f"run of {name}"
+
+    def wait_for_end(self) -> None:
+        assert self.commands["server"].wait(LIMIT) == 0, (self.place / "server.txt").read_text()
 
     def start(self, name: str, *words: str) -> None:
         with (self.place / f"{name}.txt").open("ab") as output:
@@ -112,6 +132,28 @@ class RealFederation:
         goal = self.count_rounds() + more
         wait_for(lambda: self.count_rounds() >= goal or self.commands["server"].poll() is not None)
 
+    def play_and_kill(self, experiment: Experiment) -> None:
+        """Runs an experiment; a process that computes is killed, and the process of a job."""
+        self.agree(experiment)
+        path = self.place / "experiment.toml"
+        path.write_text(experiment.toml())
+        place = ("--folder", str(self.server.root))
+        self.start("server", "serve", "run", str(path), *place, "--deadline", "1m")
+        first, second = self.sites.values()
+        self.wait_for_rounds(3)
+        self.told = self.connect_as_stranger()
+        self.kill(first.root, "worker")
+        self.wait_for_rounds(2)
+        self.kill(second.root, "site-job")
+        self.wait_for_end()
+
+    def play(self, experiment: Experiment) -> None:
+        """Runs an experiment as `isthmus serve run` does once it has read it."""
+        self.agree(experiment)
+        ServePlan(experiment=experiment.toml(), deadline=60).save(self.server)
+        self.start("server", "serve", "resume", "--folder", str(self.server.root))
+        self.wait_for_end()
+
     def connect_as_stranger(self) -> str:
         """Says what the server tells who trusts it and has no certificate of its own."""
         context = ssl.create_default_context(cafile=self.server.authority / "authority.crt")
@@ -132,7 +174,7 @@ class RealFederation:
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealFederation]:
-    """A run in whose course everybody is killed once."""
+    """A federation that has run three experiments."""
     made = RealFederation(tmp_path_factory.mktemp("real"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keys, "BITS", 2048)  # the least that TLS takes
@@ -140,32 +182,30 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealFederation]:
     try:
         for name, site in made.sites.items():
             made.start(name, "join", "start", "--folder", str(site.root))
-        served = ["serve", "run", str(made.place / "experiment.toml")]
-        made.start("server", *served, "--folder", str(made.server.root), "--deadline", "1m")
-        first, second = made.sites.values()
-        made.wait_for_rounds(3)
-        made.told = made.connect_as_stranger()
-        made.kill(first.root, "worker")
-        made.wait_for_rounds(2)
-        made.kill(second.root, "site-job")
-        assert made.commands["server"].wait(LIMIT) == 0, (made.place / "server.txt").read_text()
+        made.play_and_kill(EXPERIMENTS["superfed-mm"])
+        made.set_aside("superfed-mm")
+        for name in ("floco", "fedsimsup"):
+            made.play(EXPERIMENTS[name])
+            made.set_aside(name)
         yield made
     finally:
         made.close()
 
 
-def test_a_run_whose_processes_were_killed_ends_with_the_bits_of_the_simulation(
-    real: RealFederation,
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_run_of_real_processes_ends_with_the_bits_of_the_simulation(
+    real: RealFederation, name: str
 ) -> None:
-    made, forms = prepare(EXPERIMENT)
+    experiment, run = EXPERIMENTS[name], real.find_run(name)
+    made, forms = prepare(experiment)
     engine = SitesEngine(Corridor({}), list(real.sites), "", forms, WaitLimits())
-    store = open_store(real.server.run, Built(EXPERIMENT, made._replace(engine=engine)))
-    here, there = store.progress, played(simulate(EXPERIMENT, DATA), ROUNDS)
+    store = open_store(run, Built(experiment, made._replace(engine=engine)))
+    here, there = store.progress, played(simulate(experiment, DATA), experiment.rounds)
     own = {i: tree.digest([state]) for i, state in there.own.items()}
     assert {i: name_state(handle) for i, handle in here.own.items()} == own
     assert digest_of(here._replace(own={})) == digest_of(there._replace(own={}))
     store.close("finished")
-    assert "no answer" not in (real.server.run / "notes.csv").read_text()
+    assert "no answer" not in (run / "notes.csv").read_text()
 
 
 def test_what_happened_is_said_and_kept(real: RealFederation) -> None:
