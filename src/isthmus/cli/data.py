@@ -11,7 +11,16 @@ import typer
 
 from isthmus.cli import messages
 from isthmus.cli.list import wrap_text
-from isthmus.cli.options import AsJson, Data, DataRoot, File, Seed, Settings, read_experiment
+from isthmus.cli.options import (
+    AsJson,
+    Data,
+    DataRoot,
+    File,
+    Seed,
+    Settings,
+    read_experiment,
+    read_reading,
+)
 from isthmus.errors import IsthmusError, nearest
 
 if TYPE_CHECKING:
@@ -155,7 +164,9 @@ def get(
 
 @app.command()
 def schema(
-    file: File = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="TABLE", help="A table; or an EXPERIMENT.toml.")
+    ] = None,
     data: Data = None,
     settings: Settings = None,
     sites: Annotated[
@@ -166,43 +177,83 @@ def schema(
     ] = None,
     data_root: DataRoot = Path("data"),
 ) -> None:
-    """Writes down what data have in common, as the experiment of real sites that agree on it.
+    """Writes down what the columns of a table are, for a person to edit; or what sites agree on.
 
     Examples, one per line:
 
+    `isthmus data schema patients.csv --set label=outcome --out patients.toml`
+
     `isthmus data schema --data patients.csv --set label=outcome --sites ulm,bonn --out study.toml`
 
-    `isthmus data schema --data digits`
+    Of a table alone: the kind of each column, its categories, and how many cells have no value. Use
+    it with `--set schema=patients.toml`.
 
-    Shapes, classes, columns with their categories, means and deviations: no rows. Look at it before
-    you send it; a category may name a person. Means and deviations are those of the data you give.
+    With `--data`, the experiment of real sites: shapes, classes, columns with their categories,
+    means and deviations, and no rows. Look at it before you send it; a category may name a person.
+    Means and deviations are those of the data you give.
     """
+    from isthmus.data.own_files import TABLES
+    from isthmus.system.files import write_text
+
+    if file is not None and file.suffix.lower() in TABLES and not (sites or data):
+        text = _describe_table(file, settings, data_root)
+        further = f"change what is wrong; then isthmus run --data {file} --set schema={out}"
+    else:
+        text = _describe_study(file, data, settings, sites, data_root)
+        further = "add method, rounds and the like; then give it to all sites"
+    if out is None:
+        print(text, end="")
+        return
+    if out.exists():
+        raise IsthmusError(f"{out} is there already; expected a new file; name another with --out")
+    write_text(out, text)
+    print(f"{out}: {further}")
+
+
+def _describe_table(file: Path, settings: list[str] | None, data_root: Path) -> str:
+    from isthmus.config import registry
+    from isthmus.data.own_files import find_own_files
+    from isthmus.data.sources.table_schema import write_schema
+    from isthmus.data.table_reader import open_table
+
+    options = registry.complete("data", {"name": "table", **read_reading(file, settings)})
+    table = open_table(find_own_files(str(file), data_root), options["delimiter"])
+    given = [(options[role], role) for role in ("label", "client", "split", "weight")]
+    if "label" not in table.header and "y" in table.header:
+        given.append(("y", "label"))
+    roles = {name: role for name, role in given if name in table.header}
+    for name, role in given:
+        if name not in (*roles, role, ""):
+            known = [column for column in table.header if column]
+            raise IsthmusError(f"{file} has no column {name!r} for {role}; {nearest(name, known)}")
+    categorical = [name.strip() for name in options["categorical"].split(",")]
+    missing = "" if options["missing"] == "refuse" else options["missing"]
+    return write_schema(table, roles, categorical, options["categories"], missing)
+
+
+def _describe_study(
+    file: Path | None, data: str | None, settings: list[str] | None, sites: str, data_root: Path
+) -> str:
     import tomli_w
 
     from isthmus.config import registry
-    from isthmus.data.own_files import find_own_files
+    from isthmus.data.own_files import TABLES, find_own_files
     from isthmus.data.sources.schema import check_deployable_schema, describe
     from isthmus.data.table_reader import open_table
 
+    if file is not None and file.suffix.lower() in TABLES:
+        file, data = None, data or str(file)
     experiment = read_experiment(file, {"data": data}, settings)
     source = dict(experiment.data)
-    if source["name"] == "table" and source["client"] == "client":  # one site's rows need not say
+    alone = source["name"] == "table" and not source["schema"]
+    if alone and source["client"] == "client":  # one site's rows need not say
         there = open_table(find_own_files(source["path"], data_root), source["delimiter"]).header
         source["client"] = "client" if "client" in there else ""
     arrays = registry.build("data", source).load(data_root, experiment.dividing_seed)
     described = describe(arrays)
     check_deployable_schema(described)
     names = [name.strip() for name in sites.split(",") if name.strip()]
-    text = tomli_w.dumps({"data": {"name": "sites", "names": names, "schema": described}})
-    if out is None:
-        print(text, end="")
-        return
-    if out.exists():
-        raise IsthmusError(f"{out} is there already; expected a new file; name another with --out")
-    from isthmus.system.files import write_text
-
-    write_text(out, text)
-    print(f"{out}: add method, rounds and the like; then give it to all sites")
+    return tomli_w.dumps({"data": {"name": "sites", "names": names, "schema": described}})
 
 
 def _to_record(

@@ -69,12 +69,14 @@ def read_reading(path: Path | str, settings: Sequence[str] | None) -> dict[str, 
     """Reads how a file is read, as options of the source that does; nothing where none is given."""
     from isthmus.config.experiment import read_value
     from isthmus.data.own_files import detect_kind, find_own_files
+    from isthmus.data.sources.table_schema import inline_schema
 
     if not settings:
         return {}
     pairs = [text.partition("=") for text in settings]
     options = {key.strip(): read_value(value) for key, _, value in pairs}
-    return {"name": detect_kind(find_own_files(str(path), Path())), **options}
+    named = {"name": detect_kind(find_own_files(str(path), Path())), **options}
+    return inline_schema(named, Path())
 
 
 def require_sites(command: str) -> None:

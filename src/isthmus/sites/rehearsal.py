@@ -77,7 +77,9 @@ def hand_over(
         place, source = folder / "data.csv", Path(experiment.data["path"])
         rows = np.sort(np.concatenate(data.parts[i]))
         _copy_rows(source, place, rows, experiment.data["delimiter"])
-        return str(place), {key: experiment.data[key] for key in ("label", "split")}
+        return str(place), {
+            key: experiment.data[key] for key in ("label", "split", "weight", "schema")
+        }
     place = folder / "data.npz"
     write_share(data, i, place)
     return str(place), {}

@@ -17,6 +17,7 @@ from isthmus.context import Setting
 from isthmus.data.build import add_noise
 from isthmus.data.federation import Federation
 from isthmus.data.own_files import find_own_files
+from isthmus.data.sources.table_schema import inline_schema
 from isthmus.engines import ENGINES, Plan, choice
 from isthmus.errors import IsthmusError, quote
 from isthmus.method import Method
@@ -162,7 +163,7 @@ def _name_data(experiment: Experiment, data: Federation | None, data_root: Path)
         return named | {"clients": len(data), **data.shares}
     if experiment.data.get("path"):  # so that the run can be resumed from any directory
         place = str(find_own_files(experiment.data["path"], data_root))
-        return {"data": dict(experiment.data) | {"path": place}}
+        return {"data": inline_schema(experiment.data, data_root) | {"path": place}}
     return {}
 
 

@@ -4,7 +4,7 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from isthmus.data.sources.array_files import natural_order, number_labels, numbe
 from isthmus.data.sources.arrays import CLIENT, REFUSE, SUMS, TEST, Arrays, Column
 from isthmus.data.sources.column_rules import (
     CATEGORY,
+    NUMBER,
     ColumnRule,
     Missing,
     complete_rule,
@@ -22,6 +23,7 @@ from isthmus.data.sources.column_rules import (
 )
 from isthmus.data.sources.inputs import find_scales, join_inputs, read_cells
 from isthmus.data.sources.spellings import Spellings, merge_spellings
+from isthmus.data.sources.table_schema import NO_INPUTS, find_roles, read_rules
 from isthmus.data.table_cells import Cells, parse_number
 from isthmus.data.table_reader import TableFile, check_memory, open_table, read_columns
 from isthmus.errors import IsthmusError
@@ -29,6 +31,10 @@ from isthmus.ranges import PositiveInt
 
 MANY = 20  # classes, if they are numbers with a fraction
 TOLD = 5  # columns in a note
+# Options that a schema replaces, and what they are if nobody sets them.
+ROLE_OPTIONS = {"label": "label", "client": "client"} | dict.fromkeys(
+    ("split", "weight", "columns", "drop", "categorical"), ""
+)
 
 
 class Roles(NamedTuple):
@@ -37,11 +43,12 @@ class Roles(NamedTuple):
     label: str
     client: str | None
     split: str | None
+    weight: str | None
     inputs: tuple[str, ...]
 
     def words(self) -> list[str]:
         """Lists the columns that are words whatever is in them."""
-        return [name for name in (self.label, self.client, self.split) if name]
+        return [name for name in self[:4] if name]
 
 
 class TableContents(NamedTuple):
@@ -49,7 +56,7 @@ class TableContents(NamedTuple):
 
     columns: tuple[Column, ...]
     labels: tuple[str, ...]
-    holes: tuple[str, ...] = ()  # columns that miss some cells, and how many
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,8 @@ class Table:
     categories: PositiveInt = 50  # different words that a column may have
     missing: Missing = "refuse"  # numbers that are missing: filled by what clients train on
     standardise: bool | Literal["sums", "client"] = True  # numbers to mean 0 and deviation 1
+    weight: str = ""  # a column that says how much a row counts in training
+    schema: str | Mapping[str, Any] = ""  # what each column is: a file of isthmus data schema
     delimiter: str = ""  # of a CSV file; empty: the one its first line has most of
 
     clients: ClassVar[int] = 0
@@ -75,10 +84,9 @@ class Table:
     def load(self, root: Path, seed: int) -> Arrays:
         """Reads the file."""
         table = open_table(find_own_files(self.path, root), self.delimiter)
-        roles = self._roles(table)
-        rules = self._rules(roles)
-        words = [name for name, rule in rules.items() if rule.kind == CATEGORY]
-        others = [name for name in roles.inputs if name not in set(words)]
+        roles, rules = self._follow_schema(table, root) if self.schema else self._plan(table)
+        others = [name for name in roles.inputs if rules[name].kind in ("", NUMBER)]
+        words = [name for name in roles.inputs if rules[name].kind not in ("", NUMBER)]
         cells = read_columns(table, [*roles.words(), *words], others, self.categories)
         contents = self._survey(table, roles, cells, rules)
         return self._build_arrays(table, roles, cells, contents, None)
@@ -91,11 +99,7 @@ class Table:
                 "give an .npz file of arrays x and y"
             )
         table = open_table(path, self.delimiter)
-        inputs = _list_inputs(table, other)
-        label = self._label(table)
-        client = self.client if self.client in table.header else None  # one newcomer needs none
-        split = self._check_column(table, "split", self.split) if self.split else None
-        roles = Roles(label, client, split, inputs)
+        roles = self._like_roles(table)._replace(inputs=_list_inputs(table, other))
         cells = _read_like(table, roles.words(), other)
         return self._build_arrays(
             table, roles, cells, TableContents(other.columns, other.labels), other
@@ -114,27 +118,68 @@ class Table:
         x = join_inputs(other.columns, raw, path, kind)
         return other._replace(x=x, y=np.zeros(len(x), np.int64), notes=raw.notes)
 
-    def _roles(self, table: TableFile) -> Roles:
-        label = self._label(table)
+    def _plan(self, table: TableFile) -> tuple[Roles, dict[str, ColumnRule]]:
+        """Says what the columns are for, as options tell; what they are is found out later."""
+        roles = self._like_roles(table)
         client = self._check_column(table, "client", self.client) if self.client else None
-        split = self._check_column(table, "split", self.split) if self.split else None
-        taken = {label, client, split}
-        if len(taken - {None}) < sum(name is not None for name in (label, client, split)):
+        roles = roles._replace(client=client)
+        taken = roles.words()
+        if len(set(taken)) < len(taken):
+            named = zip(Roles._fields, roles[:4], strict=False)
             raise IsthmusError(
-                f"label={label}, client={client}, split={split}; expected three different columns; "
-                "name others"
+                f"{', '.join(f'{role}={name}' for role, name in named if name)}; expected "
+                "different columns; name others"
             )
         dropped = {self._check_column(table, "drop", name) for name in _names(self.drop)}
         wanted = [self._check_column(table, "columns", name) for name in _names(self.columns)]
-        inputs = [n for n in wanted or table.header if n and n not in taken and n not in dropped]
-        for name in _names(self.categorical):
-            self._check_column(table, "categorical", name)
+        left_out = {*taken, *dropped, ""}
+        inputs = [name for name in wanted or table.header if name not in left_out]
+        categorical = {
+            self._check_column(table, "categorical", n) for n in _names(self.categorical)
+        }
         if not inputs:
             raise IsthmusError(
                 f"{table.path} has no column left to learn from; expected at least one besides "
-                f"{', '.join(sorted(name for name in taken if name))}; drop fewer"
+                f"{', '.join(sorted(taken))}; drop fewer"
             )
-        return Roles(label, client, split, tuple(inputs))
+        kinds = {name: CATEGORY if name in categorical else "" for name in inputs}
+        rules = {name: ColumnRule(kind, self.missing) for name, kind in kinds.items()}
+        return roles._replace(inputs=tuple(inputs)), rules
+
+    def _follow_schema(self, table: TableFile, root: Path) -> tuple[Roles, dict[str, ColumnRule]]:
+        """Says what the columns are, as the schema tells."""
+        rules = read_rules(self.schema, self.missing, root)
+        roles = find_roles(rules)
+        for option, usual in ROLE_OPTIONS.items():
+            given = getattr(self, option)
+            if given not in (usual, getattr(roles, option, None)):
+                raise IsthmusError(
+                    f"{option}={given} beside a schema; expected the schema to say what columns "
+                    "are; change it there"
+                )
+        for name in rules:
+            self._check_column(table, "the schema", name)
+        inputs = tuple(name for name, rule in rules.items() if rule.kind not in NO_INPUTS)
+        if not inputs:
+            raise IsthmusError(
+                "the schema leaves no column to learn from; expected at least one number, "
+                "category, date or boolean; change a kind"
+            )
+        return Roles(*roles, inputs), rules
+
+    def _like_roles(self, table: TableFile) -> Roles:
+        """Finds the columns that are no inputs; a table of one client need not say whose it is."""
+        if self.schema:
+            label, client, split, weight = find_roles(read_rules(self.schema, REFUSE, Path()))
+            for name in filter(None, (label, split, weight)):
+                self._check_column(table, "the schema", name)
+        else:
+            label, client = self._label(table), self.client
+            split, weight = (
+                self._check_column(table, option, name) if name else None
+                for option, name in (("split", self.split), ("weight", self.weight))
+            )
+        return Roles(label, client if client in table.header else None, split, weight, ())
 
     def _label(self, table: TableFile) -> str:
         short = self.label == "label" and "label" not in table.header and "y" in table.header
@@ -146,18 +191,13 @@ class Table:
         columns = [column for column in table.header if column]
         listed = ", ".join(columns[:30]) + (", ..." if len(columns) > 30 else "")
         remedy = f"add --set {option}=COLUMN"
+        if option == "the schema":
+            remedy = "add the column, or mend the schema"
         if option == "client":
             remedy += ", or --set 'client=\"\"' and a partition"
         raise IsthmusError(
             f"{table.path} has no column {name!r} for {option}; its columns are {listed}; {remedy}"
         )
-
-    def _rules(self, roles: Roles) -> dict[str, ColumnRule]:
-        categorical = set(_names(self.categorical))
-        return {
-            name: ColumnRule(CATEGORY if name in categorical else "", self.missing)
-            for name in roles.inputs
-        }
 
     def _survey(
         self,
@@ -171,16 +211,26 @@ class Table:
         split = number_parts(cells[roles.split].texts()) if roles.split else None
         learned = slice(None) if split is None else split != TEST
         columns: list[Column] = []
-        notes: list[str] = []
+        holed: list[str] = []
         for name in roles.inputs:
             rule = complete_rule(rules[name], cells[name], self.categories)
             strict = rule.missing == REFUSE
             holes = np.zeros(labels.rows, bool) if strict else cells[name].find_holes()
             columns += make_columns(name, rule, holes[learned], bool(self.standardise))
             if holes.any():
-                notes.append(f"{name} {int(holes.sum()):,}")
-        classes = sorted(set(_name_words(labels).names.values()), key=natural_order)
-        _check_classes(labels, classes)
+                holed.append(f"{name} {int(holes.sum()):,}")
+        classes: Sequence[str] = rules[roles.label].categories if self.schema else ()
+        if not classes:
+            classes = sorted(set(_name_words(labels).names.values()), key=natural_order)
+            _check_classes(labels, classes)
+        notes = (
+            [f"of {labels.rows:,} rows these miss a value: {_list_some(holed)}"] if holed else []
+        )
+        unsaid = (
+            [name for name in table.header if name and name not in rules] if self.schema else []
+        )
+        if unsaid:
+            notes.append(f"columns that the schema lacks were left out: {_list_some(unsaid)}")
         return TableContents(tuple(columns), tuple(classes), tuple(notes))
 
     def _build_arrays(
@@ -202,9 +252,7 @@ class Table:
             columns = find_scales(columns, learned)
         named = _name_words(labels, contents.labels)
         y = number_labels(named.names.values(), contents.labels, table.path)[labels.codes]
-        notes = (*raw.notes, *named.notes)
-        if contents.holes:
-            notes = (_describe_holes(contents.holes, labels.rows), *notes)
+        notes = (*contents.notes, *raw.notes, *named.notes)
         if "" in table.header:
             notes = ("a column without a name was left out", *notes)
         names: tuple[str, ...] = ()
@@ -245,9 +293,9 @@ def _read_like(table: TableFile, words: Sequence[str], other: Arrays) -> Mapping
     return read_columns(table, [*words, *rest], numbers, most=0)
 
 
-def _describe_holes(holes: Sequence[str], rows: int) -> str:
-    more = f" and {len(holes) - TOLD} more columns" if len(holes) > TOLD else ""
-    return f"of {rows:,} rows these miss a value: {', '.join(holes[:TOLD])}{more}"
+def _list_some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - TOLD} more columns" if len(names) > TOLD else ""
+    return f"{', '.join(names[:TOLD])}{more}"
 
 
 def _check_rows(table: TableFile, rows: int) -> None:
