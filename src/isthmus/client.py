@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from isthmus.method import Method
 
 Vectors = Any  # one vector [P], or a tuple of vectors
+# How much each example counts in the loss, 1 on average; empty: all alike.
+Importance = Tensor | tuple[()]
 Step = Callable[[Any, "Batch"], Any]  # step(carry, batch) -> carry
 
 TOGETHER = 1024  # examples that are gathered at a time, at least one batch
@@ -49,6 +51,7 @@ class Examples(NamedTuple):
     x: Tensor
     y: Tensor
     weight: Tensor | None = None
+    importance: Importance = ()
 
 
 class Batch(NamedTuple):
@@ -58,6 +61,7 @@ class Batch(NamedTuple):
     y: Tensor
     u: Tensor  # [method.noise(task)], uniform on [0, 1)
     rows: Tensor  # [B]: which of the training examples they are
+    importance: Importance = ()
     weight: Tensor | None = None  # as in Examples
 
     def mean(self, values: Tensor) -> Tensor:
@@ -67,7 +71,9 @@ class Batch(NamedTuple):
         return torch.einsum("b,b...->...", self.weight, values) / self.weight.sum().clamp(min=1)
 
     def cross_entropy(self, logits: Tensor) -> Tensor:
-        """Averages the cross-entropy of logits [B, C] over the real examples."""
+        """Averages the cross-entropy of logits [B, C] over the real examples, as each counts."""
+        if isinstance(self.importance, Tensor):
+            return self.mean(self.importance * cross_entropy(logits, self.y, reduction="none"))
         if self.weight is None:
             return cross_entropy(logits, self.y)
         return self.mean(cross_entropy(logits, self.y, reduction="none"))
@@ -211,12 +217,12 @@ class Client:
 
         What is computed for each of them once is found again by the `rows` of other batches.
         """
-        x, y, weight = self._part("train")
-        return Batch(x, y, x.new_zeros(0), torch.arange(len(y)), weight)
+        x, y, weight, importance = self._part("train")
+        return Batch(x, y, x.new_zeros(0), torch.arange(len(y)), importance, weight)
 
     def label_counts(self) -> Tensor:
         """Counts the training examples of each class, [C]."""
-        _, y, weight = self._part("train")
+        _, y, weight, _ = self._part("train")
         counts = one_hot(y, self.task.classes)
         if weight is not None:
             counts = counts * weight[:, None].to(counts.dtype)
@@ -261,7 +267,9 @@ class Client:
         return tallies
 
     def _batches(self, passes: int, draw: Callable[[Tensor], Tensor] | None) -> Iterator[Batch]:
-        x, y, _ = self._part("train")
+        x, y, _, importance = self._part("train")
+        counted = isinstance(importance, Tensor)
+        gathered = (x, y, importance) if counted else (x, y)
         plan = self._plan()
         first = self._taken
         self._taken += passes * plan.per_pass
@@ -278,7 +286,9 @@ class Client:
             rows = plan.rows[begin : min(begin + some, self._taken)]
             together = torch.cat(rows)
             lengths = [len(batch) for batch in rows]
-            parts = zip(*(torch.split(t[together], lengths) for t in (x, y)), rows, strict=True)
+            parts = zip(rows, *(torch.split(t[together], lengths) for t in gathered), strict=True)
             for s, part in enumerate(parts, start=begin):
                 weight = None if plan.weight is None else plan.weight[s]
-                yield Batch(part[0], part[1], u[s - first], part[2], weight)
+                yield Batch(
+                    *(part[1], part[2], u[s - first], part[0], part[3] if counted else (), weight)
+                )

@@ -10,6 +10,7 @@ from isthmus.models.flat import Flat
 from isthmus.selection import RULES, Rule, Selection
 
 Calibration = Literal["split", "per-batch"]
+Balance = Literal["none", "classes"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Task:
     clients_per_round: int  # K
     selection: Selection = "validation"
     calibration: Calibration = "split"
+    balance: Balance = "none"
     others: tuple[Flat, ...] = ()  # the second network of each kind of client
 
     @property

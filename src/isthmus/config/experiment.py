@@ -25,7 +25,7 @@ from isthmus.models.flat import Head
 from isthmus.ranges import NonNegative, NonNegativeInt, Positive, PositiveInt, Repeats
 from isthmus.selection import RULES, Rule, Selection
 from isthmus.system.files import open_regular
-from isthmus.task import Calibration
+from isthmus.task import Balance, Calibration
 
 LARGEST_FILE = 2**24  # bytes of an experiment; a device has no end
 Part = Annotated[Mapping[str, Any], AfterValidator(MappingProxyType)]  # {"name": ..., options}
@@ -66,6 +66,7 @@ class Experiment(BaseModel):
     patience: NonNegativeInt = 0  # evaluations without a better one that end a run; 0: none do
     selection: Selection = "validation"
     calibration: Calibration = "split"  # per-batch: as the released SuPerFed code measures it
+    balance: Balance = "none"  # classes: all classes of a client count alike in its loss
     engine: EngineName = "auto"  # as engines/choice.py says
     block: NonNegativeInt = 0  # clients that `stacked` computes together; 0: what stays in cache
     step: Literal["auto", "eager", "compiled"] = "auto"  # compiled where the run is long enough

@@ -223,6 +223,11 @@ class Federation:
         """Gives some of client i's examples, by their rows in the arrays."""
         return self._prepare(self.arrays.x[rows], self.arrays.y[rows], self.scales(i))
 
+    def weights(self, i: int) -> NDArray[np.float64] | None:
+        """Says how much each of client i's training examples counts, where the data say so."""
+        given = self.arrays.weight
+        return None if given is None else given[self.parts[i].train]
+
     def server_test(self) -> Part:
         """Gives the server's own test set."""
         return self._prepare(self.arrays.test_x, self.arrays.test_y)
@@ -254,7 +259,8 @@ class Federation:
         rules = [(column.missing, column.scaled) for column in self.arrays.columns]
         learned = self.arrays.scaled_by and set(rules) != {(REFUSE, True)}
         sha.update(f"{rules}".encode() if learned else b"")
-        for array in self.arrays[:4]:
+        weight = () if self.arrays.weight is None else (self.arrays.weight,)
+        for array in (*self.arrays[:4], *weight):
             sha.update(f"{array.dtype}{array.shape}".encode())
             sha.update(np.ascontiguousarray(array).data)
         for parts in self.parts:

@@ -10,8 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from isthmus import streams
+from isthmus.client import Importance
 from isthmus.context import Call, Setting
 from isthmus.errors import IsthmusError
 from isthmus.models.flat import Flat
@@ -77,6 +79,28 @@ def draw(setting: Setting, call: Call, i: int, n: int) -> RandomPart:
         np.stack([shuffle.permutation(n) for _ in range(passes)]),
         uniform.random((passes * steps, method.noise(task))),
     )
+
+
+def weigh_examples(setting: Setting, i: int, y: Tensor) -> Importance:
+    """Says how much each of client i's training examples counts in its loss, 1 on average.
+
+    By its weight in the data, where they have any; and with `balance = "classes"`, so much that
+    all classes that the client has count alike.
+    """
+    given = setting.federation.weights(i)
+    if given is None and setting.task.balance == "none":
+        return ()
+    weights = np.ones(len(y)) if given is None else given
+    if setting.task.balance == "classes":
+        labels = y.numpy()
+        totals = np.bincount(labels, weights, minlength=setting.task.classes)[labels]
+        weights = np.divide(weights, totals, out=np.zeros(len(y)), where=totals > 0)
+    if not weights.sum() > 0:
+        raise IsthmusError(
+            f"all examples that client {i} trains on weigh 0; expected some that count; correct "
+            "their weights"
+        )
+    return torch.as_tensor(weights / weights.mean(), dtype=setting.task.w0.dtype)
 
 
 def steps_per_pass(n: int, batch_size: int) -> int:

@@ -158,7 +158,7 @@ class Compiled:
         places = [
             (place, name)
             for place, value in enumerate(inputs)
-            for name in ("x", "y", "u", "rows", "weight")
+            for name in ("x", "y", "u", "rows", "importance", "weight")
             if value is getattr(batch, name)
         ]
         given = list(inputs)

@@ -14,7 +14,14 @@ from isthmus.client import Batch, Client, Examples, Step, Steps
 from isthmus.context import Call, CallOutcome, Request, Setting
 from isthmus.engines import messages
 from isthmus.engines import profile as spent
-from isthmus.engines.base import Plan, draw, one_thread, steps_per_pass, wrap_errors
+from isthmus.engines.base import (
+    Plan,
+    draw,
+    one_thread,
+    steps_per_pass,
+    weigh_examples,
+    wrap_errors,
+)
 from isthmus.engines.compiled import Compiled
 from isthmus.engines.devices import Place
 from isthmus.engines.profile import Profile
@@ -174,7 +181,9 @@ def make_client(
     per_pass = steps_per_pass(n, size)
 
     def part(name: str) -> Examples:
-        return place.send(Examples(*federation.part(i, name)))
+        x, y = federation.part(i, name)
+        importance = weigh_examples(setting, i, y) if name == "train" else ()
+        return place.send(Examples(x, y, importance=importance))
 
     def plan() -> Steps:
         drawn = draw(setting, call, i, n)

@@ -19,7 +19,15 @@ from torch.nn.functional import pad
 from isthmus import tree
 from isthmus.client import Batch, Client, Examples, Step, Steps
 from isthmus.context import Call, CallOutcome, Request, Setting
-from isthmus.engines.base import Plan, RandomPart, draw, one_thread, steps_per_pass, wrap_errors
+from isthmus.engines.base import (
+    Plan,
+    RandomPart,
+    draw,
+    one_thread,
+    steps_per_pass,
+    weigh_examples,
+    wrap_errors,
+)
 from isthmus.engines.devices import Place
 from isthmus.errors import IsthmusError
 
@@ -187,10 +195,18 @@ def _pad_steps(
 def _stack_examples(setting: Setting, ids: Sequence[int], name: str) -> Examples:
     parts = [setting.federation.part(i, name) for i in ids]
     largest = max(len(part.y) for part in parts)
+
+    def stack_rows(columns: Sequence[Tensor]) -> Tensor:
+        return torch.stack([pad_rows(rows, largest) for rows in columns])
+
+    trained = zip(ids, parts, strict=True) if name == "train" else ()
+    counts = [weigh_examples(setting, i, part.y) for i, part in trained]
+    importance = [one for one in counts if isinstance(one, Tensor)]
     return Examples(
-        torch.stack([pad_rows(part.x, largest) for part in parts]),
-        torch.stack([pad_rows(part.y, largest) for part in parts]),
-        torch.stack([pad_rows(torch.ones(len(part.y)), largest) for part in parts]),
+        stack_rows([part.x for part in parts]),
+        stack_rows([part.y for part in parts]),
+        stack_rows([torch.ones(len(part.y)) for part in parts]),
+        stack_rows(importance) if importance else (),
     )
 
 

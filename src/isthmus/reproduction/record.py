@@ -26,6 +26,7 @@ from isthmus.system.machine import count_cores
 DIGITS = 6  # of what figures draw
 LATE = 10  # evaluations at the end of a run, whose mean tells a level from a swing
 SETTLED = ("engine", "block", "step")  # what a run fills in when it begins
+LATER = {"balance": "none"}  # settings that records from before lack, and what they were
 RESULTS = "results"
 COMPARED = ("top1", "loss")
 ROUNDING = 0.01  # the most by which a long run on another machine may differ
@@ -100,7 +101,11 @@ def identify(experiment: Experiment) -> str:
     >>> identify(Experiment(seed=1)) == identify(Experiment(seed=1, engine="loop"))
     True
     """
-    settings = {key: value for key, value in experiment.flat().items() if key not in SETTLED}
+    settings = {
+        key: value
+        for key, value in experiment.flat().items()
+        if key not in SETTLED and LATER.get(key, ()) != value
+    }
     text = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -275,6 +275,7 @@ def _build_task(e: Experiment, federation: Federation, networks: Sequence[Flat])
         clients_per_round=e.clients_per_round,
         selection=e.selection,
         calibration=e.calibration,
+        balance=e.balance,
         others=tuple(seconds),
     )
     for second in seconds:

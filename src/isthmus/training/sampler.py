@@ -73,7 +73,8 @@ def compile_time(size: int, seconds: float, few: int, seconds_of_few: float) -> 
 def shorten(batch: Batch) -> Batch:
     """Gives the first few examples of a batch."""
     weight = None if batch.weight is None else batch.weight[:FEW]
-    return Batch(batch.x[:FEW], batch.y[:FEW], batch.u, batch.rows[:FEW], weight)
+    importance = () if isinstance(batch.importance, tuple) else batch.importance[:FEW]
+    return Batch(*(batch.x[:FEW], batch.y[:FEW], batch.u, batch.rows[:FEW], importance, weight))
 
 
 def _average(seconds: list[float]) -> float:

@@ -54,6 +54,7 @@ class Arrays(NamedTuple):
     labels: tuple[str, ...] = ()  # names of the classes, where they have any
     columns: tuple[Column, ...] = ()  # where the inputs were rows of a table
     scaled_by: str = ""  # sums, client: by what clients train on, once the data are divided
+    weight: NDArray[np.float64] | None = None  # how much each counts in training, where they say so
     notes: tuple[str, ...] = ()  # what was left out or changed: a sentence each
 
     def count_owners(self) -> int:

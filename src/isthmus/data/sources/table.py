@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isthmus.data.holes import is_missing
 from isthmus.data.own_files import find_own_files
-from isthmus.data.sources.array_files import natural_order, number_labels, number_parts
+from isthmus.data.sources.array_files import MOST, natural_order, number_labels, number_parts
 from isthmus.data.sources.arrays import CLIENT, REFUSE, SUMS, TEST, Arrays, Column
 from isthmus.data.sources.column_rules import (
     CATEGORY,
@@ -275,6 +276,7 @@ class Table:
             labels=contents.labels,
             columns=columns,
             scaled_by=later,
+            weight=_read_weights(cells[roles.weight]) if roles.weight else None,
             notes=notes,
         )
 
@@ -291,6 +293,25 @@ def _read_like(table: TableFile, words: Sequence[str], other: Arrays) -> Mapping
     numbers = [c.name for c in columns if c.category is None and not c.part]
     rest = [name for name in list_names(columns) if name not in set(numbers)]
     return read_columns(table, [*words, *rest], numbers, most=0)
+
+
+def _read_weights(cells: Cells) -> NDArray[np.float64]:
+    """Reads how much each row counts; refuses a hole."""
+    weights = cells.convert(_read_weight, "a number of 0 or more")
+    if np.isnan(weights).any():
+        row = int(np.argmax(np.isnan(weights))) + 1
+        raise IsthmusError(
+            f"{cells.path} has nothing in column {cells.name!r}, row {row}; expected how much the "
+            "row counts; fill it, or delete the row"
+        )
+    return weights
+
+
+def _read_weight(text: str) -> float:
+    weight = float(text)
+    if not 0 <= weight < MOST:
+        raise ValueError(f"{text} is no weight")
+    return weight
 
 
 def _list_some(names: Sequence[str]) -> str:
