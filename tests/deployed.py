@@ -73,7 +73,7 @@ class Deployment:
         made, self.forms = prepare(experiment)
         self.made = made
         self.names: list[str] = list(experiment.data["names"])
-        told = list(list_disclosures(made))
+        told = list(list_disclosures(made, self.forms))
         terms = {"disclose": told, "minimum_examples": 1, "minimum_label_count": 0} | terms
         self.folder = folder
         self.agreements: dict[str, Consent] = {}

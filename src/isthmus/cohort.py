@@ -160,12 +160,9 @@ class Clients:
             yield Request(self.ids[k], self._round.own(self.ids[k]), self._message(each, k))
 
     def _message(self, each: Each, k: int) -> tuple[State, ...]:
-        if each is None:
-            return ()
-        number = self._round.setting.first + self.ids[k]
-        message = each(number) if callable(each) else tree.row(each, k)
+        message = find_message(each, k, self._round.setting.first + self.ids[k])
         self._round.down += tree.nbytes(message)
-        return (message,)
+        return message
 
     def _check(self, i: int, f: ClientFunction, own: State, reply: State) -> None:
         if not tree.finite((own, reply)):
@@ -175,6 +172,13 @@ class Clients:
                 f"with numbers that are not finite (lr={task.lr_at(self.t):.3g}); expected a loss "
                 "that falls; lower lr, or raise batch_size"
             )
+
+
+def find_message(each: Each, k: int, number: int) -> tuple[State, ...]:
+    """Finds what a client alone receives: the k-th of those asked, of this number; or nothing."""
+    if each is None:
+        return ()
+    return (each(number) if callable(each) else tree.row(each, k),)
 
 
 def last_layers(model: Flat, replies: State) -> Tensor | None:

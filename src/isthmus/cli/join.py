@@ -198,6 +198,12 @@ def agree(
     minimum_label_count: Annotated[
         int, typer.Option(min=0, metavar="NUMBER", help="Of each class, where counts are told.")
     ] = 5,
+    newcomer: Annotated[
+        bool,
+        typer.Option(
+            "--newcomer", help="This site is no client of it: receive a model, train in no round."
+        ),
+    ] = False,
     afresh: Annotated[
         bool,
         typer.Option("--afresh", help="The server begins anew: set aside what is here of before."),
@@ -211,6 +217,11 @@ def agree(
     `isthmus join agree study.toml`
 
     `isthmus join agree study.toml --disclose census --minimum-label-count 10`
+
+    `isthmus join agree study.toml --newcomer` where the experiment does not name this site.
+
+    A newcomer gets what the rounds so far made, when it comes, after evaluations and after the last
+    round, and builds a model from it here. No round has anything of it.
     """
     from isthmus.cli.consent import describe_consent
     from isthmus.sites.folders import find_site
@@ -225,6 +236,7 @@ def agree(
         figures=figures,
         minimum_examples=minimum_examples,
         minimum_label_count=minimum_label_count,
+        newcomer=newcomer,
     )
     if afresh:
         print(f"set aside: {set_aside(site, agreed.digest)}")

@@ -64,11 +64,11 @@ def _describe_site(facts: dict[str, Any]) -> Iterator[str]:
     if agreed is None:
         yield "agreed: to nothing yet; `isthmus join agree EXPERIMENT.toml`"
         return
-    kept = "the server may keep them" if agreed["figures"] else "only in sums with others'"
-    yield (
-        f"agreed: {agreed['digest']}: {agreed['method']}, {agreed['rounds']:,} rounds, as client "
-        f"{agreed['client']} of {agreed['clients']}"
-    )
+    kept = "they stay here" if agreed["newcomer"] else "only in sums with others'"
+    kept = "the server may keep them" if agreed["figures"] else kept
+    part = f"client {agreed['client']} of {agreed['clients']}"
+    part = f"a newcomer to {agreed['clients']} sites" if agreed["newcomer"] else part
+    yield f"agreed: {agreed['digest']}: {agreed['method']}, {agreed['rounds']:,} rounds, as {part}"
     yield (
         f"discloses more in: {', '.join(agreed['disclose']) or 'nothing'}; figures of this site: "
         f"{kept}"

@@ -211,7 +211,7 @@ NEWCOMERS = (
     RecordColumn(
         "data",
         str,
-        "the file or directory that has their data; `held_out`: the run's own",
+        "the file or directory that has their data; `held_out`: the run's own; or a site's name",
         may_be_missing=True,
     ),
     RecordColumn("digest", str, "digest of their data, as divided", may_be_missing=True),
@@ -225,6 +225,12 @@ NEWCOMERS = (
     CLIENT,
     RecordColumn("model", str, "which model", values="`newcomer` or `shared`"),
     *CLIENTS[3:],
+)
+JOINS = (
+    RecordColumn("time", str, "when it was asked", values="date and time"),
+    replace(DONE, meaning="rounds that were done then"),
+    RecordColumn("site", str, "which site that is no client of the run"),
+    RecordColumn("outcome", str, "`answered`: it has a model of its own; or why not"),
 )
 LANDSCAPE = (
     DONE,
@@ -286,6 +292,7 @@ TABLES: Mapping[str, tuple[RecordColumn, ...]] = MappingProxyType(
         "notes": NOTES,
         "calls": CALLS,
         "newcomers": NEWCOMERS,
+        "joins": JOINS,
         "landscape": LANDSCAPE,
         "simplex": SIMPLEX,
         "cross": CROSS,

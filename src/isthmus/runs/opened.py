@@ -182,7 +182,7 @@ class Opened:
 
     def record(self, found: Sequence[Newcomers], data: Federation, file: Path | str) -> None:
         """Adds to newcomers.csv how clients did that came in some file."""
-        self._store.add_newcomers(found, data, str(Path(file).resolve()))
+        self._store.add_newcomers(found, data.digest(), str(Path(file).resolve()))
 
 
 def _group(parts: Sequence[Part], size: int) -> Iterator[list[Part]]:

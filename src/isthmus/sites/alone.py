@@ -12,11 +12,10 @@ from isthmus.engines.base import one_thread
 from isthmus.evaluation import score
 from isthmus.method import State
 from isthmus.methods.local import Local
-from isthmus.sites.consent import digest_experiment, find_client
-from isthmus.sites.federations import read_client
+from isthmus.sites.consent import digest_experiment
 from isthmus.sites.folders import SiteFolder
-from isthmus.sites.preparation import RegisteredData
-from isthmus.sites.site import prepare
+from isthmus.sites.preparation import RegisteredData, propose_part
+from isthmus.sites.site import prepare, read_share
 from isthmus.system.files import write_text
 
 
@@ -27,12 +26,12 @@ def train_alone(site: SiteFolder, experiment: Experiment, name: str, data: Regis
     validation data, to the last round. These are the bits of `local` in simulation, but where
     inputs are scaled by sums over all sites: alone, a site has its own.
     """
-    client = find_client(experiment, name)
+    part = propose_part(experiment, name, data)
     budget = "full" if experiment.validation else "participation"
     method = {"name": "local", "budget": budget}
     setting, _ = prepare(Experiment(**(experiment.table() | {"method": method})))
-    mine = read_client(experiment, client, Path(data.path), data.options)
-    setting = setting._replace(federation=mine)
+    setting = setting._replace(federation=read_share(part))
+    client = part.row
     local = setting.method
     assert isinstance(local, Local)
     own: dict[int, State] = {}

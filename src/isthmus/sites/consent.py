@@ -34,6 +34,7 @@ class Consent(BaseModel):
     figures: bool = True  # the server may keep this site's own figures
     minimum_examples: Count = 20  # to train on; with fewer, nothing is sent
     minimum_label_count: Count = 5  # of any class it has, where label counts are disclosed
+    newcomer: bool = False  # it takes part in no round, and builds a model from what they made
 
     @property
     def digest(self) -> str:
@@ -46,19 +47,25 @@ class Consent(BaseModel):
 
     @property
     def client(self) -> int:
-        """The site's number in the run."""
-        return find_client(self.read_experiment(), self.site)
+        """The site's number in the run; that of a newcomer comes after all others'."""
+        experiment = self.read_experiment()
+        return experiment.clients if self.newcomer else find_client(experiment, self.site)
+
+    @property
+    def row(self) -> int:
+        """Which client of the federation it is that the site reads: a newcomer reads its own."""
+        return 0 if self.newcomer else self.client
 
     def refuse_floors(self, data: Federation) -> str:
         """Says which of its terms its own data do not meet, if any."""
-        examples = data.sizes(self.client)[0]
+        examples = data.sizes(self.row)[0]
         if examples < self.minimum_examples:
             return f"{examples} examples to train on, of at least {self.minimum_examples}"
         return ""
 
     def refuse_counts(self, data: Federation) -> str:
         """Says which class has too few examples for its count to be told, if any."""
-        for label, count in enumerate(data.label_counts(self.client).tolist()):
+        for label, count in enumerate(data.label_counts(self.row).tolist()):
             if 0 < count < self.minimum_label_count:
                 return f"{count} of class {label}, of at least {self.minimum_label_count}"
         return ""
@@ -93,9 +100,20 @@ def find_client(experiment: Experiment, site: str) -> int:
     if site not in names:
         raise IsthmusError(
             f"the experiment is for {', '.join(names) or 'no sites'}, and this is {site}; expected "
-            f"it among them; {nearest(site, names) if names else 'name sites in data.names'}"
+            f"it among them; {nearest(site, names) if names else 'name sites in data.names'}; a "
+            "site that is to receive a model without training joins with --newcomer"
         )
     return names.index(site)
+
+
+def check_newcomer(experiment: Experiment, site: str) -> None:
+    """Refuses a site that is a client of the run as a newcomer to it."""
+    names = list(experiment.data.get("names", ()))
+    if site in names:
+        raise IsthmusError(
+            f"{site} is client {names.index(site)} of the experiment; expected a site that is "
+            "none of its clients, to join as a newcomer; leave --newcomer out"
+        )
 
 
 def check_disclosures(disclosing: Mapping[str, str], agreed: tuple[str, ...]) -> None:

@@ -4,7 +4,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,13 +13,18 @@ from isthmus.context import Call, CallOutcome, Fresh, Request, Setting
 from isthmus.data.federation import Federation
 from isthmus.data.scaling import Scales
 from isthmus.errors import IsthmusError
+from isthmus.method import State
 from isthmus.sites import codec, exchange
 from isthmus.sites.codec import REFUSALS, VERSION, CallHead, MessageError, ReplyHead
-from isthmus.sites.forms import END, PATH, SCORE, Form, Forms, name_function
+from isthmus.sites.forms import END, JOIN, PATH, SCORE, Form, Forms, name_function
 from isthmus.sites.plan import WaitLimits
 from isthmus.sites.transport import SiteAnswer, Transport
+from isthmus.training import newcomers
 
 DIGEST = 8  # bytes
+
+# What a newcomer gets: what all do, what it alone does, the shared model if there is one.
+JoinParts: TypeAlias = tuple[tuple[State, ...], tuple[State, ...], tuple[State, ...]]
 ANSWERED = "answered"
 
 
@@ -64,7 +69,7 @@ class SitesEngine:
         messages: dict[str, bytes] = {}
         for request in requests:
             site = self._names[request.i]
-            heads[site] = self._head(call, name, request)
+            heads[site] = self._head(setting, call, name, request)
             messages[site] = codec.write(
                 heads[site], (call.shared, request.each, brought, self.scales)
             )
@@ -111,10 +116,26 @@ class SitesEngine:
             replies[answer.site] = result[0]
         return [replies[site] for site in self._names]
 
+    def ask_to_join(
+        self, setting: Setting, t: int, parts: Mapping[str, JoinParts]
+    ) -> Iterator[tuple[str, Any, str]]:
+        """Has newcomers build their models after t rounds; yields what each measured, or why not.
+
+        A newcomer may keep its figures: then there is nothing, and no reason.
+        """
+        heads = {site: self._outside(setting.first, JOIN, t) for site in parts}
+        messages = {
+            site: codec.write(heads[site], (*part, self.scales)) for site, part in parts.items()
+        }
+        for answer in self._listen(messages, waits=False):
+            forms = self._forms.find(JOIN, newcomers.PURPOSE)
+            result, why = self._open(answer, heads[answer.site], forms)
+            yield answer.site, None if why else result[0], why
+
     def _outside(self, i: int, name: str, t: int = 0, own: str = "") -> CallHead:
         """Makes the head of a call that belongs to no round."""
         token = secrets.token_hex(DIGEST)
-        purpose = exchange.PURPOSE if name != END else ""
+        purpose = {END: "", JOIN: newcomers.PURPOSE}.get(name, exchange.PURPOSE)
         return CallHead(self._run, i, name, purpose, t, 0, None, token, own, own, VERSION)
 
     def send_end(self, t: int, own: Mapping[int, Tensor]) -> list[str]:
@@ -140,12 +161,12 @@ class SitesEngine:
     def close(self) -> None:
         """Holds nothing."""
 
-    def _head(self, call: Call, name: str, request: Request) -> CallHead:
+    def _head(self, setting: Setting, call: Call, name: str, request: Request) -> CallHead:
         accepted = "" if isinstance(request.own, Fresh) else name_state(request.own)
         committed = self._committed.setdefault(request.i, accepted)
         return CallHead(
             run=self._run,
-            client=request.i,
+            client=setting.first or request.i,  # each newcomer joins as if it were the only one
             function=name,
             purpose=call.purpose,
             t=call.t,
@@ -161,10 +182,11 @@ class SitesEngine:
         """Yields answers until all came, the deadline is over, or a quorum's grace is.
 
         An evaluation `waits` for all: it changes nothing, and what it misses shows in its figures.
+        Where the quorum is nobody, a grace is all there is.
         """
         limits, came = self._limits, 0
         needed = len(messages) if waits else math.ceil(limits.quorum * len(messages))
-        end = self._clock() + limits.deadline
+        end = self._clock() + (limits.deadline if needed else min(limits.grace, limits.deadline))
         left = set(messages)
         answers = self._transport.ask(messages, limits.deadline)
         for answer in answers:

@@ -9,6 +9,7 @@ import numpy as np
 from isthmus.config.experiment import Experiment
 from isthmus.data.federation import Federation, Parts, cut_parts
 from isthmus.data.newcomer_files import read_arrays
+from isthmus.data.sources.arrays import SUMS
 from isthmus.data.sources.schema import make_blank
 from isthmus.errors import IsthmusError
 
@@ -45,6 +46,12 @@ def imagine(experiment: Experiment) -> Imagined:
     return Imagined(arrays, [parts] * len(names), _shares(experiment), names=names)
 
 
+def imagine_newcomers(members: Federation, count: int = 1) -> Federation:
+    """Makes up data of newcomers, as those of the clients are."""
+    data = Imagined(members.arrays, [members.parts[0]] * count, members.shares)
+    return data.scale_by(members.scales(0)) if members.arrays.scaled_by == SUMS else data
+
+
 def read_client(
     experiment: Experiment, i: int, path: Path, options: Mapping[str, Any]
 ) -> Federation:
@@ -60,6 +67,13 @@ def read_client(
     parts = [Parts(nothing, nothing, nothing)] * len(experiment.data["names"])
     parts[i] = cut_parts(share, test, validation, seed, i, arrays.split)
     return Federation(arrays, parts, _shares(experiment), arrays.notes, experiment.data["names"])
+
+
+def read_newcomer(experiment: Experiment, path: Path, options: Mapping[str, Any]) -> Federation:
+    """Reads the data of a site that is no client of the run, divided as by `isthmus adapt`."""
+    blank = make_blank(experiment.data["schema"])
+    arrays = read_arrays(path, blank, blank.x.shape[1:], options)._replace(owner=None, names=())
+    return Federation.from_owners(arrays, experiment.test, experiment.validation, seed=0)
 
 
 def _shares(experiment: Experiment) -> dict[str, float]:

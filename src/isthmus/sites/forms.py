@@ -16,6 +16,7 @@ from torch import Tensor
 from isthmus import tree
 from isthmus.cohort import Clients, Round
 from isthmus.context import Call, ClientFunction, Request, Setting
+from isthmus.data.federation import Federation
 from isthmus.data.sources.arrays import SUMS
 from isthmus.engines.base import one_thread
 from isthmus.engines.loop import Loop
@@ -23,9 +24,12 @@ from isthmus.errors import IsthmusError
 from isthmus.evaluation import MeasurePath, Scoring, choose_for_all, score, splits_of
 from isthmus.method import Method, State
 from isthmus.shelf import Shelf, after
+from isthmus.storage.store import Progress
+from isthmus.training.newcomers import Joining, make_visit, score_newcomers
 
 # No method can call a function so.
 SCORE, PATH, END = "evaluation: score", "evaluation: path", "run: end"
+JOIN = "run: join"
 
 
 class Form(NamedTuple):
@@ -39,8 +43,9 @@ class Form(NamedTuple):
 
 def name_function(method: Method, function: ClientFunction) -> tuple[str, tuple[State, ...]]:
     """Gives the name of a function of clients, and the tensors that it brings along."""
-    if isinstance(function, Scoring):
-        return SCORE, () if function.common is None else (function.common,)
+    if isinstance(function, Scoring | Joining):
+        name = SCORE if isinstance(function, Scoring) else JOIN
+        return name, () if function.common is None else (function.common,)
     if isinstance(function, MeasurePath):
         return PATH, ()
     name = getattr(function, "__name__", "")
@@ -54,8 +59,9 @@ def name_function(method: Method, function: ClientFunction) -> tuple[str, tuple[
 
 def find_function(setting: Setting, name: str, brought: tuple[Any, ...]) -> ClientFunction:
     """Finds the function of this name: the opposite of `name_function`."""
-    if name == SCORE:
-        return Scoring(brought[0] if brought else None, splits_of(setting))
+    if name in (SCORE, JOIN):
+        kind = Scoring if name == SCORE else Joining
+        return kind(brought[0] if brought else None, splits_of(setting))
     if name == PATH:
         split = setting.task.rule.split
         assert split is not None  # else nobody asks
@@ -98,7 +104,7 @@ class _Noting(Loop):
         result = self.compute(setting, call, request)
         name, brought = name_function(setting.method, call.function)
         received = (call.shared, request.each, brought, self.scales)
-        reply = result if name in (SCORE, PATH) else result[1]
+        reply = result if name in (SCORE, PATH, JOIN) else result[1]
         form = Form(name, call.purpose, strip(received), strip(reply))
         self.seen[repr(form)] = form
         yield from ((i, result) for i in asked)
@@ -106,10 +112,39 @@ class _Noting(Loop):
 
 def learn(setting: Setting, client: int = 0) -> Forms:
     """Plays the rounds in which something changes, with one client's data, and notes the forms."""
+    engine = _note_forms(setting, client)
+    setting = setting._replace(engine=engine)
+    for progress in _play(setting, client):
+        round = Round(setting, progress.t - 1, progress.own, shelf=Shelf(progress.shelf))
+        one = Clients([client], round)
+        with one_thread():
+            delivery = setting.method.deliver(progress.server, one)
+            choose_for_all(setting, one, delivery)
+            score(setting, one, delivery)
+    return Forms(tuple(engine.seen.values()))
+
+
+def learn_newcomer(setting: Setting, data: Federation) -> Forms:
+    """Plays the same rounds, and notes the forms of what a newcomer with these data is asked.
+
+    It may keep its figures: then it answers nothing.
+    """
+    engine = _note_forms(setting, 0)
+    visit = make_visit(setting, data, engine)
+    for progress in _play(setting._replace(engine=_note_forms(setting, 0)), 0):
+        score_newcomers(visit, progress)
+    seen = list(engine.seen.values())
+    return Forms((*seen, *(form._replace(reply=()) for form in seen if form.function == JOIN)))
+
+
+def _note_forms(setting: Setting, client: int) -> _Noting:
     together = setting.federation.arrays.scaled_by == SUMS
     scales = setting.federation.scales(client) if together else None
-    engine = _Noting(client, () if scales is None else tuple(map(torch.from_numpy, scales)))
-    setting = setting._replace(engine=engine)
+    return _Noting(client, () if scales is None else tuple(map(torch.from_numpy, scales)))
+
+
+def _play(setting: Setting, client: int) -> Iterator[Progress]:
+    """Plays the rounds in which something changes, with one client; gives the run after each."""
     method, task = setting.method, setting.task
     server = method.init(task)
     own: dict[int, State] = {}
@@ -119,12 +154,8 @@ def learn(setting: Setting, client: int = 0) -> Forms:
         round = Round(setting, t, own, shelf=Shelf(shelf))
         with one_thread():
             server = method.round(server, Clients([client], round))
-            own, shelf = {**own, **round.changed}, after(shelf, round.shelf.changed)
-            one = Clients([client], Round(setting, t, own, shelf=Shelf(shelf)))
-            delivery = method.deliver(server, one)
-            choose_for_all(setting, one, delivery)
-            score(setting, one, delivery)
-    return Forms(tuple(engine.seen.values()))
+        own, shelf = {**own, **round.changed}, after(shelf, round.shelf.changed)
+        yield Progress(t + 1, server, own, shelf)
 
 
 def strip(parts: Any) -> Any:

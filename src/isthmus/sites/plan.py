@@ -32,6 +32,7 @@ class ServePlan(BaseModel):
     deadline: Seconds = 7200.0
     grace: Seconds = 30.0
     least: Annotated[int, Field(ge=2)] = 3  # sites whose figures may be told in a sum
+    newcomers: bool = True  # other sites that were admitted may join, to receive a model
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -11,11 +11,16 @@ from isthmus.data.federation import Federation
 from isthmus.data.own_files import detect_kind, find_own_files
 from isthmus.errors import IsthmusError, nearest
 from isthmus.sites import exchange
-from isthmus.sites.consent import Consent, check_disclosures, find_client, settle
-from isthmus.sites.federations import read_client
+from isthmus.sites.consent import (
+    Consent,
+    check_disclosures,
+    check_newcomer,
+    find_client,
+    settle,
+)
 from isthmus.sites.folders import SiteFolder, make_private, read_table, write_table
-from isthmus.sites.forms import Form, learn, measure_form
-from isthmus.sites.site import prepare
+from isthmus.sites.forms import Form, Forms, learn, learn_newcomer, measure_form
+from isthmus.sites.site import build_setting, prepare_part, read_share
 from isthmus.storage.lock import open_lock
 from isthmus.system.files import explain_unwritable
 
@@ -33,7 +38,8 @@ class Preview(NamedTuple):
 
     experiment: Experiment
     data: Federation
-    client: int
+    row: int  # whose data these are, in them
+    newcomer: bool  # the site is none of the experiment's clients
     forms: tuple[Form, ...]
     seconds: float  # that it computed, for a few rounds and their evaluations
     discloses: Mapping[str, str]  # by function: what it tells besides models and counts
@@ -81,20 +87,39 @@ def read_deployable(path: Path) -> Experiment:
 
 def preview(experiment: Experiment, site: str, data: RegisteredData) -> Preview:
     """Reads a site's data as the experiment wants them, and plays its turning points here alone."""
-    client = find_client(experiment, site)
-    setting, forms = prepare(experiment)
-    mine = read_client(experiment, client, Path(data.path), data.options)
+    part = propose_part(experiment, site, data)
+    setting, forms = prepare_part(part)
+    mine, members = read_share(part), build_setting(experiment)
     began = time.process_time()
-    learn(setting._replace(federation=mine), client)
+    if part.newcomer:
+        learn_newcomer(members, mine)
+    else:
+        learn(members._replace(federation=mine), part.client)
     seconds = time.process_time() - began
-    discloses = list_disclosures(setting)
-    return Preview(experiment, mine, client, forms.known, seconds, discloses)
+    discloses = list_disclosures(setting, forms)
+    return Preview(experiment, mine, part.row, part.newcomer, forms.known, seconds, discloses)
 
 
-def list_disclosures(setting: Setting) -> dict[str, str]:
-    """Lists what tells more than models and counts, and what it tells: a site agrees to each."""
-    told = {name: words for name, words in setting.method.about().calls.items() if words}
-    if exchange.is_wanted(setting.federation):
+def propose_part(experiment: Experiment, site: str, data: RegisteredData) -> Consent:
+    """Gives what a site could agree to: as a client or, where it is none, as a newcomer."""
+    return Consent(
+        experiment=experiment.toml(),
+        site=site,
+        data=data.path,
+        options=data.options,
+        newcomer=site not in experiment.data.get("names", (site,)),
+    )
+
+
+def list_disclosures(setting: Setting, forms: Forms) -> dict[str, str]:
+    """Lists what tells more than models and counts, and what it tells: a site agrees to each.
+
+    `forms` are those of what it is asked: a newcomer is asked less.
+    """
+    asked = {form.function for form in forms.known}
+    calls = setting.method.about().calls
+    told = {name: words for name, words in calls.items() if words and name in asked}
+    if exchange.MEANS in asked:
         told[exchange.DISCLOSED] = exchange.TELLS
     return told
 
@@ -108,13 +133,14 @@ def consent(
     figures: bool = True,
     minimum_examples: int = 20,
     minimum_label_count: int = 5,
+    newcomer: bool = False,
 ) -> Consent:
     """Writes down that this site takes part in exactly this experiment, on these terms."""
     name = read_table(site.settings)["name"]
-    client = find_client(experiment, name)
-    setting, _ = prepare(experiment)
-    check_disclosures(list_disclosures(setting), tuple(disclose))
-    mine = read_client(experiment, client, Path(data.path), data.options)
+    if newcomer:
+        check_newcomer(experiment, name)
+    else:
+        find_client(experiment, name)
     agreed = Consent(
         experiment=experiment.toml(),
         site=name,
@@ -124,8 +150,10 @@ def consent(
         figures=figures,
         minimum_examples=minimum_examples,
         minimum_label_count=minimum_label_count,
+        newcomer=newcomer,
     )
-    lacking = agreed.refuse_floors(mine)
+    check_disclosures(list_disclosures(*prepare_part(agreed)), agreed.disclose)
+    lacking = agreed.refuse_floors(read_share(agreed))
     if lacking:
         raise IsthmusError(
             f"{data.path} has {lacking}; expected enough that nothing is sent of a few people; "

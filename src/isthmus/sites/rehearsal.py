@@ -162,7 +162,7 @@ def lay_out(
     from isthmus.sites.flare import admission
 
     finger = admission.begin_federation(out / "server", host, _find_port())
-    told = list(list_disclosures(prepare(study)[0]))
+    told = list(list_disclosures(*prepare(study)))
     folders = {}
     for i, name in enumerate(study.data["names"]):
         site = SiteFolder(out / name)

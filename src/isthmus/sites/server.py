@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from isthmus.config.experiment import Experiment
@@ -14,8 +14,10 @@ from isthmus.runs.opened import Opened
 from isthmus.sites import exchange
 from isthmus.sites.consent import digest_experiment, find_client
 from isthmus.sites.engine import SitesEngine
+from isthmus.sites.events import write_event
 from isthmus.sites.federations import imagine
 from isthmus.sites.folders import ServerFolder, find_server
+from isthmus.sites.newcomers import SiteJoin, SiteNewcomers
 from isthmus.sites.plan import ServePlan
 from isthmus.sites.site import prepare
 from isthmus.sites.transport import SiteAnswer, Transport
@@ -31,26 +33,58 @@ def conduct(folder: Path, transport: Transport, stop: Callable[[], bool]) -> boo
     """Runs the rounds that are left; True: all are done. False: `stop` asked for it, in between."""
     place = ServerFolder(folder)
     plan = ServePlan.load(place)
-    run = run_rounds(plan, place.run, transport, stop)
+
+    def tell(joined: SiteJoin) -> None:
+        write_event(place.events, "newcomer", text=str(joined), site=joined.site)
+
+    run = run_rounds(plan, place.run, transport, stop, tell)
     return run.progress.t == run.experiment.rounds or bool(run.reason)
 
 
-def run_rounds(plan: ServePlan, out: Path, transport: Transport, stop: Callable[[], bool]) -> Run:
-    """Runs the rounds that are left in a run's directory; sites are told when all are done."""
+def run_rounds(
+    plan: ServePlan,
+    out: Path,
+    transport: Transport,
+    stop: Callable[[], bool],
+    tell: Callable[[SiteJoin], None] = lambda joined: None,
+) -> Run:
+    """Runs the rounds that are left in a run's directory; sites are told when all are done.
+
+    `tell` hears of every newcomer that was asked to join.
+    """
     built, engine = _build(plan, transport)
     experiment, setting = built
     store = open_store(out, built)
     own = dict(store.progress.own)
     if exchange.is_wanted(setting.federation):
         engine.scales = exchange.to_tensors(_find_scales(engine, setting.federation, out, store))
+    digest = digest_experiment(experiment)
+    newcomers = SiteNewcomers(setting, transport, digest, plan.limits, engine.scales)
+
+    def record(joined: Sequence[SiteJoin], store: Store) -> None:
+        for each in joined:
+            found = [(None, each.scores)] if each.scores else []
+            store.add_newcomers(found, "", each.site, each.outcome)
+            tell(each)
 
     def watch(done: Done) -> bool:
         own.update(store.progress.own)
-        return stop()
+        if stop():
+            return True
+        if plan.newcomers and done.cost.round < experiment.rounds:
+            again = done.evaluation is not None
+            record(newcomers.join(store.progress, again=again), store)
+        return False
 
     run = train(built, store, watch)
     if run.progress.t == experiment.rounds or run.reason:
         engine.send_end(run.progress.t - 1, own)
+        if plan.newcomers and newcomers.list_present():
+            closed = Store(out, setting, Database(out / STATE))
+            try:
+                record(newcomers.join(closed.progress, again=True, last=True), closed)
+            finally:
+                closed.release()
     return run
 
 
@@ -69,6 +103,8 @@ def _read(plan: ServePlan) -> Experiment:
 class Nowhere:
     """Carries nothing: nobody is there."""
 
+    sites: Collection[str] = ()
+
     def ask(self, messages: Mapping[str, bytes], seconds: float) -> Iterator[SiteAnswer | None]:
         """Says so of everybody."""
         return (SiteAnswer(site, None, "absent") for site in messages)
@@ -78,11 +114,15 @@ def forget_site(folder: Path, name: str) -> int:
     """Deletes what the records of a run that has ended say of a site; counts the rows."""
     place = find_server(folder)
     plan = ServePlan.load(place)
-    client = find_client(_read(plan), name)
     built, _ = _build(plan, Nowhere())
     store = Store(place.run, built.setting, Database(place.run / STATE))
     status = str(json.loads((place.run / "summary.json").read_text("utf-8"))["status"])
-    gone = store.forget_figures(client)
+    gone = store.forget_newcomer(name)
+    try:
+        gone = gone or store.forget_figures(find_client(_read(plan), name))
+    except IsthmusError:
+        store.release()
+        raise
     store.start(built.experiment.toml())
     store.close(status)
     return gone

@@ -17,6 +17,7 @@ from isthmus import tree
 from isthmus.client import Client, Point
 from isthmus.config.experiment import Experiment
 from isthmus.context import Call, Fresh, Request, Setting
+from isthmus.data.federation import Federation
 from isthmus.data.scaling import Scales
 from isthmus.data.sources.arrays import Arrays
 from isthmus.data.sources.schema import make_blank
@@ -29,12 +30,23 @@ from isthmus.sites import codec, exchange
 from isthmus.sites.audit import AuditLog
 from isthmus.sites.codec import CallHead, MessageError, ReplyHead
 from isthmus.sites.consent import LABEL_COUNTS, Consent, check_deployable
-from isthmus.sites.federations import imagine, read_client
+from isthmus.sites.federations import imagine, imagine_newcomers, read_client, read_newcomer
 from isthmus.sites.folders import SiteFolder
-from isthmus.sites.forms import END, PATH, SCORE, Form, Forms, find_function, learn
+from isthmus.sites.forms import (
+    END,
+    JOIN,
+    PATH,
+    SCORE,
+    Form,
+    Forms,
+    find_function,
+    learn,
+    learn_newcomer,
+)
 from isthmus.sites.models import SiteModels, Snapshot
 from isthmus.sites.states import SiteStates, UnknownStateError
 from isthmus.training.build import build
+from isthmus.training.newcomers import Joining, make_visit
 
 HEXADECIMAL = set("0123456789abcdef")
 
@@ -52,7 +64,7 @@ class Refusal(Exception):  # noqa: N818 - it is an answer
 class BuildAndMeasure:
     """What evaluation asks of a client, and the model that it deploys: that one stays here."""
 
-    measuring: Scoring
+    measuring: Scoring | Joining
 
     def __call__(self, client: Client, own: State, *received: State) -> tuple[State, Point, Any]:
         """Gives what the client holds, its model, and what is asked."""
@@ -77,6 +89,7 @@ class Site:
         self.states = states
         self._digest = consent.digest
         self._client = consent.client
+        self._row = consent.row
         self._forms = forms
         self._models = models
         self._log = log
@@ -90,7 +103,8 @@ class Site:
         try:
             head = self._read_head(message)
             facts |= {"run": head.run, "function": head.function}
-            facts |= {"round": head.t + 1, "call": head.call}
+            # A newcomer is asked after so many rounds, a client in the one that is next.
+            facts |= {"round": head.t + (not self.consent.newcomer), "call": head.call}
             answer = self._do(head, message)
             refused = ""
         except Refusal as refusal:
@@ -109,7 +123,7 @@ class Site:
 
     def personal(self, which: str = "best") -> Personal:
         """Gives its personal model: the last, or the best on its validation data."""
-        return self._models.open(which, self.setting, self._client)
+        return self._models.open(which, self.setting, self._row)
 
     def close(self) -> None:
         """Closes what it holds open."""
@@ -133,7 +147,7 @@ class Site:
             raise Refusal("agreement", f"agreed to {self._digest}")
         if head.client != self._client:
             raise Refusal("client", f"it is asked as client {head.client}")
-        if head.function == END:
+        if head.function == END and not self.consent.newcomer:
             self._find_own(head)
             self.states.settle(head.committed)
             return codec.write(ReplyHead(head.call, own=head.committed))
@@ -144,26 +158,35 @@ class Site:
         received = self._read_received(message, forms)
         shared, each, brought, scales = received
         if head.purpose == exchange.PURPOSE:
-            sums = exchange.answer(self.setting, self._client, head.function, brought)
+            sums = exchange.answer(self.setting, self._row, head.function, brought)
             return codec.write(ReplyHead(head.call), sums)
-        own = self._find_own(head)
+        own = None if self.consent.newcomer else self._find_own(head)
         self._pin_scales(scales)
-        evaluates = head.function in (SCORE, PATH)
         function = find_function(self.setting, head.function, brought)
-        if isinstance(function, Scoring):
+        if isinstance(function, Scoring | Joining):
             function = BuildAndMeasure(function)
         call = Call(function, shared, head.t, head.purpose, head.turn, head.choice)
-        request = Request(self._client, Fresh(self._client) if own is None else own, each)
+        request = Request(self._row, Fresh(self._client) if own is None else own, each)
         ((_, result),) = self.setting.engine.run(self.setting, call, iter([request]))
-        if evaluates:
+        private = not self.consent.figures
+        if head.function == JOIN:
+            new, point, result = result
+            if not tree.finite((new, point)):
+                raise Refusal("failed", "it diverged: not all numbers are finite")
+            self._keep_model(head.t - 1, point, result)
+            self.states.replace(head.t, new)
+            return codec.write(ReplyHead(head.call, private=private), () if private else result)
+        if head.function in (SCORE, PATH):
             if head.function == SCORE:
                 _, point, result = result
                 self._keep_model(head.t, point, result)
-            answer = ReplyHead(head.call, own=head.accepted, private=not self.consent.figures)
+            answer = ReplyHead(head.call, own=head.accepted, private=private)
             return codec.write(answer, result)
         new, reply = result
         if not tree.finite((new, reply)):
             raise Refusal("failed", "it diverged: not all numbers are finite")
+        if self.consent.newcomer:
+            return codec.write(ReplyHead(head.call), reply)
         digest = self.states.answer(head.t, head.committed, head.accepted, new)
         return codec.write(ReplyHead(head.call, own=digest or head.accepted), reply)
 
@@ -178,7 +201,8 @@ class Site:
             raise Refusal("floor", self._floor)
         if LABEL_COUNTS in told and self._counts:
             raise Refusal("floor", self._counts)
-        if not 0 <= head.t < self.setting.task.rounds or head.t < self.states.round:
+        after = int(self.consent.newcomer)  # so many rounds, in place of the one that is next
+        if not after <= head.t < self.setting.task.rounds + after or head.t < self.states.round:
             raise Refusal("round", f"round {head.t + 1} after round {self.states.round + 1}")
 
     def _pin_scales(self, parts: tuple[Tensor, ...]) -> None:
@@ -211,8 +235,8 @@ class Site:
         """Keeps the personal model, and how the models did on this site's data."""
         splits = splits_of(self.setting)
         found = {}
-        path = self.setting.method.path() is not None
-        names = ("personal", "shared")[: len(result) - path]
+        along = self.setting.method.path() is not None and not self.consent.newcomer
+        names = ("personal", "shared")[: len(result) - along]
         for name, (_, tallies) in zip(names, result, strict=False):
             for split, sums in zip(splits, tallies, strict=True):
                 measured = figures(sums)
@@ -222,12 +246,20 @@ class Site:
                     "n": int(measured.n),
                 }
         loss = found["personal validation"]["loss"] if "validation" in splits else None
-        scales = self.setting.federation.scales(self._client)
+        scales = self.setting.federation.scales(self._row)
         self._models.keep(Snapshot(point, t, scales), found, loss)
 
 
 def prepare(experiment: Experiment) -> tuple[Setting, Forms]:
     """Builds what both sides know of a run, without any data."""
+    setting = build_setting(experiment)
+    with torch.random.fork_rng(devices=[]):
+        learned = learn(setting).known
+    return setting, Forms((*learned, *exchange.list_forms(setting.federation)))
+
+
+def build_setting(experiment: Experiment) -> Setting:
+    """Builds a run on made-up data."""
     check_deployable(experiment)
     built = build(experiment, data=imagine(experiment), workers=1)
     if built.experiment.engine != "loop":
@@ -235,27 +267,46 @@ def prepare(experiment: Experiment) -> tuple[Setting, Forms]:
             f"engine={built.experiment.engine}; expected engine=loop, which computes one client "
             "at a time; set it"
         )
+    return built.setting
+
+
+def prepare_newcomer(setting: Setting) -> tuple[Setting, Forms]:
+    """Builds what both sides know of how a site joins that is no client of a run."""
+    data = imagine_newcomers(setting.federation)
     with torch.random.fork_rng(devices=[]):
-        learned = learn(built.setting).known
-    return built.setting, Forms((*learned, *exchange.list_forms(built.setting.federation)))
+        forms = learn_newcomer(setting, data)
+    return make_visit(setting, data, setting.engine), forms
 
 
 def open_site(folder: Path) -> Site:
     """Opens a site's folder: what it agreed to last, its data, its states and its log."""
     place = SiteFolder(folder)
     consent = find_consent(place)
-    experiment = consent.read_experiment()
     store = place.state / f"{consent.digest}.lmdb"
     states = SiteStates(store)
     try:
-        setting, forms = prepare(experiment)
-        data = read_client(experiment, consent.client, Path(consent.data), consent.options)
+        setting, forms = prepare_part(consent)
+        data = read_share(consent)
         log = AuditLog(place.audit)
         models = SiteModels(store)
         return Site(consent, setting._replace(federation=data), forms, states, models, log)
     except BaseException:
         states.close()
         raise
+
+
+def prepare_part(consent: Consent) -> tuple[Setting, Forms]:
+    """Builds what a site needs to know of its part in a run, without its data."""
+    experiment = consent.read_experiment()
+    return prepare_newcomer(build_setting(experiment)) if consent.newcomer else prepare(experiment)
+
+
+def read_share(consent: Consent) -> Federation:
+    """Reads the data that a site agreed to use."""
+    experiment, path = consent.read_experiment(), Path(consent.data)
+    if consent.newcomer:
+        return read_newcomer(experiment, path, consent.options)
+    return read_client(experiment, consent.client, path, consent.options)
 
 
 def find_consent(place: SiteFolder) -> Consent:
@@ -272,8 +323,8 @@ def find_consent(place: SiteFolder) -> Consent:
 def open_model(place: SiteFolder, which: str) -> tuple[Personal, Arrays, Scales | None]:
     """Opens a site's personal model, also while its run goes on; says what its inputs are like."""
     consent = find_consent(place)
-    experiment = consent.read_experiment()
-    setting, _ = prepare(experiment)
+    setting, _ = prepare_part(consent)
     models = SiteModels(place.state / f"{consent.digest}.lmdb")
-    model = models.open(which, setting, consent.client)
-    return model, make_blank(experiment.data["schema"]), models.read_scales(which)
+    model = models.open(which, setting, consent.row)
+    blank = make_blank(consent.read_experiment().data["schema"])
+    return model, blank, models.read_scales(which)

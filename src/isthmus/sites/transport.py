@@ -1,6 +1,6 @@
 """What carries messages between a server and its sites, whatever it is made of."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 
@@ -14,6 +14,11 @@ class SiteAnswer(NamedTuple):
 
 class Transport(Protocol):
     """Sends messages to sites and brings their answers."""
+
+    @property
+    def sites(self) -> Collection[str]:
+        """Those that are there, whether or not they are clients of the run."""
+        ...
 
     def ask(self, messages: Mapping[str, bytes], seconds: float) -> Iterator[SiteAnswer | None]:
         """Sends each site its message; yields answers as they come, for at most so long.

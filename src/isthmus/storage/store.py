@@ -26,7 +26,6 @@ from torch import Tensor
 from isthmus import tree
 from isthmus.config.flatten import flatten
 from isthmus.context import CallOutcome, Setting
-from isthmus.data.federation import Federation
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation, Score
 from isthmus.method import State
@@ -95,7 +94,7 @@ class Memory:
         """Takes over what a round changed."""
         self.progress = apply_step(self.progress, step)
 
-    def add_newcomers(self, found: Found, data: Federation, file: str = HELD_OUT) -> None:
+    def add_newcomers(self, found: Found, digest: str, source: str = HELD_OUT) -> None:
         """Does nothing: nothing is kept."""
 
     def close(self, status: str, reason: str = "") -> str:
@@ -191,39 +190,52 @@ class Store:
 
     def forget_figures(self, i: int) -> int:
         """Takes a client's figures out of all rounds, before it is started; counts the rows."""
+        return self._forget(b"round/", "clients", i)
+
+    def forget_newcomer(self, site: str) -> int:
+        """Takes the figures out of a site that joined as a newcomer, in the same way."""
+        return self._forget(NEWCOMERS, "newcomers", site)
+
+    def _forget(self, prefix: bytes, table: str, whose: int | str) -> int:
         changes: dict[bytes, bytes | None] = {}
         gone = 0
-        for key in self._database.keys(b"round/"):
+        for key in self._database.keys(prefix):
             rows = dict(unpack_rows(_present(self._database.read(key), self._path)))
-            left = [row for row in rows["clients"] if row[1] != i]
-            gone += len(rows["clients"]) - len(left)
-            changes[key] = pack_rows(rows | {"clients": left})
+            left = [row for row in rows[table] if row[1] != whose]  # the second column says whose
+            gone += len(rows[table]) - len(left)
+            changes[key] = pack_rows(rows | {table: left})
         self._database.write(changes)
         return gone
 
-    def add_newcomers(self, found: Found, data: Federation, file: str = HELD_OUT) -> None:
-        """Adds how newcomers did whose data came in some file; those held out count once."""
+    def add_newcomers(
+        self, found: Found, digest: str, source: str = HELD_OUT, outcome: str = ""
+    ) -> None:
+        """Adds how newcomers did, and what became of asking a site; those held out count once."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         done = read_rounds_done(self._database, self._path)
-        rows = newcomer_rows((now, _to_printable(file), data.digest(), done), found)
+        rows = newcomer_rows((now, _to_printable(source), digest, done), found)
+        if outcome:
+            rows = {**rows, "joins": [(now, done, source, outcome)]}
         changes: dict[bytes, bytes | None] = {}
         keys, first = list(self._database.keys(NEWCOMERS)), NEWCOMERS + b"%012d" % 0
         older = self._path / "newcomers.csv"
-        if not keys and older.is_file() and file != HELD_OUT:  # of a version that kept no rows
+        if not keys and older.is_file() and source != HELD_OUT:  # of a version that kept no rows
             changes[first] = pack_rows(read_rows(older, "newcomers", self._per_batch))
         latest = int(keys[-1].removeprefix(NEWCOMERS)) if keys else 0
-        key = first if file == HELD_OUT else NEWCOMERS + b"%012d" % (latest + 1)
+        key = first if source == HELD_OUT else NEWCOMERS + b"%012d" % (latest + 1)
         self._database.write({**changes, key: pack_rows(rows)})
         self._write_newcomers()
 
     def _write_newcomers(self) -> None:
-        """Writes the table of all that ever joined, if anybody did."""
+        """Writes the tables of all that ever joined, or were asked to, if anybody was."""
         packed = [self._database.read(key) for key in self._database.keys(NEWCOMERS)]
-        rows = [row for each in packed for row in unpack_rows(each or b"")["newcomers"]]
-        if rows:
-            experiment = read_experiment(self._database, self._path)
-            text = table_text(experiment, "newcomers", rows, per_batch=self._per_batch)
-            write_text(self._path / "newcomers.csv", text)
+        known = [unpack_rows(_present(each, self._path)) for each in packed]
+        for table in ("newcomers", "joins"):
+            rows = [row for each in known for row in each.get(table, ())]
+            path = self._path / f"{table}.csv"
+            if rows or (known and path.is_file()):  # some may be forgotten
+                experiment = read_experiment(self._database, self._path)
+                write_text(path, table_text(experiment, table, rows, per_batch=self._per_batch))
 
     @property
     def _per_batch(self) -> bool:

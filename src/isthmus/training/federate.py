@@ -210,7 +210,7 @@ def train(built: Built, store: Memory | Store, watch: Watch = ignore) -> Run:
             status = "finished"
             if setting.newcomers is not None:
                 newcomers = join(setting, progress, setting.newcomers, SHOTS)
-                store.add_newcomers(newcomers, setting.newcomers)
+                store.add_newcomers(newcomers, setting.newcomers.digest())
     finally:
         setting.engine.close()
         digest = store.close(status, reason)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from isthmus.client import Client, Point
 from isthmus.cohort import Clients, Round
-from isthmus.context import Setting
+from isthmus.context import Engine, Setting
 from isthmus.data.federation import Federation
 from isthmus.engines.base import one_thread
 from isthmus.engines.loop import Loop
@@ -22,6 +22,7 @@ from isthmus.method import State
 from isthmus.shelf import Shelf
 from isthmus.storage.store import Progress
 
+PURPOSE = "join"  # the purpose of what newcomers are asked: it names their random streams
 SHOTS = (5, 10, 20, 50, None)  # training examples; None: all there are
 
 
@@ -40,8 +41,6 @@ def join(
     `shots` limits what they may train on; their validation and test parts stay whole. Where there
     is a path they choose on their own validation part, unless the point is fixed.
     """
-    looks = setting.task.rule.split is not None
-    task = replace(setting.task, selection="validation" if looks else setting.task.selection)
     for count in shots:
         if count is not None and count < 1:
             raise IsthmusError(
@@ -50,21 +49,35 @@ def join(
     largest = max(data.sizes(i)[0] for i in range(len(data)))
     result = []
     for count in dict.fromkeys(n for n in shots if n is None or n < largest):
-        few = data if count is None else data.limit_training(count, task.seed)
-        visit = setting._replace(task=task, federation=few, engine=Loop(), first=task.clients)
+        few = data if count is None else data.limit_training(count, setting.task.seed)
+        visit = make_visit(setting, few, Loop())
         result.append(Newcomers(count, score_newcomers(visit, progress)))
     return result
 
 
+def make_visit(setting: Setting, data: Federation, engine: Engine) -> Setting:
+    """Gives the setting in which newcomers join: their numbers come after all others'."""
+    looks = setting.task.rule.split is not None
+    task = replace(setting.task, selection="validation" if looks else setting.task.selection)
+    return setting._replace(task=task, federation=data, engine=engine, first=task.clients)
+
+
 def score_newcomers(setting: Setting, progress: Progress) -> tuple[Score, ...]:
     """Scores what each newcomer builds for itself, and the shared model on its data."""
-    round = Round(setting, progress.t, {}, shelf=Shelf(progress.shelf))
-    clients, splits = Clients(range(len(setting.federation)), round), splits_of(setting)
+    clients, splits = reach_newcomers(setting, progress), splits_of(setting)
     with one_thread():
         delivery = setting.method.deliver(progress.server, clients)
-        names = ["newcomer"] if delivery.common is None else ["newcomer", "shared"]
-        measured = clients.visit(Joining(delivery.common, splits), delivery, purpose="join")
-        return tuple(collect(names, splits, measured))
+        joining = Joining(delivery.common, splits)
+        measured = clients.visit(joining, delivery, purpose=PURPOSE)
+        return tuple(collect(joining.names, splits, measured))
+
+
+def reach_newcomers(
+    setting: Setting, progress: Progress, ids: Sequence[int] | None = None
+) -> Clients:
+    """Gives a handle on newcomers, all of them or some, as they come after the rounds so far."""
+    round = Round(setting, progress.t, {}, shelf=Shelf(progress.shelf))
+    return Clients(range(len(setting.federation)) if ids is None else ids, round)
 
 
 @dataclass(frozen=True)
@@ -73,6 +86,11 @@ class Joining:
 
     common: Tensor | None
     splits: tuple[str, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """What records call the models that are measured."""
+        return ["newcomer"] if self.common is None else ["newcomer", "shared"]
 
     def __call__(self, client: Client, own: State, *received: State) -> Any:
         """Builds the newcomer's model, and measures both."""

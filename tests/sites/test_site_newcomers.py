@@ -1,0 +1,362 @@
+"""Sites that are no clients of a run get models of their own, and no round has anything of them."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from commands import Isthmus
+from deployed import Corridor, Deployment, experiment_at_sites, simulate
+from isthmus import Experiment, tree
+from isthmus.client import Client, Point
+from isthmus.engines import Loop
+from isthmus.evaluation import Score
+from isthmus.method import State
+from isthmus.records import reader
+from isthmus.runs.opened import place_model
+from isthmus.sites import codec
+from isthmus.sites.audit import read_lines
+from isthmus.sites.codec import VERSION, CallHead, ReplyHead
+from isthmus.sites.engine import read_state_name
+from isthmus.sites.folders import ServerFolder, SiteFolder, write_table
+from isthmus.sites.newcomers import SiteJoin
+from isthmus.sites.plan import ServePlan
+from isthmus.sites.preparation import consent, find_data, register
+from isthmus.sites.rehearsal import write_share
+from isthmus.sites.server import run_rounds
+from isthmus.sites.site import open_model, open_site
+from isthmus.sites.transport import Answerer, SiteAnswer
+from isthmus.storage.store import Progress, digest_of
+from isthmus.training.newcomers import join, make_visit, reach_newcomers
+from small import federation, played
+
+# Of each way to join: nothing, one's own part, a whole model, a place, after counting labels.
+METHODS: list[Any] = [
+    *("fedavg", "fedper", "fedpac", "ditto", "superfed-mm", "fedsimsup", "fedsimsup-tcl"),
+    *({"name": name, "tau": 1} for name in ("floco", "floco-plus")),
+]
+MEMBERS, ALONE = federation((14, 30, 23)), federation((25,), seed=9)
+LATER, CENSUS = "later", ("census",)
+
+
+def settle_in(root: Path, experiment: Experiment, name: str = LATER, **terms: Any) -> SiteFolder:
+    """The folder of a site that agreed to join as a newcomer."""
+    place = SiteFolder(root / name)
+    place.root.mkdir(parents=True)
+    write_table(place.settings, {"name": name})
+    write_share(ALONE, 0, place.root / "data.npz")
+    register(place, f"{place.root}/data.npz", {})
+    lowest = {"minimum_examples": 1, "minimum_label_count": 0}
+    consent(place, experiment, find_data(place), newcomer=True, **{**lowest, **terms})
+    return place
+
+
+class Rounds:
+    """Counts rounds; from some of them on others are there, and what then is is looked at."""
+
+    def __init__(self, come: Mapping[int, Callable[[], None]]):
+        self.done, self.come = 0, come
+
+    def __call__(self) -> bool:
+        self.done += 1
+        self.come.get(self.done, lambda: None)()
+        return False
+
+
+def simulated_model(experiment: Experiment, progress: Progress) -> Point:
+    """What the one newcomer builds in simulation after the rounds so far."""
+    visit = make_visit(simulate(experiment, MEMBERS), ALONE, Loop())
+    clients = reach_newcomers(visit, progress)
+    delivery = visit.method.deliver(progress.server, clients)
+
+    def build(client: Client, own: State, *received: State) -> Point:
+        own = visit.method.join(client, *received)
+        return place_model(visit.method.personal(client, own, *received))
+
+    (found,) = clients.visit(build, delivery, purpose="join")
+    return Point(*found[0])
+
+
+def same(one: Score, other: Score) -> bool:
+    pairs = zip(one.figures, other.figures, strict=True)
+    return all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_a_newcomer_gets_what_one_gets_in_simulation_and_changes_no_round(
+    method: Any, tmp_path: Path
+) -> None:
+    """It comes during round 1, is asked again after the evaluation of round 2, and at the end."""
+    experiment = experiment_at_sites(method, MEMBERS, rounds=3, epochs=1, eval_every=2)
+    plan = ServePlan(experiment=experiment.toml())
+    place = settle_in(tmp_path / "sites", experiment, disclose=CENSUS[: "simsup" in str(method)])
+    joined: list[SiteJoin] = []
+    with Deployment(tmp_path / "sites", experiment, MEMBERS) as deployed:
+        sites, site, models = deployed.corridor.sites, open_site(place.root), {}
+        look = {
+            1: lambda: sites.update({LATER: site}),
+            2: lambda: models.update({1: site.personal("last")}),
+            3: lambda: models.update({2: site.personal("last")}),
+        }
+        run = run_rounds(plan, tmp_path / "run", deployed.corridor, Rounds(look), joined.append)
+        models[3] = site.personal("last")
+    alone = simulate(experiment, MEMBERS)
+    after = {1: played(alone, 1)}
+    after[2] = played(alone, 1, after[1])
+    end = after[3] = played(alone, 1, after[2])
+    own = {i: read_state_name(tree.digest([state])) for i, state in end.own.items()}
+    assert run.digest == digest_of(end._replace(own=own))
+    assert [(each.rounds, each.outcome) for each in joined] == [
+        *((1, "answered"), (2, "answered"), (3, "answered"))
+    ]
+    for each in joined:
+        expected = simulated_model(experiment, after[each.rounds])
+        assert torch.equal(models[each.rounds].w, expected.w)
+        (simulated,) = join(alone, after[each.rounds], ALONE, [None])
+        assert len(each.scores) == len(simulated.scores)
+        assert all(same(*pair) for pair in zip(each.scores, simulated.scores, strict=True))
+
+
+def plan_one(method: Any = "superfed-mm", **changes: Any) -> tuple[Experiment, ServePlan]:
+    given = {"rounds": 2, "epochs": 1, "eval_every": 1} | changes
+    experiment = experiment_at_sites(method, MEMBERS, **given)
+    return experiment, ServePlan(experiment=experiment.toml())
+
+
+def read_joins(run: Path) -> list[list[str]]:
+    """The rounds, sites and outcomes that a run's directory records."""
+    lines = (run / "joins.csv").read_text().splitlines()
+    rows = [line.split(",", 3) for line in lines if not line.startswith("#")]
+    assert rows[0] == ["time", "round", "site", "outcome"]
+    return [row[1:] for row in rows[1:]]
+
+
+def test_figures_of_a_newcomer_stay_at_home_unless_it_agreed(tmp_path: Path) -> None:
+    experiment, plan = plan_one()
+    places = {
+        name: settle_in(tmp_path, experiment, name, figures=name == "open")
+        for name in ("open", "shut")
+    }
+    with Deployment(tmp_path, experiment, MEMBERS) as deployed:
+        corridor = deployed.corridor
+        corridor.sites |= {name: open_site(place.root) for name, place in places.items()}
+        run_rounds(plan, tmp_path / "run", corridor, bool)
+        replies = {name: answer for name, _, answer in corridor.sent}
+    assert read_joins(tmp_path / "run") == [
+        [str(round), name, "answered"] for round in (1, 2) for name in ("open", "shut")
+    ]
+    table = reader.read(tmp_path / "run").newcomers
+    assert set(table.data.tolist()) == {"open"}
+    assert set(table.round.tolist()) == {1, 2}
+    head = codec.read_head(replies["shut"], ReplyHead, 10**6)
+    assert replies["shut"] == codec.write(head)  # nothing but a head
+    for place in places.values():
+        rows = json.loads(next(place.state.glob("*.figures.json")).read_text())
+        assert [row["t"] for row in rows] == [0, 1]
+        assert rows[0]["figures"]["personal test"]["n"] == len(ALONE.parts[0].test)
+
+
+def test_a_newcomer_agrees_predicts_and_sees_how_it_stands(
+    tmp_path: Path, isthmus: Isthmus
+) -> None:
+    experiment, plan = plan_one()
+    (tmp_path / "study.toml").write_text(experiment.toml())
+    (tmp_path / LATER).mkdir()
+    write_table(SiteFolder(tmp_path / LATER).settings, {"name": LATER})
+    write_share(ALONE, 0, tmp_path / "mine.npz")
+    place = ("--folder", LATER)
+    said = isthmus("join", "check", "study.toml", "--data", "mine.npz", "--alone", *place)
+    assert said.code == 0, said.err
+    assert "this site is none of site-0, site-1, site-2: it could join as a newcomer" in said.out
+    assert "would leave this site: how its models do, unless --no-figures" in said.out
+    agree = ("join", "agree", "study.toml", *place, "--minimum-examples", 5)
+    assert "joins with --newcomer" in isthmus(*agree).mistake
+    said = isthmus(*agree, "--newcomer", "--no-figures")
+    assert said.code == 0, said.err
+    assert "as a newcomer to 3 sites" in said.out
+    assert "figures of this site: they stay here" in said.out
+    with Deployment(tmp_path / "sites", experiment, MEMBERS) as deployed:
+        site = deployed.corridor.sites[LATER] = open_site(tmp_path / LATER)
+        run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+        expected = site.personal("last")
+    model, _, _ = open_model(SiteFolder(tmp_path / LATER), "last")
+    assert torch.equal(model.w, expected.w)
+    np.savez(tmp_path / "new.npz", x=ALONE.arrays.x[:4])
+    assert isthmus("predict", "--data", "new.npz", *place).code == 0
+    said = isthmus("join", "status", *place)
+    assert "2 rounds, as a newcomer to 3 sites" in said.out
+    facts = json.loads(isthmus("join", "status", "--json", *place).out)
+    assert [row["round"] for row in facts["evaluations"]] == [1, 2]
+    assert [row["calls"] for row in facts["rounds"]] == [1, 1]
+    assert facts["alone"] is not None
+
+
+def test_a_client_of_a_run_is_no_newcomer_to_it(tmp_path: Path, isthmus: Isthmus) -> None:
+    experiment, _ = plan_one()
+    (tmp_path / "study.toml").write_text(experiment.toml())
+    write_table(SiteFolder(tmp_path).settings, {"name": "site-1"})
+    write_share(ALONE, 0, tmp_path / "mine.npz")
+    isthmus("join", "check", "--data", "mine.npz")
+    said = isthmus("join", "agree", "study.toml", "--newcomer")
+    assert "site-1 is client 1 of the experiment" in said.mistake
+
+
+def test_a_newcomer_takes_what_isthmus_adapt_gives_a_copy_of_the_run(
+    tmp_path: Path, isthmus: Isthmus
+) -> None:
+    """The two ways come to the same figures, to the last digit."""
+    experiment, plan = plan_one("fedsimsup")
+    place = settle_in(tmp_path, experiment, disclose=CENSUS)
+    with Deployment(tmp_path, experiment, MEMBERS) as deployed:
+        deployed.corridor.sites[LATER] = open_site(place.root)
+        run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+    assert isthmus("adapt", "run", "--data", f"{LATER}/data.npz", "--shots", 99).code == 0
+    table = reader.read(tmp_path / "run").newcomers
+    last = table.round == 2
+    here, there = (last & (table.data == LATER), last & (table.data != LATER))
+    assert here.sum() == there.sum() == 2  # validation and test
+    assert table.loss[here].tolist() == table.loss[there].tolist()
+
+
+class Slow(Corridor):
+    """A newcomer does not answer before the end; `seconds` are those that it was waited for."""
+
+    def __init__(self, sites: Mapping[str, Answerer]):
+        Corridor.__init__(self, sites)
+        self.seconds: list[float] = []
+
+    def ask(self, messages: Mapping[str, bytes], seconds: float) -> Iterator[SiteAnswer | None]:
+        if LATER not in messages:
+            yield from Corridor.ask(self, messages, seconds)
+        elif self.seconds:
+            yield SiteAnswer(LATER, None, "late")
+        else:
+            began = time.monotonic()
+            self.seconds.append(0.0)
+            while True:
+                time.sleep(0.01)
+                self.seconds[0] = time.monotonic() - began
+                yield None
+
+
+def test_a_slow_newcomer_is_waited_for_no_longer_than_a_grace_and_once(tmp_path: Path) -> None:
+    experiment, plan = plan_one(rounds=4)
+    plan = plan.model_copy(update={"deadline": 600.0, "grace": 0.1})
+    with Deployment(tmp_path, experiment, MEMBERS) as deployed:
+        corridor = Slow(deployed.corridor.sites | {LATER: deployed.corridor.sites["site-0"]})
+        run = run_rounds(plan, tmp_path / "run", corridor, bool)
+    assert 0.1 < corridor.seconds[0] < 60
+    assert read_joins(tmp_path / "run") == [["1", LATER, "late"], ["4", LATER, "late"]]
+    end = played(simulate(experiment, MEMBERS), 4)
+    own = {i: read_state_name(tree.digest([state])) for i, state in end.own.items()}
+    assert run.digest == digest_of(end._replace(own=own))
+
+
+def test_a_newcomer_that_refuses_is_named_and_asked_again_at_the_end(tmp_path: Path) -> None:
+    experiment, plan = plan_one("fedsimsup", rounds=3)
+    other, _ = plan_one("fedsimsup", rounds=3, lr=0.2)
+    silent = settle_in(tmp_path, experiment, "silent")  # it does not tell its labels
+    astray = settle_in(tmp_path, other, "astray", disclose=CENSUS)
+    with Deployment(tmp_path, experiment, MEMBERS) as deployed:
+        deployed.corridor.sites |= {
+            place.root.name: open_site(place.root) for place in (silent, astray)
+        }
+        run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+    refusals = {
+        "silent": "it refused: it did not agree to disclose this",
+        "astray": "it refused: it did not agree to this experiment",
+    }
+    assert read_joins(tmp_path / "run") == [
+        [str(round), name, refusals[name]] for round in (1, 3) for name in ("astray", "silent")
+    ]
+
+
+def test_a_server_may_have_no_newcomers(tmp_path: Path) -> None:
+    experiment, plan = plan_one()
+    place = settle_in(tmp_path, experiment)
+    with Deployment(tmp_path, experiment, MEMBERS) as deployed:
+        deployed.corridor.sites[LATER] = open_site(place.root)
+        plan = plan.model_copy(update={"newcomers": False})
+        run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+    assert not (tmp_path / "run" / "joins.csv").exists()
+    assert not place.audit.exists()
+
+
+def test_who_comes_after_the_last_round_joins_when_the_run_is_resumed(
+    tmp_path: Path, isthmus: Isthmus
+) -> None:
+    experiment, plan = plan_one()
+    server = ServerFolder(tmp_path / "server")
+    write_table(server.settings, {})
+    plan.save(server)
+    with Deployment(tmp_path, experiment, MEMBERS) as deployed:
+        first = run_rounds(plan, server.run, deployed.corridor, bool)
+        place = settle_in(tmp_path, experiment)
+        deployed.corridor.sites[LATER] = open_site(place.root)
+        deployed.corridor.away = set(deployed.names)
+        again = run_rounds(plan, server.run, deployed.corridor, bool)
+        model = deployed.corridor.sites[LATER].personal("last")
+    assert first.digest == again.digest
+    progress = played(simulate(experiment, MEMBERS), 2)
+    assert torch.equal(model.w, simulated_model(experiment, progress).w)
+    assert read_joins(server.run) == [["2", LATER, "answered"]]
+    summary = json.loads((server.run / "summary.json").read_text())
+    assert (summary["status"], summary["digest"]) == ("finished", first.digest)
+    said = isthmus("serve", "forget", LATER, "--folder", "server")
+    assert "deleted: 4 rows of figures of later" in said.out
+    assert not len(reader.read(server.run).newcomers.data)
+    assert "this is later" in isthmus("serve", "forget", LATER, "--folder", "server").mistake
+
+
+def ask_newcomer(deployed: Deployment, t: int = 1, **changes: Any) -> tuple[CallHead, Any]:
+    """A call as an honest server would make it after one round."""
+    digest = deployed.agreements["site-0"].digest
+    given = (digest, 3, "run: join", "join", t, 0, None, "ab" * 8, "", "", VERSION)
+    server = deployed.setting.method.init(deployed.setting.task)
+    return CallHead(*given)._replace(**changes), ((server,), (), (server.w,), ())
+
+
+ODD: list[tuple[dict[str, Any], str]] = [
+    ({"run": "0" * 16}, "agreement"),
+    ({"client": 1}, "client"),
+    ({"client": 4}, "client"),
+    ({"function": "local", "purpose": "train"}, "function"),
+    ({"function": "evaluation: score", "purpose": "evaluate"}, "function"),
+    ({"function": "run: end", "purpose": ""}, "function"),
+    ({"function": "data: sums", "purpose": "scales"}, "function"),
+    ({"purpose": "train"}, "function"),
+    ({"t": 0}, "round"),
+    ({"t": 3}, "round"),
+    ({"version": "0.0"}, "version"),
+    ({"call": "../x"}, "message"),
+]
+
+
+def test_a_newcomer_answers_nothing_else(tmp_path: Path) -> None:
+    experiment, _ = plan_one()
+    place = settle_in(tmp_path, experiment)
+    with Deployment(tmp_path, experiment, MEMBERS) as deployed:
+        site = deployed.corridor.sites[LATER] = open_site(place.root)
+
+        def ask(head: CallHead, tensors: Any) -> str:
+            return str(
+                codec.read_head(site.answer(codec.write(head, tensors)), ReplyHead, 10**6).refused
+            )
+
+        for changes, refused in ODD:
+            assert ask(*ask_newcomer(deployed, **changes)) == refused, changes
+        head, (shared, each, (w,), scales) = ask_newcomer(deployed)
+        assert ask(head, (shared, each, (w.double(),), scales)) == "form"
+        assert ask(head, (shared, each, (w * torch.nan,), scales)) == "form"
+        assert ask(head, (shared, each, (), scales)) == "form"
+        assert ask(*ask_newcomer(deployed, 2)) == ""
+        assert ask(*ask_newcomer(deployed, 1)) == "round"  # it has joined later than that
+        assert site.states.digest() != ""
+    lines = [line for line, _ in read_lines(place.audit)]
+    assert [line["refused"] for line in lines][: len(ODD)] == [refused for _, refused in ODD]
+    assert lines[-2]["function"] == "run: join"
