@@ -137,17 +137,18 @@ class Clients:
         delivery: Delivery,
         choice: int | None = None,
         purpose: str = "evaluate",
+        block: int = BLOCK,
     ) -> Iterator[dict[int, Any]]:
         """Runs f(client, own, *received) for every client, and changes nothing.
 
-        Yields what it returns by client, some clients at a time, in their order; who does not
+        Yields what it returns by client, a block of clients at a time, in their order; who does not
         answer is left out. `choice` is the point of a path that all of them take, where there is
         one for all.
         """
         round = self._round
         call = Call(f, delivery.shared, self.t, purpose, 0, choice)
-        for start in range(0, len(self.ids), BLOCK):
-            span = range(start, min(start + BLOCK, len(self.ids)))
+        for start in range(0, len(self.ids), block):
+            span = range(start, min(start + block, len(self.ids)))
             requests = self._requests(delivery.each, span)
             results = dict(round.setting.engine.run(round.setting, call, requests))
             there = (self.ids[k] for k in span if self.ids[k] in results)

@@ -3,7 +3,7 @@
 All of it starts from `Method.deliver`: what clients get to build their personal models from.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -15,11 +15,13 @@ from torch import Tensor
 
 from isthmus import tree
 from isthmus.client import Client, Point
-from isthmus.cohort import Clients, NobodyAnswered, Round
+from isthmus.cohort import BLOCK, Clients, NobodyAnswered, Round
 from isthmus.context import Setting
 from isthmus.errors import IsthmusError
 from isthmus.method import Delivery, State
 from isthmus.metrics.score import Figures, Pooled, Tally, figures, pool, tally
+
+TOGETHER = 64 * 2**20  # bytes of personal models that are looked at together
 
 
 class Score(NamedTuple):
@@ -48,23 +50,45 @@ class Evaluation(NamedTuple):
         raise KeyError((model, split))
 
 
-def evaluate(round: Round, server: State) -> Evaluation:
-    """Scores what every client would deploy, the shared model, and the path, on all data."""
+Keep = Callable[[int, float, Point], None]  # a client, its validation loss, its personal model
+
+
+def evaluate(round: Round, server: State, keep: Keep | None = None) -> Evaluation:
+    """Scores what every client would deploy, the shared model, and the path, on all data.
+
+    `keep` gets each client's personal model, where somebody wants them.
+    """
     setting = round.setting
     clients = Clients(range(setting.task.clients), round)
     delivery = setting.method.deliver(server, clients)
-    scores = score(setting, clients, delivery)
+    scores = score(setting, clients, delivery, keep)
     return Evaluation(scores, score_on_server(setting, delivery.common), is_chosen(setting))
 
 
-def score(setting: Setting, clients: Clients, delivery: Delivery) -> tuple[Score, ...]:
+def score(
+    setting: Setting, clients: Clients, delivery: Delivery, keep: Keep | None = None
+) -> tuple[Score, ...]:
     """Scores models on these clients' data: personal, shared, and along the path."""
     path, splits = setting.method.path(), splits_of(setting)
     names = ["personal", *(["shared"] if delivery.common is not None else [])]
     names += [] if path is None else [path.name]
     choice = choose_for_all(setting, clients, delivery)
-    measured = clients.visit(Scoring(delivery.common, splits), delivery, choice)
+    scoring = Scoring(delivery.common, splits)
+    if keep is None:
+        measured = clients.visit(scoring, delivery, choice)
+    else:
+        some = max(1, TOGETHER // setting.task.w0.nbytes)
+        both = clients.visit(DeployAndMeasure(scoring), delivery, choice, block=min(some, BLOCK))
+        measured = hand_over(both, keep)
     return tuple(collect(names, splits, measured))
+
+
+def hand_over(measured: Iterable[Mapping[int, Any]], keep: Keep) -> Iterator[dict[int, Any]]:
+    """Hands personal models over as they come, and passes on what was measured."""
+    for block in measured:
+        for i, (point, ((_, (validation, *_)), *_)) in block.items():
+            keep(i, float(validation.loss / validation.n), point)
+        yield {i: sums for i, (_, sums) in block.items()}
 
 
 def score_on_server(setting: Setting, common: Tensor | None) -> Figures | None:
@@ -153,6 +177,23 @@ class Scoring:
         else:
             shared = measure(client, self.common.to(client.task.w0.device), self.splits)
         return personal, shared, *along
+
+
+@dataclass(frozen=True)
+class DeployAndMeasure:
+    """What evaluation asks of a client, and the model that it deploys."""
+
+    measuring: Scoring
+
+    def __call__(self, client: Client, own: State, *received: State) -> tuple[Point, Any]:
+        """Gives its model, and what is asked."""
+        own, model = self.measuring.build(client, own, *received)
+        return place_model(model), self.measuring.score(client, own, model, *received)
+
+
+def place_model(model: Tensor | Point) -> Point:
+    """Gives a model with its place; one that lies on no path has none."""
+    return model if isinstance(model, Point) else Point(model.new_zeros(0), model)
 
 
 @dataclass(frozen=True)

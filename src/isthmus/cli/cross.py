@@ -8,7 +8,7 @@ import typer
 
 from isthmus.cli import messages
 from isthmus.cli.landscape import read_numbers
-from isthmus.cli.options import DataRoot, RunPath
+from isthmus.cli.options import DataRoot, RunPath, Which
 from isthmus.errors import IsthmusError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def cross(
     split: Annotated[
         str, typer.Option(help="Of clients' data: train, validation or test.")
     ] = "test",
+    which: Which = "last",
     data_root: DataRoot = Path("data"),
 ) -> None:
     """Measures every client's personal model on every other client's data.
@@ -59,7 +60,7 @@ def cross(
 
         ids = read_numbers(clients, len(here)) if clients else []
         ids = ids or measuring.choose_clients(here, sample, split)
-        path, found = measuring.survey(run, here, ids, split, tell_later)
+        path, found = measuring.survey(run, here, ids, split, tell_later, which)
         total = len(here)
     if len(found.clients) <= FEW:
         _print_table(found)

@@ -27,6 +27,7 @@ def begin(
     workers: int | None = None,
     board: Board | None = None,
     profile: bool = False,
+    keep_best: bool = False,
 ) -> Run:
     """Begins a run, on a board if there is one that has a row of its method's name."""
     if sync not in ("round", "system"):
@@ -38,8 +39,11 @@ def begin(
     spent = setting.engine.watch() if profile else None
     needed = estimate(experiment, setting)
     if needed is not None:
+        if keep_best:  # at most one of each client, and those of the round before
+            models = 2 * setting.task.clients * setting.task.w0.nbytes
+            needed = needed._replace(disk_bytes=needed.disk_bytes + models)
         refuse_what_cannot_fit(needed, out)
-    store = Store.create(out, setting, experiment.toml(), sync)  # type: ignore[arg-type]
+    store = Store.create(out, setting, experiment.toml(), sync, keep_best)  # type: ignore[arg-type]
     for note in setting.federation.notes:
         messages.print_note(note)
     if board is None:

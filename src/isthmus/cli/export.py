@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from isthmus.cli.options import DataRoot, RunPath
+from isthmus.cli.options import DataRoot, RunPath, Which
 from isthmus.errors import IsthmusError
 
 
@@ -16,6 +16,7 @@ def export(
         list[int] | None, typer.Option(help="A client's number; may be repeated.")
     ] = None,
     everyone: Annotated[bool, typer.Option("--all", help="All clients.")] = False,
+    which: Which = "last",
     data_root: DataRoot = Path("data"),
 ) -> None:
     """Writes personal models out: safetensors, and a JSON card that says what each one is.
@@ -41,6 +42,6 @@ def export(
             raise IsthmusError(
                 f"no client {wrong[0]}; expected 0 to {len(here) - 1}; the run has {len(here)}"
             )
-        cards = list(export_models(here, to, client))
+        cards = list(export_models(here, to, client, which))
     models = "model" if len(cards) == 1 else "models"
     print(f"{len(cards)} {models} in {to}, the last one's card: {cards[-1]}")

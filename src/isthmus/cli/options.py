@@ -54,6 +54,13 @@ Jobs = Annotated[
         help="Runs of a comparison at a time; one per core if left out. No result depends on it.",
     ),
 ]
+Which = Annotated[
+    str,
+    typer.Option(
+        metavar="MODEL",
+        help="last, or best: on validation data, of a run begun with --keep-best.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 Track = Annotated[
     list[str] | None,

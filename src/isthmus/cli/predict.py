@@ -25,8 +25,12 @@ def predict(
         "predictions.csv"
     ),
     which: Annotated[
-        str, typer.Option(metavar="MODEL", help="At a site: best on validation data, or last.")
-    ] = "best",
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="best on validation data, or last; if left out, best at a site, last of a run.",
+        ),
+    ] = None,
     folder: Annotated[
         Path, typer.Option("--folder", metavar="DIR", help="The folder of a site.")
     ] = Path(),
@@ -52,14 +56,16 @@ def predict(
         from isthmus.sites.folders import find_site
         from isthmus.sites.site import open_model
 
-        model, arrays, scales = open_model(find_site(folder), which)
+        model, arrays, scales = open_model(find_site(folder), which or "best")
         found = compute(model, data, arrays, scales, _note)
     else:
         with opened.open(run, data_root=data_root) as here:
             federation = here.setting.federation
             arrays = federation.arrays
             i = _find(client, federation.names, len(here))
-            found = compute(here.client(i), data, arrays, federation.scales(i), _note)
+            found = compute(
+                here.client(i, which or "last"), data, arrays, federation.scales(i), _note
+            )
     write_predictions(out, found, arrays.labels)
     print(f"{len(found):,} predictions in {out}")
 

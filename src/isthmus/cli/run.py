@@ -46,6 +46,12 @@ def run(
     profile: Annotated[
         bool, typer.Option("--profile", help="Show at the end where the time of a round went.")
     ] = False,
+    keep_best: Annotated[
+        bool,
+        typer.Option(
+            "--keep-best", help="Keep each client's model that was best on validation data, too."
+        ),
+    ] = False,
 ) -> None:
     """Runs one experiment, shows its figures, keeps its records.
 
@@ -67,5 +73,14 @@ def run(
     source = Path(experiment.data.get("path", "")).stem[:50] or experiment.data["name"]
     name = f"{source}-{experiment.method['name']}-{experiment.seed}"
     where = out or driver.find_free(Path("runs") / name)
-    done = driver.begin(experiment, where, data_root, sync, track or (), workers, profile=profile)
+    done = driver.begin(
+        experiment,
+        where,
+        data_root,
+        sync,
+        track or (),
+        workers,
+        profile=profile,
+        keep_best=keep_best,
+    )
     messages.print_result(done, where)

@@ -198,6 +198,15 @@ class RecordedRun(NamedTuple):
         means = np.bincount(where, weights=column[rows]) / np.maximum(np.bincount(where), 1)
         return Curve(rounds, means)
 
+    def best_rounds(self) -> Integers:
+        """Returns after which round each client's personal model did best on validation data."""
+        rows = self._rows("personal", "validation") & ~np.isnan(self.clients.loss)
+        order = np.lexsort((self.clients.round[rows], self.clients.loss[rows]))
+        clients = self.clients.client[rows][order]
+        _, first = np.unique(clients, return_index=True)
+        rounds: Integers = self.clients.round[rows][order][first]
+        return rounds
+
     def along(self, metric: str) -> Along | None:
         """Returns a metric on the clients' test parts along their paths, where there are paths."""
         rows = self._rows("path", "test") | self._rows("line", "test")

@@ -275,6 +275,12 @@ SIMPLEX = (
 )
 CROSS = (
     replace(DONE, meaning="the round after which the model is"),
+    RecordColumn(
+        "which",
+        str,
+        "of a client's models: the last, or the one that was best on its validation data",
+        values="`last` or `best`",
+    ),
     RecordColumn("model", str, "which model", values="`personal`"),
     RecordColumn("of", int, "whose model it is: a client's number"),
     replace(CLIENT, type=int, values=""),

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from isthmus.errors import IsthmusError
 from isthmus.metrics import spread
 from isthmus.records import reader
@@ -52,6 +54,7 @@ def collect(path: Path, target: float | None = None) -> dict[str, Any]:
         "best_by_validation_loss": None
         if best is None
         else {"round": best, "personal_top1_test": curve[best]},
+        "best_of_each_client": _find_best_rounds(run),
         "chosen_on_test_data": run.chosen_on_test,
         "newcomers": [each._asdict() for each in newcomers.summarize(run)],
         "digest": run.summary.get("digest"),
@@ -59,6 +62,16 @@ def collect(path: Path, target: float | None = None) -> dict[str, Any]:
         "settings": dict(run.settings),
         "bytes": sizes,
     }
+
+
+def _find_best_rounds(run: reader.RecordedRun) -> dict[str, Any] | None:
+    """Finds after which rounds clients' own validation losses were least, each client's first."""
+    rounds = run.best_rounds()
+    if not rounds.size:
+        return None
+    first, middle, last = (int(np.percentile(rounds, q, method="lower")) for q in (0, 50, 100))
+    kept = run.summary.get("keeps_best") is True
+    return {"first_round": first, "median_round": middle, "last_round": last, "kept": kept}
 
 
 def _measure_target(run: reader.RecordedRun, target: float) -> dict[str, Any]:
@@ -119,6 +132,14 @@ def describe(facts: dict[str, Any]) -> str:
             lines.append(
                 f"least validation loss, after round {best['round']}: personal models' mean top-1 "
                 f"on test parts {best['personal_top1_test']:.2%}{dagger}"
+            )
+        each = facts["best_of_each_client"]
+        if each is not None:
+            kept = "kept" if each["kept"] else "not kept; isthmus run --keep-best keeps them"
+            lines.append(
+                "each client's own least validation loss: after rounds "
+                f"{each['first_round']} to {each['last_round']}, median {each['median_round']}; "
+                f"these models are {kept}"
             )
         if dagger:
             lines.append(FOOTNOTE)

@@ -13,6 +13,7 @@ from isthmus.streams import stream
 from isthmus.system.files import encode_text, overwrite
 
 MOST = 100  # clients that are measured where nobody says which
+NAMES = {"last": "personal models", "best": "personal models that were best on validation data,"}
 SPLITS = ("train", "validation", "test")
 
 
@@ -32,22 +33,27 @@ def choose_clients(opened: Opened, count: int | None, split: str) -> list[int]:
 
 
 def survey(
-    run: Path, opened: Opened, ids: Sequence[int], split: str, tell: Tell = ignore
+    run: Path,
+    opened: Opened,
+    ids: Sequence[int],
+    split: str,
+    tell: Tell = ignore,
+    which: str = "last",
 ) -> tuple[Path, Cross]:
     """Measures the models of these clients on the data of all of them; writes cross.csv."""
     path = run / "cross.csv"
     with overwrite(path) as file:  # opened first: what cannot be written need not be measured
-        found = opened.cross(ids, split, tell)
+        found = opened.cross(ids, split, tell, which)
         file.write(encode_text(table_text(opened.experiment.toml(), "cross", _list_rows(found))))
     return path, found
 
 
 def _list_rows(found: Cross) -> Iterator[tuple[Any, ...]]:
-    clients, rounds, split, n, top1, loss = found
+    clients, rounds, which, split, n, top1, loss = found
     on = list(zip(clients.tolist(), n.tolist(), strict=True))
     for k, (of, round) in enumerate(zip(clients.tolist(), rounds.tolist(), strict=True)):
         for (client, count), *figures in zip(on, top1[k].tolist(), loss[k].tolist(), strict=True):
-            yield round, "personal", of, client, split, count, *figures
+            yield round, which, "personal", of, client, split, count, *figures
 
 
 def describe(found: Cross, total: int) -> str:
@@ -61,8 +67,8 @@ def describe(found: Cross, total: int) -> str:
     when = f"round {rounds[0]}" if len(rounds) == 1 else f"rounds {rounds[0]} to {rounds[1]}"
     return "\n".join(
         [
-            f"personal models after {when}, on the {found.split} parts of {served} clients; top-1, "
-            "mean over clients:",
+            f"{NAMES[found.which]} after {when}, on the {found.split} parts of {served} clients; "
+            "top-1, mean over clients:",
             f"  a client's own model on its data {own.mean():.2%}",
             f"  the others' models on its data {np.nanmean(others):.2%}",
             f"  the best of the others' on its data {best.mean():.2%} (chosen on these very data)",

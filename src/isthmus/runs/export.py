@@ -12,12 +12,14 @@ from isthmus.runs.opened import Opened
 from isthmus.system.files import remove_drafts
 
 
-def export(opened: Opened, folder: Path, ids: Sequence[int] | None = None) -> Iterator[Path]:
+def export(
+    opened: Opened, folder: Path, ids: Sequence[int] | None = None, which: str = "last"
+) -> Iterator[Path]:
     """Writes clients' personal models, each with a card; yields the cards' paths."""
     experiment, setting = opened.experiment, opened.setting
     shape, names = setting.federation.shape, setting.method.networks().names
     remove_drafts(folder)
-    for personal in opened.clients(ids):
+    for personal in opened.clients(ids, which):
         n, *_ = setting.federation.sizes(personal.i)
         splits = splits_of(setting)
         card = {
@@ -36,7 +38,8 @@ def export(opened: Opened, folder: Path, ids: Sequence[int] | None = None) -> It
             **{name: getattr(setting.federation.arrays, name) for name in ("scale", "mean", "std")},
             "labels": list(setting.federation.arrays.labels),
             "columns": [column._asdict() for column in setting.federation.columns(personal.i)],
-            "rounds": opened.progress.t,
+            "rounds": personal.round,
+            "which": which,
             "experiment": hashlib.sha256(experiment.toml().encode()).hexdigest()[:16],
             "federation": setting.federation.digest(),
             "isthmus": version("isthmus"),

@@ -18,15 +18,17 @@ from isthmus.context import ClientFunction, Setting
 from isthmus.data.federation import Federation, Part
 from isthmus.engines.base import one_thread
 from isthmus.errors import IsthmusError
-from isthmus.evaluation import choose_for_all
+from isthmus.evaluation import choose_for_all, place_model
 from isthmus.method import State
 from isthmus.metrics.score import Tally, figures, tally
 from isthmus.shelf import Shelf
+from isthmus.storage.best_models import BestModels
 from isthmus.storage.store import Progress, Store
 from isthmus.training.build import OwnParts
 from isthmus.training.federate import reopen
 from isthmus.training.newcomers import SHOTS, Newcomers, join
 
+WHICH = ("best", "last")
 SOME = 1000  # examples that go through a network together, at least those of a client
 
 Tell = Callable[[str, int, int], None]  # what is measured, how much of it is, how much there is
@@ -41,6 +43,7 @@ class Cross(NamedTuple):
 
     clients: NDArray[np.int64]  # [M]: whose models, and whose data
     rounds: NDArray[np.int64]  # [M]: after which round each model is
+    which: str  # of the models of a client: the last, or the best on its validation data
     split: str  # which part of the data
     n: NDArray[np.int64]  # [M]: examples in it
     top1: NDArray[np.float64]  # [M, M]: a row for each model, a column for each client's data
@@ -50,8 +53,9 @@ class Cross(NamedTuple):
 class Personal:
     """One client's personal model: call it on inputs [B, ...] as the network wants them."""
 
-    def __init__(self, setting: Setting, i: int, at: Tensor, w: Tensor):
+    def __init__(self, setting: Setting, i: int, at: Tensor, w: Tensor, round: int | None = None):
         self.i = i
+        self.round = round  # after which it is, where that is known
         self.at = at.tolist()  # its place on the method's path; empty where there is none
         self.w = w  # [P]; of two networks, as their method puts them together
         self._setting = setting
@@ -100,14 +104,32 @@ class Opened:
         """Closes the run's store."""
         self._store.release()
 
-    def client(self, i: int) -> Personal:
-        """Gives client i's personal model."""
-        return next(self.clients([i]))
+    def client(self, i: int, which: str = "last") -> Personal:
+        """Gives client i's personal model: the last, or the best on its validation data."""
+        return next(self.clients([i], which))
 
-    def clients(self, ids: Sequence[int] | None = None) -> Iterator[Personal]:
-        """Yields the personal models of these clients, or of all of them, one at a time."""
+    def clients(self, ids: Sequence[int] | None = None, which: str = "last") -> Iterator[Personal]:
+        """Yields the personal models of these clients, or of all of them, one at a time.
+
+        They are the last ones, or the best on validation data: the latter where the run kept them.
+        """
+        best = self._find_best(which)
         for i in range(len(self)) if ids is None else ids:
-            yield Personal(self.setting, i, *self._visit(i, deploy, self.progress.own))
+            if best is None:
+                point, round = self._visit(i, deploy, self.progress.own), self.progress.t
+            else:
+                point, round = best.read(i), best.known[i].round
+            yield Personal(self.setting, i, *point, round)
+
+    def _find_best(self, which: str) -> BestModels | None:
+        if which not in WHICH:
+            raise IsthmusError(f"which={which}; expected best or last; for example --which best")
+        if which == "best" and self._store.best_models is None:
+            raise IsthmusError(
+                "the run kept no best models; expected one that was begun with --keep-best; take "
+                "--which last"
+            )
+        return self._store.best_models if which == "best" else None
 
     def path(self, i: int) -> Point | None:
         """Gives all models of client i's path with their places, where its method has one."""
@@ -144,7 +166,11 @@ class Opened:
         return choose_for_all(setting, everybody, delivery)
 
     def cross(
-        self, ids: Sequence[int] | None = None, split: str = "test", tell: Tell = ignore
+        self,
+        ids: Sequence[int] | None = None,
+        split: str = "test",
+        tell: Tell = ignore,
+        which: str = "last",
     ) -> Cross:
         """Measures the personal model of each of these clients on the data of each of them.
 
@@ -164,17 +190,18 @@ class Opened:
         networks = (setting.task.model, *setting.task.others)
         alone = any(network.mixes_examples for network in networks)
         blocks = list(_group([*parts.values()], 1 if alone else SOME))
-        top1, loss = [], []
-        for k, model in enumerate(self.clients([*parts]), start=1):
+        top1, loss, rounds = [], [], []
+        for k, model in enumerate(self.clients([*parts], which), start=1):
             with one_thread():
                 sums = [row for block in blocks for row in _tally_each(model, block)]
             found = figures(tree.stack(sums))
             top1.append(found.top1)
             loss.append(found.loss)
+            rounds.append(model.round or 0)
             tell("models on everybody's data", k, len(parts))
         n = np.array([len(part.y) for part in parts.values()])
-        rounds = np.full(len(parts), self.progress.t)
-        return Cross(np.array([*parts]), rounds, split, n, np.array(top1), np.array(loss))
+        tables = np.array(top1), np.array(loss)
+        return Cross(np.array([*parts]), np.array(rounds), which, split, n, *tables)
 
     def join(self, data: Federation, shots: Sequence[int | None] = SHOTS) -> list[Newcomers]:
         """Lets clients that took part in no round join the finished run."""
@@ -214,8 +241,3 @@ def open(path: Path | str, *, data_root: Path | str = "data", **own: Unpack[OwnP
 def deploy(client: Client, own: State, *received: State) -> Point:
     """Gives a client's personal model and its place."""
     return place_model(client.method.personal(client, own, *received))
-
-
-def place_model(model: Tensor | Point) -> Point:
-    """Gives a model with its place; one that lies on no path has none."""
-    return model if isinstance(model, Point) else Point(model.new_zeros(0), model)

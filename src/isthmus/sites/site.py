@@ -22,10 +22,10 @@ from isthmus.data.scaling import Scales
 from isthmus.data.sources.arrays import Arrays
 from isthmus.data.sources.schema import make_blank
 from isthmus.errors import IsthmusError
-from isthmus.evaluation import Scoring, splits_of
+from isthmus.evaluation import Scoring, place_model, splits_of
 from isthmus.method import State
 from isthmus.metrics.score import figures
-from isthmus.runs.opened import Personal, place_model
+from isthmus.runs.opened import Personal
 from isthmus.sites import codec, exchange
 from isthmus.sites.audit import AuditLog
 from isthmus.sites.codec import CallHead, MessageError, ReplyHead

@@ -27,7 +27,7 @@ from isthmus import tree
 from isthmus.config.flatten import flatten
 from isthmus.context import CallOutcome, Setting
 from isthmus.errors import IsthmusError
-from isthmus.evaluation import Evaluation, Score
+from isthmus.evaluation import Evaluation, Score, splits_of
 from isthmus.method import State
 from isthmus.records.writer import (
     Cost,
@@ -38,14 +38,15 @@ from isthmus.records.writer import (
     table_text,
 )
 from isthmus.shelf import EMPTY, after
+from isthmus.storage.best_models import BestModels
 from isthmus.storage.database import Database, Sync, is_blank
 from isthmus.storage.rows import pack_rows, read_rows, unpack_rows
+from isthmus.storage.states import SHELF, StoredShelf, StoredStates, name_own
 from isthmus.system.files import explain_unwritable, remove_drafts, write_text
 
 # What is found of newcomers: examples that they trained on at most, and scores.
 Found: TypeAlias = Sequence[tuple[int | None, tuple[Score, ...]]]
 
-SHELF = b"shelf/"
 NEWCOMERS = b"newcomers/"  # and a number: 0 for those held out, then those who came in files
 HELD_OUT = "held_out"
 STATE = "state.lmdb"
@@ -87,6 +88,8 @@ class Step(NamedTuple):
 class Memory:
     """Keeps a run's state in memory only."""
 
+    best_models = None
+
     def __init__(self, setting: Setting):
         self.progress = Progress(0, setting.method.init(setting.task), {})
 
@@ -112,12 +115,15 @@ class Store:
         self._federation = setting.federation.digest()
         self._seconds = 0.0
         self._tables: TableWriter | None = None
+        keeps = json.loads(database.read(b"run") or b"{}").get("keeps_best")
+        self.best_models = BestModels(database) if keeps else None
         self._start = tree.digest([setting.task.w0])
         self.notes = list(_differences(database.read(b"run"), self._federation, self._start))
 
     def start(self, experiment: str) -> None:
         """Begins to write: a new run from nothing, one that is there from where it was."""
-        about = {"federation": self._federation, "start": self._start, **_versions()}
+        about: dict[str, Any] = {"federation": self._federation, "start": self._start}
+        about |= _versions() | ({} if self.best_models is None else {"keeps_best": True})
         about |= json.loads(self._database.read(b"run") or b"{}")  # the versions that began it stay
         about["experiment"] = experiment
         changes = {b"run": json.dumps(about).encode()}
@@ -145,12 +151,26 @@ class Store:
             raise
 
     @classmethod
-    def create(cls, path: Path, setting: Setting, experiment: str, sync: Sync = "round") -> "Store":
-        """Begins a run in a directory that holds none yet."""
+    def create(
+        cls,
+        path: Path,
+        setting: Setting,
+        experiment: str,
+        sync: Sync = "round",
+        keep_best: bool = False,
+    ) -> "Store":
+        """Begins a run in a directory that holds none yet; it may keep clients' best models too."""
+        if keep_best and "validation" not in splits_of(setting):
+            raise IsthmusError(
+                "best models are to be kept, and clients have no validation data to tell by; "
+                "expected validation > 0; set validation=0.1, or leave --keep-best out"
+            )
         with explain_unwritable(path):
             _refuse_existing(path, experiment)
             path.mkdir(parents=True, exist_ok=True)
-        store = cls(path, setting, Database(path / STATE, new=True, sync=sync))
+        database = Database(path / STATE, new=True, sync=sync)
+        store = cls(path, setting, database)
+        store.best_models = BestModels(database) if keep_best else None
         store.start(experiment)
         return store
 
@@ -170,7 +190,7 @@ class Store:
         """Writes what a round changed, in one transaction."""
         rows = round_rows(step.cost, step.evaluation, step.notes, step.outcomes, step.withheld)
         changes: dict[bytes, bytes | None] = {
-            _own_key(i): tree.pack(state) for i, state in step.changed.items()
+            name_own(i): tree.pack(state) for i, state in step.changed.items()
         }
         for name, tensor in step.shelf.items():
             changes[SHELF + name.encode()] = None if tensor is None else tree.pack(tensor)
@@ -178,6 +198,7 @@ class Store:
         changes[b"server"] = tree.pack(step.server)
         changes[b"best"] = json.dumps(step.best).encode()
         changes[b"progress"] = str(step.cost.round).encode()
+        changes |= {} if self.best_models is None else self.best_models.settle()
         self._database.write(changes)
         self._add(rows)
 
@@ -258,59 +279,11 @@ class Store:
 
     def _summarise(self, status: str, figures: Mapping[str, Any]) -> None:
         summary = {"status": status, **figures, "federation": self._federation, **_versions()}
+        if self.best_models is not None:
+            summary["keeps_best"] = True
         if not self._setting.method.about().federated:
             summary["federated"] = False  # so that no table takes it for a competitor
         write_text(self._path / "summary.json", json.dumps(summary, indent=2) + "\n")
-
-
-class StoredShelf(Mapping[str, Tensor]):
-    """A shelf in a store: nothing is read before it is asked for."""
-
-    def __init__(self, database: Database):
-        self._database = database
-
-    def __getitem__(self, name: str) -> Tensor:
-        packed = self._database.read(SHELF + name.encode())
-        if packed is None:
-            raise KeyError(name)
-        return tree.unpack(packed, like=torch.empty(0))
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and SHELF + name.encode() in self._database
-
-    def __iter__(self) -> Iterator[str]:
-        return (key.removeprefix(SHELF).decode() for key in self._database.keys(SHELF))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-class StoredStates(Mapping[int, State]):
-    """The clients' own states in a store: nothing is read before it is asked for."""
-
-    def __init__(self, database: Database, setting: Setting):
-        self._database = database
-        self._setting = setting
-        self._shapes: dict[int, State] = {}  # by kind
-
-    def __getitem__(self, i: int) -> State:
-        packed = self._database.read(_own_key(i))
-        if packed is None:
-            raise KeyError(i)
-        method = self._setting.method
-        kind = method.networks().kind(i)
-        if kind not in self._shapes:
-            self._shapes[kind] = self._setting.own_like(i)
-        return tree.unpack(packed, like=self._shapes[kind])
-
-    def __contains__(self, i: object) -> bool:
-        return isinstance(i, int) and _own_key(i) in self._database
-
-    def __iter__(self) -> Iterator[int]:
-        return (int(key.removeprefix(b"own/")) for key in list(self._database.keys(b"own/")))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 def read_experiment(database: Database, path: Path) -> str:
@@ -356,10 +329,6 @@ def _states(progress: Progress) -> Iterator[State]:
 def _to_printable(text: str) -> str:
     """Makes one line of a name, whatever it holds."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
-def _own_key(i: int) -> bytes:
-    return b"own/%012d" % i
 
 
 @cache

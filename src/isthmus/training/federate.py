@@ -3,6 +3,7 @@
 import time
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Unpack
 
@@ -16,6 +17,7 @@ from isthmus.evaluation import Evaluation
 from isthmus.evaluation import evaluate as evaluate_round
 from isthmus.records.writer import Cost
 from isthmus.shelf import Shelf
+from isthmus.storage.best_models import BestModels
 from isthmus.storage.database import Database
 from isthmus.storage.store import (
     STATE,
@@ -98,6 +100,7 @@ def federate(
     out: Path | str | None = None,
     workers: int | None = None,
     watch: Watch = ignore,
+    keep_best: bool = False,
     **own: Unpack[OwnParts],
 ) -> Run:
     """Runs an experiment; with parts of one's own where they are given.
@@ -111,12 +114,13 @@ def federate(
     builds a network. `others` are second networks of one's own, in the order in which the method
     names them `own`. `out` is a directory that keeps the run; `workers` are processes that compute,
     one for each core if left out, and never change a number; `watch` is called after every round,
-    and ends the run there if it returns True.
+    and ends the run there if it returns True. With `keep_best` the directory also keeps each
+    client's personal model that was best on its validation data.
     """
     built = build(experiment, data_root=data_root, workers=workers, **own)
     if out is None:
         return train(built, Memory(built.setting), watch)
-    store = Store.create(Path(out), built.setting, built.experiment.toml())
+    store = Store.create(Path(out), built.setting, built.experiment.toml(), keep_best=keep_best)
     return train(built, store, watch)
 
 
@@ -196,7 +200,8 @@ def train(built: Built, store: Memory | Store, watch: Watch = ignore) -> Run:
     try:
         with one_thread():
             while progress.t < experiment.rounds and not reason:
-                step = advance(setting, progress, is_due(experiment, progress.t))
+                due = is_due(experiment, progress.t)
+                step = advance(setting, progress, due, store.best_models)
                 best = early_stopping.judge(
                     experiment, progress.best, progress.t + 1, step.evaluation
                 )
@@ -223,8 +228,13 @@ def is_due(experiment: Experiment, t: int) -> bool:
     return t + 1 == experiment.rounds or (every > 0 and (t + 1) % every == 0)
 
 
-def advance(setting: Setting, progress: Progress, evaluate: bool) -> Step:
-    """Runs one round and, where it is due, evaluates all clients after it."""
+def advance(
+    setting: Setting, progress: Progress, evaluate: bool, best: BestModels | None = None
+) -> Step:
+    """Runs one round and, where it is due, evaluates all clients after it.
+
+    `best` is offered every client's personal model with its loss on validation data.
+    """
     method, task = setting.method, setting.task
     t = progress.t
     began = time.perf_counter()
@@ -241,7 +251,8 @@ def advance(setting: Setting, progress: Progress, evaluate: bool) -> Step:
     if evaluate:
         after = Round(setting, t, progress.own, changed=dict(changed), shelf=round.shelf)
         try:
-            evaluation = evaluate_round(after, server)
+            keep = None if best is None else partial(best.offer, t + 1)
+            evaluation = evaluate_round(after, server, keep)
         except NobodyAnswered as nobody:
             round.notes.append(str(nobody))
     cost = Cost(

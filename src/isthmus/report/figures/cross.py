@@ -31,6 +31,7 @@ class CrossRecord(NamedTuple):
     client: Integers  # [M]
     top1: Floats  # [M, M]: a row for each model, a column for each client's data
     loss: Floats
+    which: str  # last or best
     split: str
     round: tuple[int, int]  # the first and the last after which a model is
 
@@ -38,7 +39,8 @@ class CrossRecord(NamedTuple):
     def when(self) -> str:
         """Says after which round the models are."""
         first, last = self.round
-        return f"round {first}" if first == last else f"rounds {first} to {last}"
+        when = f"round {first}" if first == last else f"rounds {first} to {last}"
+        return when if self.which == "last" else f"{when}, best on validation data"
 
 
 def read_cross(run: RecordedRun) -> CrossRecord | None:
@@ -60,7 +62,8 @@ def read_cross(run: RecordedRun) -> CrossRecord | None:
     order = order_by_likeness(values[0] + values[0].T)
     top1, loss = (matrix[np.ix_(order, order)] for matrix in values)
     rounds = int(table["round"].min()), int(table["round"].max())
-    return CrossRecord(clients[order], top1, loss, str(table["split"][0]), rounds)
+    which, split = (str(table[name][0]) for name in ("which", "split"))
+    return CrossRecord(clients[order], top1, loss, which, split, rounds)
 
 
 def show(report: Report) -> Shown | None:
