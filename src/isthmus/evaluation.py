@@ -100,7 +100,7 @@ def score_on_server(setting: Setting, common: Tensor | None) -> Figures | None:
     batch = task.calibrated or 1
     some = batch * max(1, 1000 // batch)  # whole mini-batches, about a thousand examples
     for x, y in zip(torch.split(test.x, some), torch.split(test.y, some), strict=True):
-        part = tally(task.model.logits(common, x), y, batch=task.calibrated)
+        part = tally(task.model.logits(common, x), y, batch=task.calibrated, among=test.y)
         sums = part if sums is None else tree.map(torch.add, sums, part)
     assert sums is not None
     return figures(sums)

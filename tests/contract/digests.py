@@ -26,6 +26,8 @@ from isthmus.storage.store import digest_of
 from small import advance, played, setting
 from table import ROWS
 
+LATER = ("balanced",)
+
 
 def probe() -> str:
     """Names what this processor makes of a product, a convolution and an exponential."""
@@ -45,8 +47,12 @@ def name(arrays: Any) -> str:
 
 
 def figures(evaluation: Evaluation) -> str:
-    """Names every number of an evaluation."""
-    return name(column for score in evaluation.scores for column in (score.at, *score.figures))
+    """Names every number of an evaluation, of metrics that there were when names were written."""
+    known = [
+        (score.at, *(column for key, column in score.figures._asdict().items() if key not in LATER))
+        for score in evaluation.scores
+    ]
+    return name(column for columns in known for column in columns)
 
 
 def method_digests(method: dict[str, Any]) -> dict[str, str]:

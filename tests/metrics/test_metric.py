@@ -45,8 +45,9 @@ def test_figures_have_every_metric_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
-def test_a_metric_is_computed_of_examples_or_of_bins(metric: Metric) -> None:
-    assert (metric.of_examples is None) == metric.is_calibration
+def test_a_metric_is_computed_of_examples_or_of_classes_or_of_bins(metric: Metric) -> None:
+    ways = (metric.of_examples, metric.of_classes, metric.of_bins)
+    assert sum(way is not None for way in ways) == 1
     assert (metric.of_batches is None) != metric.is_calibration
 
 
@@ -69,4 +70,4 @@ def test_a_new_metric_is_one_entry(tmp_path: Path) -> None:
         for line in (tmp_path / "run" / "clients.csv").read_text().splitlines()
         if "top1" in line
     ]
-    assert header[0].endswith("ece,mce,entropy")
+    assert header[0].endswith("ece,mce,balanced,entropy")

@@ -145,6 +145,14 @@ def test_what_is_no_number_is_never_right() -> None:
         assert (sums.top1, sums.top5) == (0, 0)
 
 
+def test_all_classes_count_alike_in_balanced_accuracy() -> None:
+    """Of 4 examples of class 0 all are right, of 2 of class 1 one is; class 2 does not occur."""
+    logits = torch.eye(3)[[0, 0, 0, 0, 1, 0]]
+    found = figures(tally(logits, torch.tensor([0, 0, 0, 0, 1, 1])))
+    assert found.top1 == pytest.approx(5 / 6)
+    assert found.balanced == pytest.approx((1 + 1 / 2) / 2)
+
+
 def test_padding_changes_nothing() -> None:
     """Rows of weight 0 hold any numbers; only the grouping of the sums may change."""
     logits, y = some(40)
@@ -156,7 +164,7 @@ def test_padding_changes_nothing() -> None:
 
 def test_the_tallies_of_two_parts_add_to_that_of_the_whole() -> None:
     logits, y = some(90)
-    first, second = tally(logits[:37], y[:37]), tally(logits[37:], y[37:])
+    first, second = (tally(logits[part], y[part], among=y) for part in (slice(37), slice(37, None)))
     close(tree.map(torch.add, first, second), tally(logits, y))
 
 
@@ -243,7 +251,8 @@ def test_padding_changes_nothing_per_batch() -> None:
 
 def test_whole_batches_add_to_those_of_the_whole() -> None:
     logits, y = some(90)
-    first, second = tally(logits[:40], y[:40], batch=8), tally(logits[40:], y[40:], batch=8)
+    halves = (slice(40), slice(40, None))
+    first, second = (tally(logits[part], y[part], batch=8, among=y) for part in halves)
     close(tree.map(torch.add, first, second), tally(logits, y, batch=8))
 
 

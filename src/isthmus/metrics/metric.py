@@ -31,7 +31,8 @@ class Predictions(NamedTuple):
 class Metric:
     """A number that says how good a model is on some examples.
 
-    It is a mean over examples, `of_examples`, or a calibration error: computed `of_bins` of
+    It is a mean over examples, `of_examples`; or a mean over classes of the mean over the examples
+    of each, `of_classes`; or a calibration error: computed `of_bins` of
     confidence, from their sums (n, top-1, confidence), and, with `calibration = "per-batch"`,
     `of_batches`, from n [L, BINS, batches] and the bins' gaps times n.
     """
@@ -46,6 +47,7 @@ class Metric:
     larger_is_better: bool = False
     in_tables: bool = True  # tables and `isthmus show` have it, not only the records
     of_examples: Callable[[Predictions], "Tensor"] | None = None  # [L, n]
+    of_classes: Callable[[Predictions], "Tensor"] | None = None  # [L, n]
     of_bins: Callable[[Any, Any, Any], Any] | None = None
     of_batches: Callable[[Any, Any], Any] | None = None  # [L, batches]
 
@@ -153,6 +155,18 @@ _ALL = (
         format=".2f",
         of_bins=calibration.mce,
         of_batches=calibration.mce_of_batches,
+    ),
+    Metric(
+        name="balanced",
+        label="balanced",
+        title="balanced accuracy",
+        meaning="top-1 of each class that occurs, and the mean of these",
+        range="0 to 1",
+        factor=100,
+        format=".2f",
+        larger_is_better=True,
+        in_tables=False,
+        of_classes=top1,
     ),
 )
 METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _ALL})

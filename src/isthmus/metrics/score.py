@@ -14,6 +14,8 @@ from isthmus.metrics.calibration import BINS
 from isthmus.metrics.metric import METRICS, Predictions
 
 OF_EXAMPLES = {name: metric.of_examples for name, metric in METRICS.items() if metric.of_examples}
+OF_CLASSES = {name: metric.of_classes for name, metric in METRICS.items() if metric.of_classes}
+MEANS = (*OF_EXAMPLES, *OF_CLASSES)
 OF_BINS = {name: metric.of_bins for name, metric in METRICS.items() if metric.of_bins}
 OF_BATCHES = {name: metric.of_batches for name, metric in METRICS.items() if metric.of_batches}
 
@@ -32,16 +34,16 @@ class Tally(NamedTuple):
     """
 
     n: Tensor
-    sums: tuple[Tensor, ...]  # of each of OF_EXAMPLES
+    sums: tuple[Tensor, ...]  # of each of MEANS
     bin_n: Tensor  # [BINS]: examples whose confidence falls into the bin
     bin_top1: Tensor  # [BINS]: of these, the ones classified rightly
     bin_confidence: Tensor  # [BINS]: sum of their confidences
     batches: Batches | tuple[()] = ()  # empty where calibration is that of the whole split
 
     def __getattr__(self, metric: str) -> Tensor:
-        if metric not in OF_EXAMPLES:
-            raise AttributeError(f"a tally has no sum {metric!r}; it has {', '.join(OF_EXAMPLES)}")
-        return self.sums[list(OF_EXAMPLES).index(metric)]
+        if metric not in MEANS:
+            raise AttributeError(f"a tally has no sum {metric!r}; it has {', '.join(MEANS)}")
+        return self.sums[MEANS.index(metric)]
 
 
 def _fields(*names: str) -> Any:
@@ -70,16 +72,21 @@ class Pooled(NamedTuple):
 
 
 def tally(
-    logits: Tensor, y: Tensor, weight: Tensor | None = None, batch: int | None = None
+    logits: Tensor,
+    y: Tensor,
+    weight: Tensor | None = None,
+    batch: int | None = None,
+    among: Tensor | None = None,
 ) -> Tally:
     """Sums up logits [n, C], or those of several models [L, n, C], against labels [n].
 
     `weight` is 1 for real examples and 0 for padding. Of equal logits the first counts as the
     larger, as in argmax. Where a `batch` size is given, mini-batches are also calibrated one by
-    one, in the order of the rows; padding comes last.
+    one, in the order of the rows; padding comes last. Where these examples are but some of a split,
+    `among` are all labels of it: what classes count there does not follow from some.
     """
     if logits.dim() == 2:  # as one of several, so that it sums up to the same bits
-        return tree.row(tally(logits[None], y, weight, batch), 0)
+        return tree.row(tally(logits[None], y, weight, batch, among), 0)
     real = torch.ones_like(y, dtype=torch.float64) if weight is None else weight.double()
     # Examples along the last axis, [L, C, n], which is faster by far, as there are many of them;
     # in double precision, so that it does not matter at which place of a vector one comes.
@@ -101,15 +108,27 @@ def tally(
     member = (above[:, None] == bins) * real  # [L, BINS, n]
     hit = each["top1"]
     sums = torch.stack([*each.values()], 1) @ real
+    alike = real * share_classes(given.is_label, real if among is None else classes == among)
+    by_class = torch.stack([compute(given) for compute in OF_CLASSES.values()], 1) @ alike
     binned = member @ torch.stack([torch.ones_like(hit), hit, confidence], 2)
     return Tally(
         n=real.sum().expand(len(logits)),
-        sums=sums.unbind(1),
+        sums=(*sums.unbind(1), *by_class.unbind(1)),
         bin_n=binned[..., 0],
         bin_top1=binned[..., 1],
         bin_confidence=binned[..., 2],
         batches=() if batch is None else _one_by_one(member, hit, confidence, batch),
     )
+
+
+def share_classes(is_label: Tensor, counted: Tensor) -> Tensor:
+    """Says what each example counts [n] so that classes count alike; 1 on average.
+
+    `counted` tells which examples [n] count, or which class [C, m] each of a whole split has.
+    """
+    of_class = (is_label * counted if counted.dim() == 1 else counted).sum(1).double()
+    share = of_class.sum() / ((of_class > 0).sum() * of_class.clamp(min=1))
+    return (is_label * share[:, None]).sum(0)
 
 
 def _one_by_one(member: Tensor, hit: Tensor, confidence: Tensor, size: int) -> Batches:
@@ -133,7 +152,7 @@ def figures(sums: Tally) -> Figures:
     (0.5, 1.1269)
     """
     n, batches = sums.n.numpy(), sums.batches
-    means = {name: total.numpy() / n for name, total in zip(OF_EXAMPLES, sums.sums, strict=True)}
+    means = {name: total.numpy() / n for name, total in zip(MEANS, sums.sums, strict=True)}
     if batches:
         pairs = zip(OF_BATCHES, batches.errors, strict=True)
         errors = {name: (error / batches.n).numpy() for name, error in pairs}

@@ -12,6 +12,8 @@ from isthmus.report.tables import newcomers
 from isthmus.report.tables.formats import DAGGER, FOOTNOTE, format_bytes, format_metric
 from isthmus.report.tables.summary import IN_TABLES
 
+RARE = 0.1  # of all examples: a class whose errors top-1 hardly shows
+
 
 def collect(path: Path, target: float | None = None) -> dict[str, Any]:
     """Collects what is known of a run and, where a target is given, what it took to reach it."""
@@ -45,6 +47,8 @@ def collect(path: Path, target: float | None = None) -> dict[str, Any]:
             "round": run.last,
             "personal_top1_test": float(top1.mean()),
             "personal_top1_test_worst_5_percent": spread.worst(top1),
+            "rarest_class": _find_rarest(run),
+            "personal_balanced_test": reader.mean_or_none(run.over_clients("balanced")),
             "shared_top1_test": reader.mean_or_none(run.over_clients("top1", "shared")),
             "personal_pooled_over_test_examples": {
                 metric.name: run.pool(metric.name) for metric in IN_TABLES
@@ -72,6 +76,12 @@ def _find_best_rounds(run: reader.RecordedRun) -> dict[str, Any] | None:
     first, middle, last = (int(np.percentile(rounds, q, method="lower")) for q in (0, 50, 100))
     kept = run.summary.get("keeps_best") is True
     return {"first_round": first, "median_round": middle, "last_round": last, "kept": kept}
+
+
+def _find_rarest(run: reader.RecordedRun) -> float:
+    """Gives the share of the rarest class; 1 where nothing is known of the classes."""
+    counts = run.federation.labels.sum(0)
+    return float(counts.min() / counts.sum()) if counts.any() else 1.0
 
 
 def _measure_target(run: reader.RecordedRun, target: float) -> dict[str, Any]:
@@ -117,6 +127,11 @@ def describe(facts: dict[str, Any]) -> str:
             f"clients' own test parts {last['personal_top1_test']:.2%}{dagger}, worst 5 % "
             f"{last['personal_top1_test_worst_5_percent']:.2%}{dagger}",
         ]
+        if last["personal_balanced_test"] is not None and last["rarest_class"] < RARE:
+            lines.append(
+                f"the rarest class has {last['rarest_class']:.1%} of all examples: with all "
+                f"classes of a client counted alike, {last['personal_balanced_test']:.2%}"
+            )
         if last["shared_top1_test"] is not None:
             lines.append(f"the shared model on the same parts: {last['shared_top1_test']:.2%}")
         pooled = last["personal_pooled_over_test_examples"]
