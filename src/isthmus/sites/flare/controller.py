@@ -19,9 +19,7 @@ from isthmus.sites.folders import ServerFolder
 from isthmus.sites.transport import SiteAnswer
 from isthmus.system.files import write_text
 
-# Seconds after which a site that has not fetched its call is taken for gone: one that has fetched
-# others before, and one whose process may still be starting.
-UNFETCHED, UNSEEN = 8.0, 600.0
+UNSEEN = 600.0  # seconds for a site's process to start and to fetch its first call
 WAIT = 0.05
 
 
@@ -31,6 +29,19 @@ class JobAbortedError(Exception):
     So it ends when a member of it is gone, too: the next job has the site in it again, or goes on
     without it, and the round is played as if nothing had happened.
     """
+
+
+def limit_fetching(sites: int, slowest: float) -> float:
+    """Finds the seconds after which a site that has not fetched its call is taken for gone.
+
+    A server answers its sites one by one, so it grows with their number. A machine or a wire with
+    too much to do is slow for all: who takes four times as long as the slowest so far is not just
+    slow.
+
+    >>> limit_fetching(3, 0.2), limit_fetching(20, 1.0), limit_fetching(3, 6.0)
+    (9.5, 18.0, 24.0)
+    """
+    return max(8 + 0.5 * sites, 4 * slowest)
 
 
 class Waiting(NamedTuple):
@@ -52,6 +63,7 @@ class RoundController(Controller):  # type: ignore[misc]
         self.lost: dict[str, str] = {}  # gone for this job, and why
         self.rounds = 0  # that this job has done
         self.seen: set[str] = set()
+        self.slowest = 0.0  # seconds that a site took to fetch a call, once it was seen
         self.busy: set[str] = set()  # still at a call that nobody waits for any more
 
     def start_controller(self, fl_ctx: Any) -> None:
@@ -111,7 +123,6 @@ class RoundController(Controller):  # type: ignore[misc]
                     continue
                 if waiting.pop(site, None):
                     self.busy.discard(site)
-                    self.seen.add(site)
                     yield SiteAnswer(site, answer, "" if answer is not None else "failed")
         finally:
             for site, call in waiting.items():
@@ -129,18 +140,23 @@ class RoundController(Controller):  # type: ignore[misc]
             answer = reply.get(ANSWER) if right else None
             answers.put((site, answer if isinstance(answer, bytes) else None))
 
-        task = Task(TASK, data, timeout=int(seconds) + 2, result_received_cb=take)
+        def note_fetched(client_task: Any, fl_ctx: Any) -> None:
+            if site in self.seen - self.busy and not client_task.task_send_count:
+                self.slowest = max(self.slowest, time.monotonic() - sent)
+            self.seen.add(site)
+
+        calls = {"before_task_sent_cb": note_fetched, "result_received_cb": take}
+        task, sent = Task(TASK, data, timeout=int(seconds) + 2, **calls), time.monotonic()
         with self._engine.new_context() as context:
             self.send(task, context, targets=[site])
-        return Waiting(task, time.monotonic())
+        return Waiting(task, sent)
 
     def _check(self, waiting: Mapping[str, Waiting]) -> None:
         """Ends the job if it is aborted, or if a site that is waited for is gone."""
+        now = time.monotonic()
         for site, call in waiting.items():
-            if call.task.client_tasks:
-                self.seen.add(site)
-            limit = UNFETCHED if site in self.seen else UNSEEN
-            unfetched = not call.task.client_tasks and time.monotonic() - call.sent > limit
+            limit = limit_fetching(len(self.sites), self.slowest) if site in self.seen else UNSEEN
+            unfetched = not call.task.client_tasks and now - call.sent > limit
             if self.get_client_disconnect_time(site) is not None:
                 self.lost[site] = "its process ended"
             elif unfetched and site not in self.busy:

@@ -13,9 +13,8 @@ from isthmus.errors import IsthmusError
 from isthmus.sites.events import read_events
 from isthmus.sites.flare.admission import SOON
 from isthmus.sites.flare.executor import remove_jobs
-from isthmus.sites.flare.kits import write_site_rules
+from isthmus.sites.flare.kits import BEAT, write_site_rules
 from isthmus.sites.flare.processes import end_process, start_process
-from isthmus.sites.flare.supervisor import BEAT
 from isthmus.sites.folders import find_site, read_table, write_table
 from isthmus.system.files import hold_lock
 

@@ -13,6 +13,8 @@ from isthmus.sites.flare import keys
 from isthmus.sites.folders import ServerFolder, SiteFolder, make_private
 from isthmus.system.files import explain_unwritable, write_text
 
+BEAT = 5.0  # seconds between signs of life of a site
+SILENT = 6 * BEAT  # a site that gave none for so long is gone, whatever it was at
 PROJECT, SCHEME = "isthmus", "grpc"
 HERE = "isthmus.sites.flare"
 EXECUTOR, CONTROLLER = f"{HERE}.executor.SiteExecutor", f"{HERE}.controller.RoundController"
@@ -59,7 +61,7 @@ def write_server_kit(server: ServerFolder, host: str, port: int, lead_port: int)
             {
                 "admin_storage": "transfer",
                 "max_num_clients": 1000,
-                "heart_beat_timeout": 120,
+                "heart_beat_timeout": SILENT,
                 "admin_timeout": 10.0,
             }
         ],

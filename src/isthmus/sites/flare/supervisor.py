@@ -29,8 +29,7 @@ from isthmus.sites.flare.processes import end_process, start_process
 from isthmus.sites.folders import ServerFolder, find_server, read_table
 from isthmus.system.files import hold_lock, write_text
 
-BEAT = 5.0  # seconds between signs of life of a site
-FRESH = 3 * BEAT  # a site that was heard of since then is there
+FRESH = 3 * kits.BEAT  # a site that was heard of since then is there
 LOOK = 1.0  # seconds between questions to the server's process; files are read more often
 FAILURES = 3  # jobs in a row that a site may fail
 TROUBLES = 100  # in a row, until there is no hope
@@ -383,7 +382,7 @@ def write_job(server: ServerFolder, sites: Sequence[str]) -> Path:
     meta = {"name": "isthmus", "deploy_map": members, "min_clients": 1, "resource_spec": {}}
     rounds = {"id": "rounds", "path": kits.CONTROLLER, "args": {}}
     answers = {"tasks": [TASK], "executor": {"path": kits.EXECUTOR, "args": {}}}
-    pace = {"heart_beat_timeout": 120, "task_request_interval": 0.1}
+    pace = {"task_request_interval": find_pause(len(sites))}
     files: dict[str, dict[str, Any]] = {
         "meta.json": meta,
         "app/config/config_fed_server.json": {"server": pace, "workflows": [rounds]},
@@ -393,6 +392,15 @@ def write_job(server: ServerFolder, sites: Sequence[str]) -> Path:
         text = {"format_version": 2, **value} if name != "meta.json" else value
         write_text(folder / name, json.dumps(text))
     return folder
+
+
+def find_pause(sites: int) -> float:
+    """Finds the seconds between questions of a site whether there is a call for it.
+
+    A server answers about 100 of them a second, whatever the number of sites: each takes it some
+    milliseconds, and what has to wait behind others comes late.
+    """
+    return max(0.1, sites / 100)
 
 
 def read_note(server: ServerFolder, job: str = "") -> JobNote:
