@@ -5,7 +5,8 @@ import http.client
 import io
 import json
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from isthmus.sites.folders import ServerFolder, SiteFolder, write_table
 from isthmus.sites.plan import ServePlan
 from isthmus.sites.preparation import consent, find_data, register
 from isthmus.sites.rehearsal import write_share
-from isthmus.sites.server import run_rounds
+from isthmus.sites.server import conduct, run_rounds
 from isthmus.sites.site import open_site
 from isthmus.sites.standing import collect_standing
 from isthmus.sites.transport import SiteAnswer
@@ -170,6 +171,50 @@ def test_a_status_before_the_first_round_names_what_it_waits_for(tmp_path: Path)
     assert "no evaluation yet; the first is after round 3" in text
     assert "2 of 6 sites" in text
     assert "No evaluation yet" in render(facts)
+
+
+class Slow(Corridor):
+    """A site does not answer the call of round 2 yet: who looks meanwhile is told so."""
+
+    def __init__(self, sites: Mapping[str, Any], look: Callable[[], None]) -> None:
+        Corridor.__init__(self, sites)
+        self.look, self.calls = look, 0
+
+    def ask(self, messages: Mapping[str, bytes], seconds: float) -> Iterator[SiteAnswer | None]:
+        self.calls += 1
+        for answer in Corridor.ask(self, messages, seconds):
+            if self.calls == 2 and answer is not None and answer.site == "site-2":
+                time.sleep(0.25)
+                yield None
+                self.look()
+            yield answer
+
+
+def test_a_status_says_who_is_waited_for_in_the_call_under_way(tmp_path: Path) -> None:
+    data = federation((30, 30, 30))
+    experiment = experiment_at_sites("fedavg", data, rounds=2, eval_every=2)
+    plan = ServePlan(experiment=experiment.toml())
+    server = lay_out(tmp_path / "server", plan)
+    seen: list[dict[str, Any]] = []
+    with (
+        Deployment(tmp_path / "sites", experiment, data) as made,
+        hold_lock(server.root / "serve.lock", 1, lambda: None),
+    ):
+        write_event(server.events, "job", text="a job")
+        corridor = Slow(made.corridor.sites, lambda: seen.append(collect_status(server.root)))
+        conduct(server.root, corridor, lambda: False)
+        (facts,) = seen
+        call = facts["call"]
+        assert (call["round"], call["function"], call["missing"]) == (2, "local", {})
+        assert (call["answered"], call["waiting"]) == (["site-0", "site-1"], ["site-2"])
+        assert "2 of 3 answered (site-0, site-1); waiting for site-2" in print_wide(draw(facts))
+        assert "waiting for site-2" in render(facts)
+        assert collect_status(server.root)["call"] is None  # it is finished
+        (server.run / "summary.json").unlink()
+        call = collect_status(server.root)["call"]
+        assert (call["function"], call["waiting"]) == ("run: end", [])
+        write_event(server.events, "job", text="another job")
+        assert collect_status(server.root)["call"] is None
 
 
 def test_the_command_shows_a_status_to_people_and_programs(isthmus: Isthmus, folder: Path) -> None:

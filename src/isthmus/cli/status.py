@@ -63,6 +63,7 @@ def read_served(folder: Path) -> "ServedRun":
             ],
             served=_is_locked(server.root / "serve.lock"),
             events=events,
+            call=_read_call(server.call),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0]
@@ -70,6 +71,17 @@ def read_served(folder: Path) -> "ServedRun":
             f"{server.plan} cannot be used ({reason}); expected what `isthmus serve run` writes; "
             "call it again"
         ) from None
+
+
+def _read_call(path: Path) -> dict[str, Any]:
+    """Reads how the last call stands; nothing where there was none."""
+    import json
+
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) and found.get("outcomes") else {}
 
 
 def _is_locked(path: Path) -> bool:
@@ -98,7 +110,7 @@ def list_stamps(folder: Path) -> list[tuple[int, int]]:
     from isthmus.sites.folders import ServerFolder
 
     server = ServerFolder(folder)
-    files = [server.plan, server.sites, server.events, server.root / "serve.lock"]
+    files = [server.plan, server.sites, server.events, server.call, server.root / "serve.lock"]
     files += [*sorted(server.run.glob("*.csv")), server.run / "summary.json"]
     stats = [file.stat() for file in files if file.exists()]
     return [(stat.st_mtime_ns, stat.st_size) for stat in stats]

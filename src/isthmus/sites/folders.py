@@ -55,6 +55,11 @@ class ServerFolder(NamedTuple):
         return self.root / "run"
 
     @property
+    def call(self) -> Path:
+        """The call that is under way: who was asked, who has answered."""
+        return self.root / "call.json"
+
+    @property
     def events(self) -> Path:
         """What happened, one JSON object per line."""
         return self.root / "serve.jsonl"

@@ -21,6 +21,7 @@ from isthmus.sites.newcomers import SiteJoin, SiteNewcomers
 from isthmus.sites.plan import ServePlan
 from isthmus.sites.site import prepare
 from isthmus.sites.transport import SiteAnswer, Transport
+from isthmus.sites.under_way import WatchedTransport
 from isthmus.storage.database import Database, is_blank
 from isthmus.storage.store import STATE, Store, read_experiment
 from isthmus.training.build import DISTANT, Built
@@ -37,7 +38,8 @@ def conduct(folder: Path, transport: Transport, stop: Callable[[], bool]) -> boo
     def tell(joined: SiteJoin) -> None:
         write_event(place.events, "newcomer", text=str(joined), site=joined.site)
 
-    run = run_rounds(plan, place.run, transport, stop, tell)
+    watched = WatchedTransport(transport, place.call)
+    run = run_rounds(plan, place.run, watched, stop, tell)
     return run.progress.t == run.experiment.rounds or bool(run.reason)
 
 

@@ -60,6 +60,7 @@ class ServedRun(NamedTuple):
     sites: Sequence[AdmittedSite]  # in the order of their numbers in the run
     served: bool  # whether a process keeps it going
     events: Sequence[Mapping[str, Any]]
+    call: Mapping[str, Any] = {}  # the last one: its round, function, when, and what became of it
 
 
 def collect(served: ServedRun) -> dict[str, Any]:
@@ -88,6 +89,7 @@ def collect(served: ServedRun) -> dict[str, Any]:
         "down_bytes": int(rounds["down_bytes"].sum()),
         "up_bytes": int(rounds["up_bytes"].sum()),
         "waits": dict(served.terms),
+        "call": _describe_call(served) if status == "running" else None,
         "sites": _describe_sites(served, figures),
         "evaluation": _describe_evaluation(served, figures, names),
         "chosen_on_test_data": _is_chosen_on_test(served, figures),
@@ -113,6 +115,22 @@ def _judge(served: ServedRun, summary: Mapping[str, Any]) -> str:
     if served.served:
         return WHILE_SERVED.get(last, "running")
     return "stopped" if last == "stopped" else "nobody serves it"
+
+
+def _describe_call(served: ServedRun) -> dict[str, Any] | None:
+    """Says how the call under way stands; one of an earlier job counts no more."""
+    began = [str(event.get("at")) for event in served.events if event.get("event") == "job"]
+    if not served.call or str(served.call["since"]) < max(began, default=""):
+        return None
+    outcomes = served.call["outcomes"]
+    missing = {site: why for site, why in outcomes.items() if why not in ("", "answered")}
+    return {
+        **{key: served.call[key] for key in ("round", "function", "since")},
+        "asked": list(outcomes),
+        "answered": [site for site, why in outcomes.items() if why == "answered"],
+        "missing": missing,
+        "waiting": [site for site, why in outcomes.items() if not why],
+    }
 
 
 def _read(served: ServedRun, table: str, schema: Sequence[RecordColumn]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from isthmus.report.deployment.wording import (
+    describe_call,
     describe_missing,
     describe_next_step,
     format_moment,
@@ -41,6 +42,7 @@ def render(facts: dict[str, Any]) -> str:
         counts=[list_counts(site) for site in facts["sites"]],
         figures=list(list_figures(facts)) if evaluation else [],
         missing=list(describe_missing(facts)),
+        call=describe_call(facts["call"]) if facts["call"] else "",
         next_step=describe_next_step(facts).removeprefix("; "),
         tested=[each for each in models if each["split"] == "test"],
         heads=["site", *(name_columns(facts) if models else [])],

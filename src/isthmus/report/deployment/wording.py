@@ -54,11 +54,33 @@ def describe_progress(facts: dict[str, Any]) -> Iterator[str]:
         line += f"; last one {format_moment(facts['last_round_ended'])}"
     yield line
     yield f"sent: {format_bytes(facts['down_bytes'])} down, {format_bytes(facts['up_bytes'])} up"
+    if facts["call"]:
+        yield f"under way: {describe_call(facts['call'])}"
     waits = facts["waits"]
     yield (
         f"waits: {format_time(waits['deadline'])} for {waits['quorum']:.0%} of those asked, "
         f"then {format_time(waits['grace'])} for the others"
     )
+
+
+def describe_call(call: dict[str, Any]) -> str:
+    """Says which call is under way, since when, who has answered and who is waited for.
+
+    >>> call = {"round": 3, "function": "local", "since": "2026-05-01T07:30:00.123+00:00"}
+    >>> asked = {"asked": ["a", "b", "c"], "answered": ["a"], "missing": {"b": "absent"}}
+    >>> describe_call({**call, **asked, "waiting": ["c"]})
+    'round 3, local, since 07:30:00 UTC: 1 of 3 answered (a); b: absent; waiting for c'
+    """
+    begun = f"round {call['round']:,}, {call['function']}, since {call['since'][11:19]} UTC"
+    answered = ", ".join(call["answered"])
+    parts = [
+        f"{len(call['answered']):,} of {len(call['asked']):,} answered"
+        + (f" ({answered})" if answered and call["waiting"] else "")
+    ]
+    parts += [f"{site}: {why}" for site, why in call["missing"].items()]
+    if call["waiting"]:
+        parts.append(f"waiting for {', '.join(call['waiting'])}")
+    return f"{begun}: {'; '.join(parts)}"
 
 
 def describe_next_step(facts: dict[str, Any]) -> str:
