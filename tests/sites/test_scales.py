@@ -46,7 +46,9 @@ def test_numbers_have_mean_0_and_deviation_1_over_what_is_trained_on(
 
 
 @BOTH
-def test_sites_scale_as_the_simulation_does_to_the_bit(way: str, tmp_path: Path) -> None:
+def test_sites_scale_as_the_simulation_does_to_the_bit(
+    way: str, isthmus: Isthmus, tmp_path: Path
+) -> None:
     experiment, data = patients(tmp_path, way)
     study = plan_study(experiment, data)
     with Deployment(tmp_path / "sites", study, data) as deployed:
@@ -58,6 +60,10 @@ def test_sites_scale_as_the_simulation_does_to_the_bit(way: str, tmp_path: Path)
     end = played(simulate(study, data), 3)
     own = {i: read_state_name(tree.digest([state])) for i, state in end.own.items()}
     assert run.digest == digest_of(end._replace(own=own))
+    shown = isthmus("show", tmp_path / "run").out.splitlines()
+    place = shown.index("  data.schema.columns:")
+    assert shown[place + 1].startswith("    name = age, ")
+    assert "  data.schema.classes = 2" in shown
     assert len(exchanges) == (6 if way == "sums" else 0)  # two each, once in all
 
 

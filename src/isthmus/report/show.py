@@ -1,5 +1,6 @@
 """What the files of a run say of it: settings, progress, figures, sizes."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,19 @@ def _describe_newcomers(joined: newcomers.Joined) -> str:
     )
 
 
+def _list_settings(key: str, value: Any) -> Iterator[str]:
+    """Yields a setting: a table's entries one by one, those of several tables on a line each."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _list_settings(f"{key}.{name}", inner)
+    elif isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
+        yield f"{key}:"
+        for row in value:
+            yield "    " + ", ".join(f"{name} = {inner}" for name, inner in row.items())
+    else:
+        yield f"{key} = {value}"
+
+
 def describe(facts: dict[str, Any]) -> str:
     """Describes what was collected, for a person."""
     lines = [f"{facts['run']}: {facts['status']}"]
@@ -160,6 +174,7 @@ def describe(facts: dict[str, Any]) -> str:
             lines.append(FOOTNOTE)
         lines += [_describe_newcomers(newcomers.Joined(**each)) for each in facts["newcomers"]]
         lines.append(f"digest: {facts['digest']}, of the data: {facts['federation']}")
-        lines += [f"  {key} = {value}" for key, value in facts["settings"].items()]
+        for key, value in facts["settings"].items():
+            lines += _list_settings(f"  {key}", value)
     sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in facts["bytes"].items())
     return "\n".join([*lines, f"on disk: {sizes}"])
