@@ -1,5 +1,7 @@
 """What is taken out of NVFlare's processes, by its private names: this fails if one moves."""
 
+import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +14,13 @@ from nvflare.fuel.f3.streaming.stream_const import (
     StreamHeaderKey,
 )
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+from nvflare.private.fed.server.client_manager import ClientManager
+from nvflare.private.fed.server.fed_server import FederatedServer
 
+from isthmus.sites.events import read_events
 from isthmus.sites.flare import gate
+from isthmus.sites.flare.admission import read_sites
+from isthmus.sites.folders import ServerFolder, SiteFolder, write_table
 
 
 def message(origin: object, payload: bytes = b"", **headers: object) -> Message:
@@ -136,3 +143,45 @@ def test_the_names_of_handlers_that_are_kept_are_names_of_handlers() -> None:
     dangerous = {"ShellCommandProcessor", "ConfigureSiteLogProcessor", "RestartClientProcessor"}
     assert names >= dangerous
     assert not gate.HANDLERS & dangerous
+
+
+def test_a_site_that_leaves_says_so_and_the_server_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the next sign of life, for the name of its certificate; it is back when it registers."""
+    site, server = SiteFolder(tmp_path / "site"), ServerFolder(tmp_path / "server")
+    write_table(site.settings, {"name": "ulm"})
+    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    row = {"certificate": "", "admitted": now, "until": now.replace(year=2099)}
+    write_table(server.sites, {"ulm": row, "bonn": row})
+    beats: list[Any] = []
+
+    def carry(cell: Any, channel: str, topic: str, target: str, request: Any) -> Message:
+        request.set_header(MessageHeaderKey.ORIGIN, "ulm")
+        FederatedServer.client_heartbeat(None, request)
+        return message("server", **{MessageHeaderKey.RETURN_CODE: "ok"})
+
+    monkeypatch.setattr(CoreCell, "send_request", carry)
+    monkeypatch.setattr(FederatedServer, "client_heartbeat", lambda _, given: beats.append(given))
+    monkeypatch.setattr(FederatedServer, "process_job_failure", None)
+    engine = type("Engine", (), {"run_processes": {}})
+    context = type("Context", (), {"get_engine": lambda _: engine})()
+    monkeypatch.setattr(ClientManager, "authenticated_client", lambda *given: "a client")
+    monkeypatch.setattr(gate, "is_admitted", lambda *given: True)
+    gate.tell_leaving(site)
+    gate.guard_registration(server)
+
+    def beat() -> None:
+        CoreCell.send_request(None, "task", "heart_beat", "server", request("task", "heart_beat"))
+
+    beat()
+    assert [known.left for known in read_sites(server).values()] == [None, None]
+    write_table(site.settings, {"name": "ulm", "left": now})
+    beat()
+    assert read_sites(server)["ulm"].left is not None
+    assert read_sites(server)["bonn"].left is None
+    assert [event["event"] for event in read_events(site.events)[0]] == ["left"]
+    assert len(beats) == 2
+    asked = request("task", "register", client_name="ulm")
+    ClientManager.authenticated_client(None, asked, context, "regular")
+    assert read_sites(server)["ulm"].left is None

@@ -69,6 +69,7 @@ def lay_out(folder: Path, plan: ServePlan) -> ServerFolder:
     row = {"certificate": "", "admitted": until, "until": until, "revoked": False}
     names = [f"site-{i}" for i in range(6)]
     rows = {name: row | {"revoked": name == "site-2"} for name in names[:-1]}
+    rows["site-4"] |= {"left": dt.datetime(2026, 5, 1, tzinfo=dt.UTC)}
     write_table(server.sites, rows)
     plan.save(server)
     write_event(server.events, "job", text=f"a job with {ODD}")
@@ -107,12 +108,13 @@ def show(folder: Path) -> str:
 def test_a_status_says_who_answered_and_why_not(folder: Path) -> None:
     """Calls: four rounds of one each, and an evaluation after rounds 2 and 4."""
     facts = collect_status(folder)
-    one, two, *_, last = facts["sites"][1:]
+    one, two, *_, four, last = facts["sites"][1:]
     assert (one["asked"], one["answered"], one["late"], one["absent"]) == (6, 2, 2, 1)
     assert one["refused"] == 1
     assert one["why"]["it refused: it has too few examples, of all or of a class"] == 1
     assert one["last_answered_round"] == 4
     assert (two["state"], last["state"]) == ("revoked", "not admitted")
+    assert four["state"] == "left on 2026-05-01"
     assert facts["sites"][3]["lost"] == 1
     text = show(folder)
     assert "site-1: absent (1); late (2); it refused: it has too few examples" in text

@@ -110,15 +110,19 @@ def leave(folder: Folder = Path()) -> None:
 
     Example: `isthmus join leave`
 
-    Own states, personal models, figures and the log stay. What the server has learned from models
-    that were sent cannot be taken back; ask its people to call `isthmus serve revoke NAME`, so that
-    nobody else can use this site's name. `isthmus join accept` comes back.
+    Own states, personal models, figures and the log stay. The server is told if `isthmus join
+    start` is connected; if not, what to send to its people is printed. What the server has learned
+    from models that were sent cannot be taken back. `isthmus join accept` comes back.
     """
     require_sites("join")
     from isthmus.sites.flare.keeper import leave_federation
 
-    name = leave_federation(folder)
-    print(f"{name} has left; tell the server's people to call `isthmus serve revoke {name}`")
+    name, told = leave_federation(folder)
+    print(f"{name} has left; nothing here was deleted")
+    told_or_not = "it was told" if told else "it could not be told: tell its people"
+    print(f"the server: {told_or_not}; what they do now:")
+    print(f"  isthmus serve revoke {name}   so that nobody else can use this name")
+    print(f"  isthmus serve forget {name}   once the run has ended: deletes its figures")
 
 
 Study = Annotated[

@@ -31,7 +31,9 @@ def read_served(folder: Path) -> "ServedRun":
     server = find_server(folder)
     admitted = read_table(server.sites)
     if not server.plan.exists():
-        who = ", ".join(name for name, row in admitted.items() if not row.get("revoked"))
+        who = ", ".join(
+            name for name, row in admitted.items() if not row.get("revoked") and "left" not in row
+        )
         raise IsthmusError(
             f"{folder} has no run yet, and {who or 'nobody'} is admitted; expected a run; begin "
             "one with `isthmus serve run EXPERIMENT.toml`"
@@ -55,6 +57,7 @@ def read_served(folder: Path) -> "ServedRun":
                     name,
                     admitted=name in admitted,
                     revoked=bool(admitted.get(name, {}).get("revoked")),
+                    left=admitted.get(name, {}).get("left"),
                     until=admitted.get(name, {}).get("until"),
                     lost=lost[name],
                     left_out=name in failed,

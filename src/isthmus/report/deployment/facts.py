@@ -42,6 +42,7 @@ class AdmittedSite(NamedTuple):
     name: str
     admitted: bool = False
     revoked: bool = False
+    left: dt.datetime | None = None  # when it said that it takes part no more
     until: dt.datetime | None = None  # its certificate
     lost: int = 0  # how often a round had to be played again because it was gone
     left_out: bool = False  # it failed too often
@@ -191,6 +192,8 @@ def classify(outcome: str) -> str:
 def _name_state(site: AdmittedSite) -> str:
     if site.revoked:
         return "revoked"
+    if site.left is not None:
+        return f"left on {site.left:%Y-%m-%d}"
     if not site.admitted:
         return "not admitted"
     if site.until is not None and site.until < dt.datetime.now(dt.UTC):

@@ -45,6 +45,7 @@ class Admission(NamedTuple):
     admitted: dt.datetime
     until: dt.datetime
     revoked: bool = False
+    left: dt.datetime | None = None  # when it said that it takes part no more
 
 
 def begin_federation(folder: Path, host: str, port: int) -> str:
@@ -185,6 +186,15 @@ def revoke_site(folder: Path, name: str) -> None:
         _write_sites(server, {**sites, name: sites[name]._replace(revoked=True)})
 
 
+def note_leaving(server: ServerFolder, name: str, *, left: bool) -> None:
+    """Keeps that a site said it has left, or that it is back."""
+    with _hold(server):
+        sites = read_sites(server)
+        if name in sites and (sites[name].left is not None) != left:
+            when = dt.datetime.now(dt.UTC).replace(microsecond=0) if left else None
+            _write_sites(server, {**sites, name: sites[name]._replace(left=when)})
+
+
 def read_sites(server: ServerFolder) -> dict[str, Admission]:
     """Reads who was admitted, in the order in which they were."""
     try:
@@ -197,7 +207,9 @@ def read_sites(server: ServerFolder) -> dict[str, Admission]:
 
 
 def _write_sites(server: ServerFolder, sites: Mapping[str, Admission]) -> None:
-    write_table(server.sites, {name: site._asdict() for name, site in sites.items()})
+    rows = {name: site._asdict() for name, site in sites.items()}
+    told = {name: {k: v for k, v in row.items() if v is not None} for name, row in rows.items()}
+    write_table(server.sites, told)
 
 
 @contextmanager

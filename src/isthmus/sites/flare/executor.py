@@ -13,7 +13,7 @@ from nvflare.apis.shareable import make_reply
 
 from isthmus.sites.events import write_event
 from isthmus.sites.flare.worker import LARGEST, SiteWorker, start_worker
-from isthmus.sites.folders import SiteFolder
+from isthmus.sites.folders import SiteFolder, read_table
 
 TASK, CALL, ANSWER, SECONDS = "call", "call", "answer", "seconds"
 LONGEST = 7 * 86400.0  # seconds of a call
@@ -60,7 +60,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         def is_aborted() -> bool:
             return bool(abort_signal.triggered)
 
-        if self.site is None:
+        if self.site is None or "left" in read_table(self.site.settings):
             return None
         if self.worker is None or not self.worker.is_alive():
             self._close()

@@ -59,11 +59,12 @@ from nvflare.private.fed.server.client_manager import ClientManager
 from nvflare.private.fed.server.fed_server import FederatedServer
 from nvflare.utils.job_launcher_utils import get_client_job_args, get_server_job_args
 
+from isthmus.sites.events import write_event
 from isthmus.sites.flare import keys
-from isthmus.sites.flare.admission import read_sites
+from isthmus.sites.flare.admission import note_leaving, read_sites
 from isthmus.sites.flare.kits import find_startup
 from isthmus.sites.flare.worker import LARGEST
-from isthmus.sites.folders import ServerFolder
+from isthmus.sites.folders import ServerFolder, SiteFolder, read_table
 
 MODULE = "isthmus.sites.flare"
 HANDLERS = {  # of the 20 requests that a server may make of a site outside of jobs
@@ -98,6 +99,7 @@ FROM_SITES = {
     (CellChannel.AUX_COMMUNICATION, ReservedTopic.TASK_CHECK),
     (CellChannel.AUX_COMMUNICATION, ReservedTopic.JOB_HEART_BEAT),
 }
+LEFT = "isthmus_left"  # of a sign of life: the site takes part no more
 LARGEST_PART = 2**26  # bytes of what a message travels in
 QUICK = {  # how soon a job sees that a site's process is gone, and how long its end may take
     "NVFLARE_DEAD_CLIENT_GRACE_PERIOD": "0.2",
@@ -121,6 +123,7 @@ def run_process(kind: str, arguments: list[str]) -> int:
     place = Path(given.workspace)
     if kind == "site":
         _keep_handlers()
+        tell_leaving(SiteFolder(place.parent))
     if kind.startswith("site"):
         close_gate(lambda mine, peer, message: is_expected(mine, message))
     if kind == "server":
@@ -132,6 +135,24 @@ def run_process(kind: str, arguments: list[str]) -> int:
     quick = {"shutdown_grace_time": 0.3, "cleanup_grace_time": 0.5}
     run: Any = MainProcessMonitor.run
     return int(run(main_func=module.main, run_dir=str(run_folder), args=given, **quick) or 0)
+
+
+def tell_leaving(site: SiteFolder) -> None:
+    """Has a site's signs of life say, in this process, that it has left, once it has."""
+    send: Callable[..., Any] = CoreCell.send_request
+
+    def send_request(
+        cell: Any, channel: str, topic: str, target: str, request: Any, *rest: Any, **how: Any
+    ) -> Any:
+        left = topic == CellChannelTopic.HEART_BEAT and "left" in read_table(site.settings)
+        if left:
+            request.set_header(LEFT, True)
+        reply = send(cell, channel, topic, target, request, *rest, **how)
+        if left and reply.get_header(MessageHeaderKey.RETURN_CODE) == CellReturnCode.OK:
+            write_event(site.events, "left", why="the server knows")
+        return reply
+
+    CoreCell.send_request = send_request
 
 
 def close_gate(expects: Callable[[str, str, Any], bool]) -> None:
@@ -209,6 +230,7 @@ def guard_registration(server: ServerFolder) -> None:
     """Admits, in this process, the certificates of the server's list; no site ends a job."""
     verify: Callable[..., Any] = ClientManager.authenticated_client
     fail: Callable[..., Any] = FederatedServer.process_job_failure
+    beat: Callable[..., Any] = FederatedServer.client_heartbeat
 
     def authenticated_client(manager: Any, request: Any, context: Any, kind: Any) -> Any:
         name = request.get_header(CellMessageHeaderKeys.CLIENT_NAME)
@@ -219,6 +241,7 @@ def guard_registration(server: ServerFolder) -> None:
             return None
         client = verify(manager, request, context, kind)
         if client and kind == ClientType.REGULAR:  # started anew: its process in a job is gone
+            note_leaving(server, name, left=False)
             engine = context.get_engine()
             for job in list(engine.run_processes):
                 engine.notify_dead_job(job, name, "it was started anew")
@@ -235,6 +258,13 @@ def guard_registration(server: ServerFolder) -> None:
         request.payload = {**request.payload, JobFailureMsgKey.CODE: 0}
         return fail(federated, request)
 
+    def client_heartbeat(federated: Any, request: Any) -> Any:
+        if request.get_header(LEFT) is True:  # its name is that of its certificate: see the gate
+            name = FQCN.get_root(request.get_header(MessageHeaderKey.ORIGIN))
+            note_leaving(server, name, left=True)
+        return beat(federated, request)
+
+    FederatedServer.client_heartbeat = client_heartbeat
     ClientManager.authenticated_client = authenticated_client
     FederatedServer.process_job_failure = process_job_failure
 

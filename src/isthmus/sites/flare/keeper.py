@@ -1,6 +1,7 @@
 """Keeps a site's process going: starts it again when it ends, and tells its people what happens."""
 
 import datetime as dt
+import math
 import signal
 import sys
 import threading
@@ -15,10 +16,11 @@ from isthmus.sites.flare.admission import SOON
 from isthmus.sites.flare.executor import remove_jobs
 from isthmus.sites.flare.kits import BEAT, write_site_rules
 from isthmus.sites.flare.processes import end_process, start_process
-from isthmus.sites.folders import find_site, read_table, write_table
+from isthmus.sites.folders import SiteFolder, find_site, read_table, write_table
 from isthmus.system.files import hold_lock
 
 LONGEST = 60.0  # seconds between attempts
+TELLING = 3 * BEAT  # seconds for a site that leaves to tell its server
 STEADY = 60.0  # seconds after which a process is taken to have started well
 
 
@@ -54,8 +56,13 @@ def keep_site(
             _, place = read_events(site.events)
             process: Popen[bytes] | None = None
             began, pause, connected = 0.0, 1.0, False
+            leaving = math.inf  # when it was seen that the site has left
             try:
-                while not ended() and "left" not in read_table(site.settings):
+                while not ended():
+                    if "left" in read_table(site.settings):
+                        leaving = min(leaving, time.monotonic())
+                    if time.monotonic() - leaving > (TELLING if connected else 0):
+                        break
                     if process is None or process.poll() is not None:
                         if process is not None:
                             pause = 1.0 if time.monotonic() - began > STEADY else 2 * pause
@@ -70,6 +77,8 @@ def keep_site(
                     connected |= any(row.get("event") == "connected" for row in rows)
                     for row in rows:
                         say(f"{row.get('event')}: {row.get('why', server)}")
+                    if any(row.get("event") == "left" for row in rows):
+                        break
                     _sleep(0.3, ended)
             finally:
                 if process is not None:
@@ -83,12 +92,34 @@ def keep_site(
             signal.signal(signal.SIGTERM, before)
 
 
-def leave_federation(folder: Path) -> str:
-    """Takes part no more, from now on; gives the site's name."""
+def leave_federation(folder: Path, seconds: float = TELLING) -> tuple[str, bool]:
+    """Takes part no more, from now on; gives the site's name, and whether the server was told.
+
+    Whoever keeps the connection up has it told, and ends.
+    """
     site = find_site(folder, accepted=True)
     settings = read_table(site.settings)
+    _, place = read_events(site.events)
     write_table(site.settings, {**settings, "left": dt.datetime.now(dt.UTC).replace(microsecond=0)})
-    return str(settings["name"])
+    told, ends = False, time.monotonic() + seconds
+    while not told and time.monotonic() < ends and _is_kept(site):
+        time.sleep(0.1)
+        told = _was_told(site, place)
+    return str(settings["name"]), told
+
+
+def _is_kept(site: SiteFolder) -> bool:
+    """Tells whether a process keeps a site connected."""
+    try:
+        with hold_lock(site.root / "join.lock", 0, lambda: None):
+            return False
+    except TimeoutError:
+        return True
+
+
+def _was_told(site: SiteFolder, place: int) -> bool:
+    rows, _ = read_events(site.events, place)
+    return any(row.get("event") == "left" for row in rows)
 
 
 def describe_unit(folder: Path) -> str:

@@ -5,7 +5,6 @@ sites that are there, ends after a round when somebody is lost or comes back, an
 again; the rounds go on from their store.
 """
 
-import json
 import logging
 import math
 import shutil
@@ -24,7 +23,7 @@ from isthmus.sites.events import write_event
 from isthmus.sites.flare import keys, kits
 from isthmus.sites.flare.admission import read_sites, renew_server
 from isthmus.sites.flare.controller import find_note, find_wish
-from isthmus.sites.flare.executor import TASK
+from isthmus.sites.flare.jobs import JobNote, read_note, write_job
 from isthmus.sites.flare.processes import end_process, start_process
 from isthmus.sites.folders import ServerFolder, find_server, read_table
 from isthmus.system.files import hold_lock, write_text
@@ -34,6 +33,8 @@ LOOK = 1.0  # seconds between questions to the server's process; files are read 
 FAILURES = 3  # jobs in a row that a site may fail
 TROUBLES = 100  # in a row, until there is no hope
 LOG = logging.getLogger("nvflare")
+REVOKED, LEFT = "revoked", "left"
+DEPARTED = {REVOKED: "is revoked", LEFT: "has left"}
 GONE = ("FINISHED", "FAILED", "ABANDON")  # how the status of a job begins that is over
 OVER = ("done", "ended", "refused", "failed")
 
@@ -47,17 +48,6 @@ class Waits(NamedTuple):
     launch: float = 300.0  # for a job that was submitted to begin
     ending: float = 30.0  # for a job that is over to be gone
     quorum: float = 7 * 86400.0  # for enough sites
-
-
-class JobNote(NamedTuple):
-    """How a job stands, as it says itself."""
-
-    job: str = ""
-    state: str = ""
-    why: str = ""
-    sites: Sequence[str] = ()
-    lost: dict[str, str] = {}  # noqa: RUF012
-    rounds: int = 0
 
 
 def supervise(
@@ -116,7 +106,7 @@ class Supervisor:
         self.failures: Counter[str] = Counter()
         self.missed: dict[str, float] = {}  # when a site was lost
         self.left_out: set[str] = set()
-        self.disabled: set[str] = set()
+        self.departed: dict[str, str] = {}  # sites that are revoked, or have left
         self.troubles = 0  # in a row: what the pause before another attempt grows with
 
     def run(self) -> bool:
@@ -149,7 +139,7 @@ class Supervisor:
             self._tell("stopped", "stopped, as asked for; `isthmus serve resume` goes on")
             return False
         self._keep_server()
-        self._apply_revocations()
+        self._apply_departures()
         if not self.job:
             self._gather()
             return None
@@ -205,16 +195,17 @@ class Supervisor:
             assert self.process is not None
             if self.process.poll() is not None:
                 return
-            self._apply_revocations()
+            self._apply_departures()
             there, now = self._find_present(), time.monotonic()
-            wanted = [name for name in self.names if name not in self.left_out]
+            wanted = set(self.names) - self.left_out - set(self.departed)
             if len(there) < self.needed:
                 enough = 0.0
                 if now - said > 60:
                     said = now
-                    missing = ", ".join(sorted(set(wanted) - there)) or "nobody that is allowed"
+                    missing = ", ".join(sorted(wanted - there)) or "nobody that is allowed"
                     text = f"{len(there)} of {self.needed} sites that are needed; waiting for "
-                    self._tell("waiting", text + missing, there=sorted(there))
+                    gone = [f"; {name} {DEPARTED[how]}" for name, how in self.departed.items()]
+                    self._tell("waiting", "".join([text, missing, *gone]), there=sorted(there))
                 if now - began > self.waits.quorum:
                     raise IsthmusError(
                         f"{len(there)} sites came within {self.waits.quorum:g} s; expected "
@@ -224,7 +215,7 @@ class Supervisor:
                 enough = enough or now
                 awaited = {name: now - self.missed.get(name, -math.inf) for name in wanted}
                 soon = {name for name, since in awaited.items() if since < self.waits.back} - there
-                if there >= set(wanted) or (now - enough > self.waits.settle and not soon):
+                if there >= wanted or (now - enough > self.waits.settle and not soon):
                     self._submit(sorted(there))
                     return
             time.sleep(0.3)
@@ -318,22 +309,23 @@ class Supervisor:
         clients = self.session.get_system_info().client_info
         now = time.time()
         fresh = {client.name for client in clients if now - client.last_connect_time < FRESH}
-        admitted = read_sites(self.server)
-        revoked = {name for name, site in admitted.items() if site.revoked}
-        return (fresh & set(self.names)) - self.left_out - revoked
+        return (fresh & set(self.names)) - self.left_out - set(self.departed)
 
-    def _apply_revocations(self) -> None:
-        """Disables sites that were revoked, so that even a token that they have is refused."""
+    def _apply_departures(self) -> None:
+        """Goes on without sites that were revoked or have left; a token that is revoked is void."""
         if self.session is None:
             return
-        revoked = {name for name, site in read_sites(self.server).items() if site.revoked}
-        for name in revoked - self.disabled:
-            self.session.disable_client(name)
-            self._tell("revoked", f"{name} is revoked: the run goes on without it", site=name)
-            write_text(find_wish(self.server, "regroup"), "")
-        for name in self.disabled - revoked:
-            self.session.enable_client(name)
-        self.disabled = revoked
+        before, self.departed = self.departed, _list_departures(self.server)
+        for name, how in self.departed.items():
+            if before.get(name) != how:
+                if how == REVOKED:
+                    self.session.disable_client(name)
+                text = f"{name} {DEPARTED[how]}: the run goes on without it"
+                self._tell(how, text, site=name)
+                write_text(find_wish(self.server, "regroup"), "")
+        for name, how in before.items():
+            if how == REVOKED and self.departed.get(name) != REVOKED:
+                self.session.enable_client(name)
 
     def _back_off(self, why: str) -> None:
         self.troubles += 1
@@ -371,45 +363,11 @@ class Supervisor:
             end_process(self.process)
 
 
-def write_job(server: ServerFolder, sites: Sequence[str]) -> Path:
-    """Writes what is submitted: names of classes that are installed everywhere, and no code.
-
-    One site is enough for a job: how many a round needs is for who conducts it to say.
-    """
-    folder = server.lead / "transfer" / "isthmus"
-    shutil.rmtree(folder, ignore_errors=True)
-    members = {"app": ["server", *sites]}
-    meta = {"name": "isthmus", "deploy_map": members, "min_clients": 1, "resource_spec": {}}
-    rounds = {"id": "rounds", "path": kits.CONTROLLER, "args": {}}
-    answers = {"tasks": [TASK], "executor": {"path": kits.EXECUTOR, "args": {}}}
-    pace = {"task_request_interval": find_pause(len(sites))}
-    files: dict[str, dict[str, Any]] = {
-        "meta.json": meta,
-        "app/config/config_fed_server.json": {"server": pace, "workflows": [rounds]},
-        "app/config/config_fed_client.json": {"executors": [answers]},
-    }
-    for name, value in files.items():
-        text = {"format_version": 2, **value} if name != "meta.json" else value
-        write_text(folder / name, json.dumps(text))
-    return folder
-
-
-def find_pause(sites: int) -> float:
-    """Finds the seconds between questions of a site whether there is a call for it.
-
-    A server answers about 100 of them a second, whatever the number of sites: each takes it some
-    milliseconds, and what has to wait behind others comes late.
-    """
-    return max(0.1, sites / 100)
-
-
-def read_note(server: ServerFolder, job: str = "") -> JobNote:
-    """Reads how a job stands; nothing if it did not begin."""
-    try:
-        note = JobNote(**json.loads(find_note(server).read_text()))
-    except (OSError, ValueError, TypeError):
-        return JobNote()
-    return note if not job or note.job == job else JobNote()
+def _list_departures(server: ServerFolder) -> dict[str, str]:
+    """Lists the sites that take part no more, and how that came."""
+    sites = read_sites(server).items()
+    left = {name: LEFT for name, site in sites if site.left is not None}
+    return left | {name: REVOKED for name, site in sites if site.revoked}
 
 
 @contextmanager
