@@ -114,11 +114,12 @@ def test_a_status_says_who_answered_and_why_not(folder: Path) -> None:
     assert one["why"]["it refused: it has too few examples, of all or of a class"] == 1
     assert one["last_answered_round"] == 4
     assert (two["state"], last["state"]) == ("revoked", "not admitted")
-    assert four["state"] == "left on 2026-05-01"
+    assert four["state"] == "left"
     assert facts["sites"][3]["lost"] == 1
     text = show(folder)
     assert "site-1: absent (1); late (2); it refused: it has too few examples" in text
     assert "site-3: gone within a round, which was played again (1)" in text
+    assert "site-4: left at 2026-05-01 00:00:00 UTC" in text
     assert "2099-05-01" in text
 
 

@@ -3,7 +3,7 @@
 import datetime as dt
 import json
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,11 @@ class WatchedTransport:
     def __init__(self, transport: Transport, path: Path) -> None:
         self._transport = transport
         self._path = path
+
+    @property
+    def sites(self) -> Collection[str]:
+        """Those that are there."""
+        return self._transport.sites
 
     def ask(self, messages: Mapping[str, bytes], seconds: float) -> Iterator[SiteAnswer | None]:
         """Sends each site its message; see Transport."""

@@ -170,6 +170,7 @@ def _describe_sites(served: ServedRun, figures: Mapping[str, Any]) -> list[dict[
                 "asked": len(ends),
                 **{end: counts[end] for end in ENDINGS},
                 "lost": site.lost,
+                "left": None if site.left is None else site.left.isoformat(),
                 "why": dict(Counter(text for text in texts if text != "answered")),
                 "figures": _find_figures(figures, i),
             }
@@ -193,7 +194,7 @@ def _name_state(site: AdmittedSite) -> str:
     if site.revoked:
         return "revoked"
     if site.left is not None:
-        return f"left on {site.left:%Y-%m-%d}"
+        return "left"
     if not site.admitted:
         return "not admitted"
     if site.until is not None and site.until < dt.datetime.now(dt.UTC):

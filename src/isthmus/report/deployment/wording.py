@@ -123,6 +123,8 @@ def describe_missing(facts: dict[str, Any]) -> Iterator[str]:
         told = [f"{why} ({count:,})" for why, count in site["why"].items()]
         if site["lost"]:
             told.append(f"gone within a round, which was played again ({site['lost']:,})")
+        if site["left"]:
+            told.append(f"left at {format_moment(site['left'])}")
         if told:
             yield f"{site['name']}: {'; '.join(told)}"
 
