@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy, one_hot
 from isthmus import tree
 from isthmus.errors import IsthmusError
 from isthmus.metrics.score import Tally, tally
+from isthmus.models.descent import Shares, collect_lessons, find_shares, give_all, is_blended, train
 from isthmus.models.flat import Flat
 from isthmus.task import Task
 
@@ -109,6 +110,7 @@ class Client:
     ):
         self.task = task
         self.model: Flat = task.model
+        self._networks = (task.model, *task.others)
         self.t = t
         self.rounds = task.rounds
         # Tensors without axes: a program that is compiled for one value serves them all.
@@ -140,7 +142,8 @@ class Client:
         `batch.u` instead, [S, ...]: a law that is costly to draw from is drawn from once.
         """
         passes = self.task.epochs if passes is None else passes
-        return self._fold(step, carry, self._batches(passes, draw))
+        with train(self._networks):
+            return self._fold(step, carry, self._batches(passes, draw))
 
     def descend(
         self,
@@ -161,24 +164,73 @@ class Client:
 
         Momentum starts at zero; weight decay is coupled: g <- grad + wd * w; v <- momentum * v + g;
         w <- w - lr * v. It acts on every vector in `start` and on nothing else.
+
+        Running statistics in these vectors follow the batches as torch's layers have it, whatever
+        the loss, the penalty and the learning rate. Where they enter the network blended, as ends
+        of a path do, they stay, and are set to those of the training examples in the end.
         """
         evaluate = self.loss if loss is None else loss
         eta = self.lr if lr is None else torch.as_tensor(lr, dtype=self.lr.dtype)
         rho = torch.full_like(eta, self.task.momentum if momentum is None else momentum)
         decay = torch.full_like(eta, self.task.weight_decay)
 
+        def value(w: Any, batch: Batch) -> Tensor:
+            return evaluate(w if at is None else at(w, batch.u), batch)
+
+        shares = self._find_shares(value, start, draw)
+        rates = (
+            give_all(start, eta, rho, decay) if shares is None else shares.rates(eta, rho, decay)
+        )
+
         def step(carry: Any, batch: Batch) -> Any:
             w, v = carry
 
             def objective(w: Any) -> Tensor:
-                value = evaluate(w if at is None else at(w, batch.u), batch)
-                return value if penalty is None else value + penalty(w)
+                if shares is None:
+                    return value(w, batch) if penalty is None else value(w, batch) + penalty(w)
+                with collect_lessons(self._networks) as lessons:
+                    total = value(w, batch)
+                for lesson in lessons:
+                    total = total + lesson.pull()
+                return total if penalty is None else total + penalty(shares.mask(w))
 
-            g = self.gradient(objective, w)
-            v = tree.map(lambda v, g, w: g.addcmul(w, decay).addcmul(v, rho), v, g, w)
-            return tree.map(lambda w, v: w.addcmul(v, eta, value=-1), w, v), v
+            return rates.move(w, v, self.gradient(objective, w))
 
-        return self.scan(step, (start, tree.map(torch.zeros_like, start)), epochs, draw)[0]
+        w = self.scan(step, (start, tree.map(torch.zeros_like, start)), epochs, draw)[0]
+        if shares is None:
+            return w
+        return tree.map(lambda w, s: self.settle(w) if is_blended(s) else w, w, shares.of)
+
+    def _find_shares(
+        self,
+        value: Callable[[Any, Batch], Tensor],
+        start: Vectors,
+        draw: Callable[[Tensor], Tensor] | None,
+    ) -> Shares | None:
+        networks = [network for network in self._networks if network.statistics is not None]
+        if not networks or not self._plan().rows:
+            return None
+        batch = next(self._gather(self._taken, self._taken + 1, draw))
+        return find_shares(networks, self.gradient, lambda w: value(w, batch), start)
+
+    def settle(self, w: Tensor, where: Tensor | None = None) -> Tensor:
+        """Gives models [P] or [L, P] the running statistics that they have on the training part.
+
+        All of them, or those `where` it says so. A network that keeps none is left as it is.
+        """
+        if self.model.statistics is None:
+            return w
+        if where is not None:
+            return torch.where(where[..., None], self.settle(w), w)
+        if w.dim() == 2:
+            return torch.stack([self.settle(model) for model in w])
+        if len(w) != self.model.size:
+            raise IsthmusError(
+                f"{type(self.method).__name__} blends parts of networks that keep running "
+                "statistics; expected whole networks; use GroupNorm, or track_running_stats=False"
+            )
+        x = self._part("train").x
+        return self.model.settle(w, x.tensor_split(-(-len(x) // TOGETHER)))
 
     def loss(self, z: Tensor, batch: Batch) -> Tensor:
         """Gives the mean cross-entropy of the network with parameters z on a batch."""
@@ -251,8 +303,7 @@ class Client:
 
     def _sums(self, w: Tensor, splits: Sequence[str]) -> dict[str, Tally]:
         parts = [self._part(split) for split in splits]
-        networks = (self.task.model, *self.task.others)
-        if len(splits) > 1 and any(network.mixes_examples for network in networks):
+        if len(splits) > 1 and any(network.mixes_at_rest for network in self._networks):
             return {split: self._sums(w, [split])[split] for split in splits}
         # All parts at once, and models one by one: lambda 0 predicts as the shared model, exactly.
         x = torch.cat([part.x for part in parts])
@@ -267,9 +318,6 @@ class Client:
         return tallies
 
     def _batches(self, passes: int, draw: Callable[[Tensor], Tensor] | None) -> Iterator[Batch]:
-        x, y, _, importance = self._part("train")
-        counted = isinstance(importance, Tensor)
-        gathered = (x, y, importance) if counted else (x, y)
         plan = self._plan()
         first = self._taken
         self._taken += passes * plan.per_pass
@@ -279,11 +327,20 @@ class Client:
                 f"{type(self.method).__name__} made more than the {allowed} passes over the data "
                 "that its passes() announces; raise what passes() returns"
             )
-        u = plan.u[first : self._taken]
+        yield from self._gather(first, self._taken, draw)
+
+    def _gather(
+        self, first: int, end: int, draw: Callable[[Tensor], Tensor] | None
+    ) -> Iterator[Batch]:
+        x, y, _, importance = self._part("train")
+        counted = isinstance(importance, Tensor)
+        gathered = (x, y, importance) if counted else (x, y)
+        plan = self._plan()
+        u = plan.u[first:end]
         u = u if draw is None else draw(u)
         some = max(1, TOGETHER // self.task.batch_size)
-        for begin in range(first, self._taken, some):
-            rows = plan.rows[begin : min(begin + some, self._taken)]
+        for begin in range(first, end, some):
+            rows = plan.rows[begin : min(begin + some, end)]
             together = torch.cat(rows)
             lengths = [len(batch) for batch in rows]
             parts = zip(rows, *(torch.split(t[together], lengths) for t in gathered), strict=True)

@@ -183,15 +183,14 @@ def test_a_finished_module_is_refused_for_something_that_builds_one() -> None:
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "no module": (lambda: torch.ones(2), r"model\(\) gave Tensor; expected a torch.nn.Module"),
-    "buffers": (
-        lambda: nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 2)),
-        "keeps the buffer '1.running_mean'; .* GroupNorm",
+    "statistics without end": (
+        lambda: nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, momentum=None), nn.Linear(3, 2)),
+        r"Sequential.1 averages .* \(momentum=None\); .* set momentum=0.1",
     ),
-    "dropout": (
-        lambda: nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.3), nn.Linear(3, 2)),
-        "Sequential.1 is dropout with p=0.3; .* remove it",
+    "nothing to train": (
+        lambda: nn.Linear(2, 2).requires_grad_(False),
+        "all parameters of Linear are frozen; .* add adapters",
     ),
-    "dropout inside": (lambda: Recurrent(dropout=0.2), "Recurrent.lstm is dropout with p=0.2"),
     "no parameters": (lambda: nn.Sequential(nn.Flatten()), "Sequential has no parameters"),
 }
 

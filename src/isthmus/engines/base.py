@@ -56,6 +56,11 @@ class Plan(NamedTuple):
         return sum(network.size for network in self.networks)
 
     @property
+    def random(self) -> bool:
+        """Whether a network draws random numbers in training."""
+        return any(network.random for network in self.networks)
+
+    @property
     def mixes_examples(self) -> bool:
         """Whether examples of a batch influence each other in a network."""
         return any(network.mixes_examples for network in self.networks)
@@ -101,6 +106,28 @@ def weigh_examples(setting: Setting, i: int, y: Tensor) -> Importance:
             "their weights"
         )
     return torch.as_tensor(weights / weights.mean(), dtype=setting.task.w0.dtype)
+
+
+@contextmanager
+def own_randomness(setting: Setting, call: Call, i: int) -> Iterator[None]:
+    """Gives random layers, as dropout, a stream that bears the client's name."""
+    task = setting.task
+    seed = streams.seed_of(task.seed, f"{call.purpose} layers", call.t, call.turn, i)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed looks for devices too
+        yield
+
+
+def split_order(order: Tensor, batch_size: int, mixes_examples: bool) -> list[Tensor]:
+    """Cuts a pass into batches.
+
+    A single example at its end has no statistics: where examples of a batch are normalised
+    together, the first one of the pass joins it.
+    """
+    batches = list(torch.split(order, batch_size))
+    if mixes_examples and len(batches[-1]) == 1:
+        batches[-1] = torch.cat([batches[-1], order[:1]])
+    return batches
 
 
 def steps_per_pass(n: int, batch_size: int) -> int:

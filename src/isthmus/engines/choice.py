@@ -34,7 +34,7 @@ def choose_engine(plan: Plan) -> str:
     """
     if plan.engine != "auto":
         return plan.engine
-    if plan.own or plan.step == "compiled" or plan.mixes_examples:
+    if plan.own or plan.step == "compiled" or plan.mixes_examples or plan.random:
         return "loop"
     steps = plan.steps
     small = plan.parameters <= SMALL
@@ -87,4 +87,6 @@ def explain_step(wanted: str, chosen: str, network: Flat) -> str:
         return "as there is no C++ compiler"
     if network.recurrent:
         return "as the network is recurrent"
+    if network.random:
+        return "as the network draws random numbers, and no two steps agree"
     return "as there are too few of them to repay it"

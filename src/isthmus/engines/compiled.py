@@ -46,6 +46,7 @@ class Compiled:
         layers: int,
         since: int = 0,
         fills: bool = False,
+        random: bool = False,
         make_program: Make | None = None,
     ):
         self.make_program = self._compile if make_program is None else make_program
@@ -53,6 +54,7 @@ class Compiled:
         self.layers = layers
         self.since = since  # the first round, from 0, whose steps are compiled
         self.fills = fills  # whether the network treats examples apart, so that some may not count
+        self.random = random  # whether steps draw numbers, so that two of them never agree
         self.programs = 0  # made so far
         self._latest: tuple[Program, tuple[Any, ...]] | None = None
         self._refused: set[tuple[Any, ...]] = set()  # the code of steps that cannot be compiled
@@ -69,11 +71,11 @@ class Compiled:
         layers = plan.networks[0].layers
         mixes_examples = plan.own or plan.mixes_examples  # an own network may do so unnoticed
         since = int(plan.steps_per_round <= SOON * layers)
-        return cls(plan.batch_size, layers, since, fills=not mixes_examples)
+        return cls(plan.batch_size, layers, since, not mixes_examples, plan.random)
 
     def __reduce__(self) -> Any:
         # Programs are every process's own.
-        return Compiled, (self.batch_size, self.layers, self.since, self.fills)
+        return Compiled, (self.batch_size, self.layers, self.since, self.fills, self.random)
 
     @cached_property
     def _begin(self) -> Callable[[Step, Any, Batch], None]:
@@ -121,9 +123,15 @@ class Compiled:
                 if table.dim() and len(table) == n:  # each example's: as long as a client is large
                     torch._dynamo.maybe_mark_dynamic(table, 0)
             began, before, made = time.perf_counter(), tree.map(torch.clone, carry), self.programs
+            drawn = torch.get_rng_state()
             try:
                 self._capture(step, carry, batch)
-                if self.programs == made or self._agrees(step, before, batch, carry):
+                if self.programs == made or self.random:
+                    return self._reuse_program(batch)
+                after = torch.get_rng_state()
+                torch.set_rng_state(drawn)  # the plain step draws what is drawn without a program
+                if self._agrees(step, before, batch, carry):
+                    torch.set_rng_state(after)
                     return self._reuse_program(batch)
                 self._refused.add(code)
                 self.notes.append("a compiled step does not agree with the plain one, which runs")
@@ -240,4 +248,6 @@ def has_compiler() -> bool:
 
 def repays(network: Flat, steps: float) -> bool:
     """Tells whether a run of so many steps is worth compiling the step of this network."""
-    return has_compiler() and not network.recurrent and steps >= REPAID * network.layers
+    if network.recurrent or network.random:  # no program of random steps can be held against them
+        return False
+    return has_compiler() and steps >= REPAID * network.layers

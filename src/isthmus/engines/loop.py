@@ -18,6 +18,8 @@ from isthmus.engines.base import (
     Plan,
     draw,
     one_thread,
+    own_randomness,
+    split_order,
     steps_per_pass,
     weigh_examples,
     wrap_errors,
@@ -88,7 +90,12 @@ class Loop:
         if profile is not None:
             make = profile.measure(spent.PREPARING, make)
             function = profile.measure(spent.FUNCTION, function)
-        with one_thread(), wrap_errors(call, f"client {request.i}"), torch.no_grad():
+        with (
+            one_thread(),
+            own_randomness(setting, call, request.i),
+            wrap_errors(call, f"client {request.i}"),
+            torch.no_grad(),
+        ):
             request = request._replace(own=self.place.send(request.find_own(setting)))
             client = make(setting, call, request, self.compiled, self.place, profile)
             received = self.place.send((*call.shared, *request.each))
@@ -190,7 +197,8 @@ def make_client(
         orders, u = place.send(
             (torch.as_tensor(drawn.orders), torch.as_tensor(drawn.u, dtype=dtype))
         )
-        batches = [batch for order in orders for batch in order.split(size)]
+        mixes = any(network.mixes_examples for network in (task.model, *task.others))
+        batches = [batch for order in orders for batch in split_order(order, size, mixes)]
         if compiled is None:
             return Steps(batches, u, per_pass)
         rows, weight = compiled.fill(batches, n, dtype)

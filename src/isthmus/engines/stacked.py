@@ -77,6 +77,11 @@ class Stacked:
                 "engine=stacked pads batches, and the model's batch normalisation would count the "
                 "padding; expected a model that treats examples apart; set engine=loop"
             )
+        if plan.random:
+            raise IsthmusError(
+                "engine=stacked computes many clients as one, and the model draws random numbers "
+                "(dropout); expected a model without such layers; set engine=loop"
+            )
         return cls(plan.block or count_block(plan.parameters, plan.device), plan.device)
 
     def run(

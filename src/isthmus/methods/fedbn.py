@@ -7,16 +7,15 @@
         w <- sum_k n_k wk / sum_k n_k
 
 Symbols: w the shared parameters, all but those of normalisation layers; wk client k's copy of them;
-gk the scales and shifts of the client's normalisation layers, which never leave; n_k training
-examples.
+gk the scales and shifts of the client's normalisation layers and their running statistics, which
+never leave; n_k training examples.
 
 A client deploys (w, gk). Its normalisation begins as that of the common start, and so does that of
 a client that never took part. A newcomer fits it to its own data, all else frozen, for E epochs.
 
 Limiting case: in a network without normalisation layers it is FedAvg.
 
-Departures: networks here keep no running statistics, so scales and shifts are all that is kept
-apart.
+Departures: none.
 """
 
 from collections.abc import Sequence

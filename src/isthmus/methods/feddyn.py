@@ -65,7 +65,11 @@ class FedDyn(Method):
         w, h = server
         _, reply = clients.map(self.local, Model(w))
         h = h - self.a * (reply.w - w).sum(0) / clients.total
-        return Server(reply.w.mean(0) - h / self.a, h)
+        ahead = reply.w.mean(0) - h / self.a
+        statistics = clients.task.model.statistics  # which are averaged, and no more
+        if statistics is not None:
+            ahead = torch.where(statistics, reply.w.mean(0), ahead)
+        return Server(ahead, h)
 
     def local(self, client: Client, gk: Tensor, model: Model) -> tuple[Tensor, Model]:
         w = model.w

@@ -76,7 +76,8 @@ class PerFedAvg(Method):
         w = server.w
         take = self.first_order if self.variant == "first-order" else self.hessian_free
         start = MetaStep(w, w, torch.zeros_like(w), torch.tensor(0))
-        return own, Model(client.scan(lambda step, batch: take(client, step, batch), start).w)
+        end = client.scan(lambda step, batch: take(client, step, batch), start)
+        return own, Model(client.settle(end.w))
 
     def first_order(self, client: Client, step: MetaStep, batch: Batch) -> MetaStep:
         w, ahead, d, phase = step
@@ -112,7 +113,7 @@ class PerFedAvg(Method):
             server.w,
             self.tune,
         )
-        return tuned
+        return client.settle(tuned)
 
     def common(self, server: Model) -> Tensor:
         return server.w

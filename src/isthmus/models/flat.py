@@ -1,22 +1,23 @@
 """A network as a function of one vector.
 
-All parameters of an `nn.Module` lie in one flat tensor `[P]`, in the order in which the module
-defines them: body first, head last. The module stays as it was written; it is called through
-`torch.func.functional_call` on views of the vector, so a mixture of two networks is arithmetic on
-two vectors, whatever the network.
+All trained parameters of an `nn.Module` lie in one flat tensor `[P]`, in the order in which the
+module defines them: body first, head last. Running statistics lie there too, each layer's after its
+parameters. The module stays as it was written; it is called through `torch.func.functional_call` on
+views of the vector, so a mixture of two networks is arithmetic on two vectors, whatever they are.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from isthmus.errors import IsthmusError
-from isthmus.models.normalisation import FrozenNorm
+from isthmus.models import layout
 
 Head = Literal["last", "classifier"]
 
@@ -44,30 +45,41 @@ class Flat:
     ):
         self._build = build
         self._head_rule = head
-        with torch.random.fork_rng(devices=[]):
-            self._module = _build_checked(build).to(device)
-        named = dict(self._module.named_parameters())
-        self._names = list(named)
-        twice = dict(self._module.named_parameters(remove_duplicate=False))
-        self._tied = len(twice) > len(named)  # looking for tied weights costs time in every call
-        self._parameters = list(named.values())
-        self._places: list[tuple[dict[str, Any], str]] = []
-        for name in named:
-            path, _, last = name.rpartition(".")
-            self._places.append((self._module.get_submodule(path)._parameters, last))
-        self._shapes = [parameter.shape for parameter in named.values()]
-        self._sizes = [parameter.numel() for parameter in named.values()]
+        self._module = layout.build_checked(build).to(device)
+        entries = list(layout.find_entries(self._module))
+        self._names = [entry.path for entry in entries]
+        named = self._module.named_parameters(remove_duplicate=False)
+        trained = [name for name, parameter in named if parameter.requires_grad]
+        # Looking for tied weights costs time in every call.
+        self._tied = len(trained) > sum(not entry.statistic for entry in entries)
+        self._places = [self._find_place(entry) for entry in entries]
+        self._built = [entry.tensor for entry in entries]
+        self._shapes = [entry.tensor.shape for entry in entries]
+        self._sizes = [entry.tensor.numel() for entry in entries]
         self.size = sum(self._sizes)
-        norms = nn.modules.batchnorm._BatchNorm
-        self.mixes_examples = any(isinstance(part, norms) for part in self._module.modules())
-        self.recurrent = any(isinstance(part, nn.RNNBase) for part in self._module.modules())
-        owners = [name.rpartition(".")[0] for name in self._names]
+        self._moving = [place for place, entry in enumerate(entries) if entry.statistic]
+        self.statistics = self._mark_statistics(entries, device)
+        parts = list(self._module.modules())
+        norms = [part for part in parts if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+        self.mixes_examples = bool(norms)  # in training
+        self.mixes_at_rest = not all(map(layout.tracks, norms))  # and in evaluation as well
+        self.recurrent = any(isinstance(part, nn.RNNBase) for part in parts)
+        self.random = any(map(layout.is_random, parts))
+        self._listeners = [part for part in parts if not layout.is_frozen(part)]
+        self._learners = list(filter(layout.tracks, self._listeners))
+        self._modes = any(map(layout.has_modes, parts))
+        self._lessons: list[Lesson] | None = None  # while somebody collects them
+        if self._modes:
+            self._module.eval()
+            for part in filter(layout.tracks, parts):
+                part.num_batches_tracked = None  # models that are averaged have no such count
+        owners = [entry.owner for entry in entries]
         order = list(dict.fromkeys(owners))
         self.layers = len(order)  # weight-owning modules
         self.layer = torch.repeat_interleave(  # [P]: which of them owns each coordinate
             torch.tensor([order.index(owner) for owner in owners]), torch.tensor(self._sizes)
         ).to(device)
-        self._head = _find_head(self._module, order, head)
+        self._head = _find_head(self._module, entries, head)
         self._seen: list[Tensor] | None = None  # what enters the head, while features are wanted
         self._module.get_submodule(self._head).register_forward_pre_hook(self._record_features)
         inside = [owner == self._head or owner.startswith(f"{self._head}.") for owner in owners]
@@ -88,9 +100,21 @@ class Flat:
         """Builds the same network for vectors on another device."""
         return Flat(self._build, self._head_rule, device)
 
+    def _find_place(self, entry: layout.Entry) -> tuple[dict[str, Any], str]:
+        part = self._module.get_submodule(entry.owner)
+        return (part._buffers if entry.statistic else part._parameters), entry.name
+
+    def _mark_statistics(
+        self, entries: list[layout.Entry], device: torch.device | str
+    ) -> Tensor | None:
+        """Tells which coordinates [P] are running statistics; None if there are none."""
+        if not self._moving:
+            return None
+        flags = torch.tensor([entry.statistic for entry in entries])
+        return torch.repeat_interleave(flags, torch.tensor(self._sizes)).to(device)
+
     def _find_stretches(self, owners: list[str]) -> list[tuple[bool, int]]:
-        kinds = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, FrozenNorm)
-        flags = [isinstance(self._module.get_submodule(owner), kinds) for owner in owners]
+        flags = [isinstance(self._module.get_submodule(owner), layout.KINDS) for owner in owners]
         runs = groupby(zip(flags, self._sizes, strict=True), key=itemgetter(0))
         return [(normalises, sum(size for _, size in run)) for normalises, run in runs]
 
@@ -107,6 +131,17 @@ class Flat:
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Evaluates the network with parameters w [P] on inputs x [B, ...], to [B, C]."""
         tensors = self.tensors(w)
+        before = [tensors[place] for place in self._moving]
+        if self._moving and self._module.training:  # the layers write into their statistics
+            for place, tensor in zip(self._moving, before, strict=True):
+                tensors[place] = tensor.detach().clone()
+        result = self._call(tensors, x)
+        if self._lessons is not None:
+            after = [tensors[place] for place in self._moving]
+            self._lessons += map(Lesson, before, after)
+        return result
+
+    def _call(self, tensors: list[Tensor], x: Tensor) -> Tensor:
         if self._tied or self.recurrent or torch.compiler.is_compiling():
             named = dict(zip(self._names, tensors, strict=True))
             result: Tensor = functional_call(self._module, named, (x,), tie_weights=self._tied)
@@ -117,9 +152,61 @@ class Flat:
         try:
             result = self._module(x)
         finally:
-            for (owner, name), parameter in zip(self._places, self._parameters, strict=True):
-                owner[name] = parameter
+            for (owner, name), tensor in zip(self._places, self._built, strict=True):
+                owner[name] = tensor
         return result
+
+    @contextmanager
+    def collect_lessons(self) -> Iterator[list["Lesson"]]:
+        """Collects what forward passes in training make of the running statistics."""
+        self._lessons = []
+        try:
+            yield self._lessons
+        finally:
+            self._lessons = None
+
+    def train(self, mode: bool) -> None:
+        """Begins or ends training: layers may do something else then, and statistics move."""
+        if self._modes:
+            for part in self._listeners:
+                part.training = mode
+
+    def find_memory(self, w: Tensor, x: Tensor) -> list[str]:
+        """Names the buffers outside the vector that a forward pass writes into."""
+        outside = {
+            name: (buffer, buffer.clone())
+            for name, buffer in self._module.named_buffers()
+            if name not in self._names
+        }
+        self.logits(w, x)
+        now = dict(self._module.named_buffers())
+        return [
+            name
+            for name, (buffer, before) in outside.items()
+            if now.get(name) is not buffer or not buffer.equal(before)
+        ]
+
+    def settle(self, w: Tensor, batches: Iterable[Tensor]) -> Tensor:
+        """Sets the running statistics of w to those of some batches, weighted by their sizes."""
+        total, count = torch.zeros_like(w), 0
+        for x in batches:
+            met = self._meet(w, x)
+            total, count = total + len(x) * met, count + len(x)
+        assert self.statistics is not None
+        return torch.where(self.statistics, total / count, w)
+
+    def _meet(self, w: Tensor, x: Tensor) -> Tensor:
+        """Gives w with the statistics of one batch alone; no other layer is in training."""
+        tensors = [tensor.clone() for tensor in self.tensors(w)]
+        rates = [part.momentum for part in self._learners]
+        try:
+            for part in self._learners:
+                part.training, part.momentum = True, 1.0
+            self._call(tensors, x)
+        finally:
+            for part, rate in zip(self._learners, rates, strict=True):
+                part.training, part.momentum = False, rate
+        return torch.cat([tensor.flatten() for tensor in tensors])
 
     def features(self, w: Tensor, x: Tensor) -> Tensor:
         """Gives what enters the head, [B, D]."""
@@ -152,61 +239,33 @@ class Flat:
         return self.flatten(module).to(self.layer.device)
 
     def flatten(self, module: nn.Module) -> Tensor:
-        """Copies a module's parameters into one vector."""
+        """Copies what is trained of a module, and its statistics, into one vector."""
         with torch.no_grad():
-            return torch.cat([parameter.flatten() for parameter in module.parameters()])
+            return torch.cat([entry.tensor.flatten() for entry in layout.find_entries(module)])
 
     def load(self, w: Tensor) -> nn.Module:
-        """Builds a plain module with the parameters w."""
-        with torch.random.fork_rng(devices=[]):
-            module = self._build()
+        """Builds a plain module with the parameters w, ready to be evaluated."""
+        module = layout.build_alike(self._build).eval()
         with torch.no_grad():
-            for parameter, value in zip(module.parameters(), self.tensors(w), strict=True):
-                parameter.copy_(value)
+            for entry, value in zip(layout.find_entries(module), self.tensors(w), strict=True):
+                entry.tensor.copy_(value)
         return module
 
 
-def _build_checked(build: Callable[[], nn.Module]) -> nn.Module:
-    if isinstance(build, nn.Module) or not callable(build):
-        given = type(build).__name__
-        raise IsthmusError(
-            f"model is a finished {given}; expected something that builds one, so that every "
-            f"client can draw its own start; pass the class, or lambda: {given}(...)"
-        )
-    module = build()
-    if not isinstance(module, nn.Module):
-        raise IsthmusError(
-            f"model() gave {type(module).__name__}; expected a torch.nn.Module; return the network"
-        )
-    name = type(module).__name__
-    buffers = [
-        f"{key}.{buffer}".removeprefix(".")
-        for key, part in module.named_modules()
-        if not isinstance(part, FrozenNorm)  # whose buffers never change
-        for buffer, _ in part.named_buffers(recurse=False)
-    ]
-    if buffers:
-        raise IsthmusError(
-            f"{name} keeps the buffer {buffers[0]!r}; expected parameters only, since a buffer "
-            "belongs to no single point of a path; use GroupNorm, or track_running_stats=False"
-        )
-    for key, part in module.named_modules():
-        # A recurrent or attention module keeps the p of its own dropout in an attribute.
-        inner = isinstance(part, nn.RNNBase | nn.MultiheadAttention)
-        p = part.dropout if inner else getattr(part, "p", 0.0)
-        if p > 0 and (inner or isinstance(part, nn.modules.dropout._DropoutNd)):
-            raise IsthmusError(
-                f"{name}.{key} is dropout with p={p}; expected a network without random "
-                "numbers of its own, so that every engine computes the same; remove it"
-            )
-    if not any(True for _ in module.parameters()):
-        raise IsthmusError(f"{name} has no parameters; expected at least one; nothing to train")
-    return module
+class Lesson(NamedTuple):
+    """Running statistics as they entered a forward pass, and as it left them."""
+
+    before: Tensor
+    after: Tensor
+
+    def pull(self) -> Tensor:
+        """Gives a sum whose gradient leads from what was there to what came out."""
+        return (self.before * (self.before - self.after).detach()).sum()
 
 
-def _find_head(module: nn.Module, owners: list[str], head: Head) -> str:
+def _find_head(module: nn.Module, entries: list[layout.Entry], head: Head) -> str:
     if head == "last":
-        return owners[-1]
+        return next(entry.owner for entry in reversed(entries) if not entry.statistic)
     if not hasattr(module, "classifier"):
         raise IsthmusError(
             f"head='classifier' asks for a submodule of that name, which "

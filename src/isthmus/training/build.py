@@ -21,6 +21,7 @@ from isthmus.data.sources.table_schema import inline_schema
 from isthmus.engines import ENGINES, Plan, choice
 from isthmus.errors import IsthmusError, quote
 from isthmus.method import Method
+from isthmus.models.descent import train
 from isthmus.models.flat import Flat
 from isthmus.models.imagenet import drop_weights_file
 from isthmus.system.machine import explain_lack_of_memory, refuse_lack_of_memory
@@ -283,6 +284,18 @@ def _build_task(e: Experiment, federation: Federation, networks: Sequence[Flat])
     return task
 
 
+def _refuse_memory(network: Flat, w: torch.Tensor, few: torch.Tensor) -> None:
+    """Refuses a network that remembers what it saw in something that is no vector's."""
+    with train([network]), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        changed = network.find_memory(w, few)
+    if changed:
+        raise IsthmusError(
+            f"the model writes into its buffer {changed[0]!r} while it is trained; expected "
+            "buffers that stay, or the running statistics of torch's normalisation layers; make "
+            "it a parameter, or a constant"
+        )
+
+
 def _count_features(network: Flat, w: torch.Tensor, federation: Federation) -> int:
     """Counts the features that enter the head of a network, if it fits the data."""
     few = federation.part(0, "train").x[:2]  # batch normalisation refuses a single example
@@ -301,6 +314,7 @@ def _count_features(network: Flat, w: torch.Tensor, federation: Federation) -> i
             f"the model gives logits of shape {given} for {len(few)} examples; expected "
             f"{expected}; make its last layer {federation.classes} wide"
         )
+    _refuse_memory(network, w, few)
     try:
         with torch.no_grad():
             return network.features(w, few).shape[1]
