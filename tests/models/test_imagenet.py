@@ -245,16 +245,20 @@ def changed(**changes: Any) -> Tensors:
 REFUSED: dict[str, tuple[str, Any, str]] = {
     "other names": ("w.pth", torchvision_resnet18(), "has no features.0.weight"),
     "a tensor less": ("w.pth", changed(features__4__squeeze__bias=None), "has no features.4.squ"),
-    "one more": ("w.pth", changed(features__13__bias=torch.ones(2)), "has features.13.bias, which"),
+    "one more": (
+        "w.pth",
+        changed(features__13__bias=torch.ones(2)),
+        "has besides features.13",
+    ),
     "other shapes": (
         "w.safetensors",
         changed(features__0__weight=torch.ones(64, 3, 5, 5)),
-        r"has features.0.weight of shape \(64, 3, 5, 5\), not \(64, 3, 3, 3\)",
+        r"has other shapes: features.0.weight of shape \(64, 3, 5, 5\), not \(64, 3, 3, 3\)",
     ),
     "another last layer": (
         "w.pth",
         changed(classifier__1__weight=torch.ones(9, 8, 1, 1)),
-        r"has classifier.1.weight of shape \(9, 8, 1, 1\)",
+        r"has other shapes: classifier.1.weight of shape \(9, 8, 1, 1\)",
     ),
     "no names": ("w.pth", [torch.ones(2)], "holds something else than named tensors"),
     "no tensors": ("w.pth", {"features.0.weight": 3}, "holds something else than named tensors"),

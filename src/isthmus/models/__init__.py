@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from torch import nn
 
+from isthmus.models.adapters import lora, merge
 from isthmus.models.attention import transformer
 from isthmus.models.convolutional import (
     cnn,
@@ -18,6 +19,10 @@ from isthmus.models.imagenet import resnet18, squeezenet
 from isthmus.models.plain import mlp, twocnn, twocnn_superfed, twonn, twonn_superfed
 from isthmus.models.recurrent import stackedlstm, stackedlstm_superfed
 from isthmus.models.residual import mobilenet, mobilenet_superfed, resnet9, resnet9_superfed
+from isthmus.models.vit import vit
+from isthmus.models.weight_files import pretrained
+
+__all__ = ["MODELS", "lora", "merge", "pretrained"]
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "mlp": mlp,
@@ -41,4 +46,5 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "stackedlstm": stackedlstm,
     "stackedlstm_superfed": stackedlstm_superfed,
     "transformer": transformer,
+    "vit": vit,
 }

@@ -45,12 +45,13 @@ def resnet18(
     shape: tuple[int, ...],
     classes: int,
     *,
-    norm: Literal["auto", "group", "batch", "frozen"] = "auto",
+    norm: Literal["auto", "group", "batch", "running", "frozen"] = "auto",
     weights: str = "",
 ) -> nn.Module:
     """ResNet-18: blocks 64-128-256-512 | classes; 11,181,642 for 10 classes.
 
-    `frozen` keeps the file's statistics and trains scales and shifts. `auto` is `frozen` where
+    `running` is ordinary BatchNorm, `batch` has no running statistics. `frozen` keeps the file's
+    statistics and trains scales and shifts. `auto` is `frozen` where
     `weights` names a file, and `group` where it does not.
     """
     _check_colours("resnet18", shape, least=8)

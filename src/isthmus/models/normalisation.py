@@ -39,5 +39,6 @@ class FrozenNorm(nn.Module):
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "group": lambda channels: nn.GroupNorm(channels // CHANNELS, channels),
     "batch": lambda channels: nn.BatchNorm2d(channels, track_running_stats=False),
+    "running": nn.BatchNorm2d,
     "frozen": FrozenNorm,
 }

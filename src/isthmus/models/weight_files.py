@@ -1,8 +1,9 @@
-"""Pretrained weights from files with torchvision's names."""
+"""Pretrained weights from files: for bundled networks, and for those of one's own."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
@@ -11,50 +12,157 @@ from torch import Tensor, nn
 from isthmus.errors import IsthmusError
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+COUNTER = "num_batches_tracked"  # which old files have not, and nothing here reads
+NAMED = 5  # tensors of a kind that a message names
 
 
-def load_weights(name: str, module: nn.Module, weights: str, last: str) -> nn.Module:
+def load_weights(
+    name: str, module: nn.Module, weights: str, last: str, whose: str = "torchvision"
+) -> nn.Module:
     """Copies a file's tensors into a network; `last` is what the file calls its last layer.
 
     The last layer stays as it was drawn where the file's has another number of outputs.
     """
     if not weights:
         return module
-    given = _read(weights, name)
-    wanted = {_torchvision_name(key, last): tensor for key, tensor in module.state_dict().items()}
-    for key, tensor in wanted.items():
-        if key not in given:
-            raise _misfit(weights, name, f"has no {key}")
-        shape, expected = tuple(given[key].shape), tuple(tensor.shape)
-        ends = key.rpartition(".")[0] == last
-        if shape != expected and not (ends and shape[1:] == expected[1:]):
-            raise _misfit(weights, name, f"has {key} of shape {shape}, not {expected}")
-    for key in given:
-        if key not in wanted and not key.endswith(STATISTICS):
-            raise _misfit(weights, name, f"has {key}, which {name} has not")
-    for key, tensor in wanted.items():
-        if given[key].shape == tensor.shape:
-            tensor.copy_(given[key])
+    given = _read(weights)
+    wanted = {_name_in_file(key, last): tensor for key, tensor in module.state_dict().items()}
+    misfits = find_misfits(wanted, given, last)
+    if misfits.any():
+        raise IsthmusError(
+            f"weights={weights} {misfits}; expected the tensors of {whose}'s {name}; give its file"
+        )
+    _copy(wanted, given)
     return module
 
 
-def _torchvision_name(key: str, last: str) -> str:
+def pretrained(
+    build: Callable[[], nn.Module], weights: Path | str, partly: bool = False
+) -> Callable[[], nn.Module]:
+    """Gives what builds a network of one's own with the tensors of a file, matched by their names.
+
+    The file is a .safetensors, or a .pth that holds tensors only. A prefix that all names in the
+    file share, as `module.` or `vit.`, is left out. The last layer stays as it was drawn where the
+    file has none, or one with another number of outputs. Anything else that does not fit is an
+    error that lists it; with `partly` it is left as it was drawn.
+    """
+    return partial(_build_pretrained, build, str(weights), partly)
+
+
+def _build_pretrained(build: Callable[[], nn.Module], weights: str, partly: bool) -> nn.Module:
+    module = build()
+    wanted = module.state_dict()
+    given = _drop_prefix(_read(weights), wanted)
+    *_, last = (name for name, part in module.named_modules() if part._parameters)
+    misfits = find_misfits(wanted, given, last, may_lack_last=True)
+    if misfits.any() and not partly:
+        raise IsthmusError(
+            f"weights={weights} {misfits}; expected the tensors of {type(module).__name__}; give "
+            "another file, or pretrained(..., partly=True) to take what fits"
+        )
+    if not any(_fits(tensor, given.get(name)) for name, tensor in wanted.items()):
+        raise IsthmusError(
+            f"weights={weights} has no tensor of {type(module).__name__}; expected names as "
+            f"{next(iter(wanted))!r}, found {next(iter(given), 'none')!r}; give another file"
+        )
+    _copy(wanted, given)
+    return module
+
+
+class Misfits(NamedTuple):
+    """What of a network and a file does not belong together."""
+
+    missing: list[str]  # in the file
+    reshaped: list[str]
+    extra: list[str]  # in the file alone
+
+    def any(self) -> bool:
+        """Tells whether there is anything."""
+        return bool(self.missing or self.reshaped or self.extra)
+
+    def __str__(self) -> str:
+        kinds = (
+            ("has no", self.missing),
+            ("has other shapes:", self.reshaped),
+            ("has besides", self.extra),
+        )
+        return ", ".join(f"{verb} {_list(names)}" for verb, names in kinds if names)
+
+
+def find_misfits(
+    wanted: Mapping[str, Tensor],
+    given: Mapping[str, Tensor],
+    last: str,
+    may_lack_last: bool = False,
+) -> Misfits:
+    """Finds what does not fit, apart from the last layer's outputs and counts of batches."""
+
+    def is_last(name: str) -> bool:
+        return name.rpartition(".")[0] == last
+
+    missing, reshaped = [], []
+    for name, tensor in wanted.items():
+        if name.endswith(COUNTER) or (may_lack_last and is_last(name) and name not in given):
+            continue
+        if name not in given:
+            missing.append(name)
+        elif given[name].shape != tensor.shape:
+            shape, expected = tuple(given[name].shape), tuple(tensor.shape)
+            if not (is_last(name) and shape[1:] == expected[1:]):
+                reshaped.append(f"{name} of shape {shape}, not {expected}")
+    extra = [
+        name
+        for name in given
+        if name not in wanted
+        and not name.endswith(STATISTICS)
+        and not (may_lack_last and is_last(name))
+    ]
+    return Misfits(missing, reshaped, extra)
+
+
+def _fits(tensor: Tensor, given: Tensor | None) -> bool:
+    return given is not None and given.shape == tensor.shape
+
+
+def _copy(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, tensor in wanted.items():
+            if _fits(tensor, given.get(name)):
+                tensor.copy_(given[name])
+
+
+def _drop_prefix(given: Mapping[str, Tensor], wanted: Iterable[str]) -> Mapping[str, Tensor]:
+    """Leaves the first part of names out, where all of them share one that the network has not."""
+    firsts = {name.partition(".")[0] for name in given}
+    if len(firsts) != 1 or firsts & {name.partition(".")[0] for name in wanted}:
+        return given
+    return {name.partition(".")[2]: tensor for name, tensor in given.items()}
+
+
+def _list(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _name_in_file(key: str, last: str) -> str:
     part, _, rest = key.partition(".")
     if part == "body":
         return rest
     return f"{last}.{key.rpartition('.')[2]}"
 
 
-def _misfit(weights: str, name: str, reason: str) -> IsthmusError:
-    return IsthmusError(
-        f"weights={weights} {reason}; expected the tensors of torchvision's {name}; give its file"
-    )
-
-
-def _read(weights: str, name: str) -> Mapping[str, Tensor]:
+def _read(weights: str) -> Mapping[str, Tensor]:
     path = Path(weights)
     if not path.is_file():
-        raise _unreadable(weights, name, "is no file")
+        raise _unreadable(weights, "is no file")
+    stat = path.stat()
+    return _read_file(weights, stat.st_size, stat.st_mtime_ns)
+
+
+@cache
+def _read_file(weights: str, size: int, changed: int) -> Mapping[str, Tensor]:
+    """Reads a file once, however many clients draw their start from it."""
+    path = Path(weights)
     tensors: Any
     try:
         if path.suffix == ".safetensors":
@@ -62,22 +170,22 @@ def _read(weights: str, name: str) -> Mapping[str, Tensor]:
         elif path.suffix == ".pth":
             tensors = torch.load(path, map_location="cpu", weights_only=True)
         else:
-            raise _unreadable(weights, name, f"ends in {path.suffix!r}")
+            raise _unreadable(weights, f"ends in {path.suffix!r}")
     except IsthmusError:
         raise
     except OSError as error:
-        raise _unreadable(weights, name, f"cannot be read ({error.strerror})") from None
+        raise _unreadable(weights, f"cannot be read ({error.strerror})") from None
     except Exception:  # a reader raises whatever a damaged or hostile file makes it raise
-        raise _unreadable(weights, name, "is damaged, or holds more than tensors") from None
+        raise _unreadable(weights, "is damaged, or holds more than tensors") from None
     if not isinstance(tensors, Mapping) or not all(
         isinstance(key, str) and isinstance(tensor, Tensor) for key, tensor in tensors.items()
     ):
-        raise _unreadable(weights, name, "holds something else than named tensors")
+        raise _unreadable(weights, "holds something else than named tensors")
     return tensors
 
 
-def _unreadable(weights: str, name: str, reason: str) -> IsthmusError:
+def _unreadable(weights: str, reason: str) -> IsthmusError:
     return IsthmusError(
-        f"weights={weights} {reason}; expected a .safetensors or .pth file of torchvision's "
-        f"{name}; give its path"
+        f"weights={weights} {reason}; expected a .safetensors or .pth file of named tensors; give "
+        "its path"
     )

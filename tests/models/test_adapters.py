@@ -1,0 +1,159 @@
+"""Adapters of low rank, a vision transformer, and weights from files for networks of one's own."""
+
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from isthmus import Experiment, IsthmusError, federate
+from isthmus.models import MODELS, lora, merge, pretrained
+from isthmus.models.flat import Flat
+from isthmus.records.reader import read
+
+SHAPE = (1, 8, 8)
+
+
+def layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
+
+
+def draw(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_adapters_and_the_head_are_all_that_is_trained() -> None:
+    """Rank 2: 2 * (6 + 5) + 2 * (5 + 4) = 40, and the head's 4 * 3 + 3 = 15."""
+    flat = Flat(lora(layers, rank=2))
+    assert flat.size == 55
+    assert flat.head == slice(40, 55)
+
+
+def test_a_network_with_fresh_adapters_is_the_network_itself() -> None:
+    torch.manual_seed(0)
+    network, x = layers(), draw(7, 6)
+    assert torch.equal(lora(network, rank=2)()(x), network(x))
+
+
+def test_merged_adapters_compute_the_same() -> None:
+    flat, x = Flat(lora(layers, rank=2)), draw(7, 6)
+    module = flat.load(draw(55, seed=2))
+    merged = merge(module)
+    assert (merged(x) - module(x)).abs().max() < 1e-5
+    assert [type(part) for part in merged] == [type(part) for part in layers()]
+
+
+def test_targets_choose_layers_by_name() -> None:
+    module = lora(layers, rank=2, targets=["2"])()
+    trained = [name for name, p in module.named_parameters() if p.requires_grad]
+    assert trained == ["2.down", "2.up", "4.weight", "4.bias"]
+    with pytest.raises(IsthmusError, match=r"targets=\*.qkv fits no linear layer .* 0, 2, 4; give"):
+        lora(layers, targets=["*.qkv"])()
+    with pytest.raises(IsthmusError, match="rank=0; expected 1 or more"):
+        lora(layers, rank=0)
+
+
+def test_what_attention_reads_and_never_calls_has_no_adapter() -> None:
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    module = lora(lambda: nn.Sequential(encoder, nn.Flatten(), nn.Linear(24, 2)), rank=1)()
+    assert module(draw(2, 3, 8)).shape == (2, 2)
+    adapted = [name for name, _ in module.named_parameters() if name.endswith("down")]
+    assert adapted == ["0.linear1.down", "0.linear2.down"]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "superfed-mm", "floco", "ditto"])
+def test_methods_train_adapters_and_send_no_more(method: str, tmp_path: Path) -> None:
+    model = {"name": "vit", "width": 16, "depth": 2, "heads": 2}
+    given = {"method": method, "data": "digits", "rounds": 1, "epochs": 1, "clients": 4}
+    given |= {"clients_per_round": 2, "batch_size": 100}
+    runs = {
+        train: federate(
+            Experiment(**given, model=model | {"train": train, "rank": 2}),
+            out=tmp_path / train,
+            workers=1,
+        )
+        for train in ("all", "adapters")
+    }
+    sizes = {train: run.setting.task.model.size for train, run in runs.items()}
+    body = 2 * 2 * ((16 + 48) + (16 + 16) + (16 + 64) + (64 + 16))  # rank 2, two blocks
+    assert sizes["adapters"] == body + 16 * 10 + 10
+    assert sizes["all"] > 5 * sizes["adapters"]
+    sent = {train: read(tmp_path / train).rounds.up_bytes[0] for train in runs}
+    assert sent["adapters"] < sent["all"] / 2, "FLOCO sends seven heads"
+    assert runs["adapters"].evaluation("personal").figures.loss.max() < 10
+
+
+def test_a_vision_transformer_takes_the_names_of_timm(tmp_path: Path) -> None:
+    module = MODELS["vit"](SHAPE, 3, width=16, depth=1, heads=2)
+    named = {
+        name.removeprefix("body.").replace("classifier.", "head."): draw(*tensor.shape)
+        for name, tensor in module.state_dict().items()
+    }
+    assert {"cls_token", "pos_embed", "patch_embed.proj.weight", "blocks.0.attn.qkv.bias"} <= {
+        *named
+    }
+    assert {"blocks.0.norm1.weight", "blocks.0.mlp.fc2.weight", "norm.bias", "head.bias"} <= {
+        *named
+    }
+    safetensors.torch.save_file(named, tmp_path / "vit.safetensors")
+    options = {"width": 16, "depth": 1, "heads": 2, "weights": str(tmp_path / "vit.safetensors")}
+    loaded = MODELS["vit"](SHAPE, 3, **options)
+    assert torch.equal(loaded.state_dict()["body.pos_embed"], named["pos_embed"])
+    other = MODELS["vit"](SHAPE, 5, **options)
+    assert torch.equal(other.state_dict()["body.pos_embed"], named["pos_embed"])
+    with pytest.raises(IsthmusError, match=r"has other shapes: .* and \d+ more; .* timm's"):
+        MODELS["vit"](SHAPE, 3, **options | {"width": 32})
+
+
+def test_a_network_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(IsthmusError, match="patch=3 divides; set patch"):
+        MODELS["vit"](SHAPE, 3, patch=3)
+    with pytest.raises(IsthmusError, match="width=10 and heads=4"):
+        MODELS["vit"](SHAPE, 3, width=10)
+
+
+def save(path: Path, prefix: str = "", **changes: Tensor) -> dict[str, Tensor]:
+    tensors = {name: draw(*t.shape, seed=9) for name, t in layers().state_dict().items()} | changes
+    safetensors.torch.save_file({prefix + name: t for name, t in tensors.items()}, path)
+    return tensors
+
+
+def test_weights_of_a_file_enter_a_network_of_one_s_own(tmp_path: Path) -> None:
+    for prefix in ("", "model."):
+        tensors = save(tmp_path / "w.safetensors", prefix)
+        loaded = pretrained(layers, tmp_path / "w.safetensors")().state_dict()
+        assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
+
+
+def test_a_head_of_another_size_stays_as_it_was_drawn(tmp_path: Path) -> None:
+    outputs = {"4.weight": draw(1000, 4), "4.bias": draw(1000)}
+    tensors = save(tmp_path / "w.safetensors", **outputs)
+    build = pretrained(layers, tmp_path / "w.safetensors")
+    assert torch.equal(build().state_dict()["0.weight"], tensors["0.weight"])
+    flat = Flat(build)
+    assert not torch.equal(flat.fresh(1)[flat.head], flat.fresh(2)[flat.head])
+    assert torch.equal(flat.fresh(1)[flat.body], flat.fresh(2)[flat.body])
+
+
+def test_what_does_not_fit_is_listed(tmp_path: Path) -> None:
+    save(tmp_path / "w.safetensors", **{"0.weight": draw(7, 6), "9.weight": draw(2)})
+    path = tmp_path / "w.safetensors"
+    with pytest.raises(IsthmusError) as error:
+        pretrained(layers, path)()
+    said = str(error.value)
+    assert "has other shapes: 0.weight of shape (7, 6), not (5, 6), has besides 9.weight" in said
+    assert "partly=True" in said
+    assert "\n" not in said
+    part = pretrained(layers, path, partly=True)().state_dict()
+    assert torch.equal(part["2.bias"], draw(4, seed=9))
+    with pytest.raises(IsthmusError, match="has no tensor of Conv2d"):
+        pretrained(lambda: nn.Conv2d(1, 2, 3), path, partly=True)()
+
+
+def test_a_pretrained_body_may_be_frozen_under_adapters(tmp_path: Path) -> None:
+    tensors = save(tmp_path / "w.safetensors")
+    flat = Flat(lora(pretrained(layers, tmp_path / "w.safetensors"), rank=1))
+    module = flat.load(flat.fresh(4))
+    assert torch.equal(module.state_dict()["0.layer.weight"], tensors["0.weight"])
+    assert flat.size == (6 + 5) + (5 + 4) + 15
