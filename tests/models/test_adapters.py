@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus import Experiment, IsthmusError, federate
-from isthmus.models import MODELS, lora, merge, pretrained
+from isthmus.models import MODELS, lora, merge, start_from
 from isthmus.models.flat import Flat
 from isthmus.records.reader import read
 
@@ -122,14 +122,14 @@ def save(path: Path, prefix: str = "", **changes: Tensor) -> dict[str, Tensor]:
 def test_weights_of_a_file_enter_a_network_of_one_s_own(tmp_path: Path) -> None:
     for prefix in ("", "model."):
         tensors = save(tmp_path / "w.safetensors", prefix)
-        loaded = pretrained(layers, tmp_path / "w.safetensors")().state_dict()
+        loaded = start_from(layers, tmp_path / "w.safetensors")().state_dict()
         assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
 
 
 def test_a_head_of_another_size_stays_as_it_was_drawn(tmp_path: Path) -> None:
     outputs = {"4.weight": draw(1000, 4), "4.bias": draw(1000)}
     tensors = save(tmp_path / "w.safetensors", **outputs)
-    build = pretrained(layers, tmp_path / "w.safetensors")
+    build = start_from(layers, tmp_path / "w.safetensors")
     assert torch.equal(build().state_dict()["0.weight"], tensors["0.weight"])
     flat = Flat(build)
     assert not torch.equal(flat.fresh(1)[flat.head], flat.fresh(2)[flat.head])
@@ -140,20 +140,20 @@ def test_what_does_not_fit_is_listed(tmp_path: Path) -> None:
     save(tmp_path / "w.safetensors", **{"0.weight": draw(7, 6), "9.weight": draw(2)})
     path = tmp_path / "w.safetensors"
     with pytest.raises(IsthmusError) as error:
-        pretrained(layers, path)()
+        start_from(layers, path)()
     said = str(error.value)
     assert "has other shapes: 0.weight of shape (7, 6), not (5, 6), has besides 9.weight" in said
     assert "partly=True" in said
     assert "\n" not in said
-    part = pretrained(layers, path, partly=True)().state_dict()
+    part = start_from(layers, path, partly=True)().state_dict()
     assert torch.equal(part["2.bias"], draw(4, seed=9))
     with pytest.raises(IsthmusError, match="has no tensor of Conv2d"):
-        pretrained(lambda: nn.Conv2d(1, 2, 3), path, partly=True)()
+        start_from(lambda: nn.Conv2d(1, 2, 3), path, partly=True)()
 
 
 def test_a_pretrained_body_may_be_frozen_under_adapters(tmp_path: Path) -> None:
     tensors = save(tmp_path / "w.safetensors")
-    flat = Flat(lora(pretrained(layers, tmp_path / "w.safetensors"), rank=1))
+    flat = Flat(lora(start_from(layers, tmp_path / "w.safetensors"), rank=1))
     module = flat.load(flat.fresh(4))
     assert torch.equal(module.state_dict()["0.layer.weight"], tensors["0.weight"])
     assert flat.size == (6 + 5) + (5 + 4) + 15

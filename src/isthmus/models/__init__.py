@@ -20,9 +20,9 @@ from isthmus.models.plain import mlp, twocnn, twocnn_superfed, twonn, twonn_supe
 from isthmus.models.recurrent import stackedlstm, stackedlstm_superfed
 from isthmus.models.residual import mobilenet, mobilenet_superfed, resnet9, resnet9_superfed
 from isthmus.models.vit import vit
-from isthmus.models.weight_files import pretrained
+from isthmus.models.weight_files import start_from
 
-__all__ = ["MODELS", "lora", "merge", "pretrained"]
+__all__ = ["MODELS", "lora", "merge", "start_from"]
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "mlp": mlp,

@@ -36,7 +36,7 @@ def load_weights(
     return module
 
 
-def pretrained(
+def start_from(
     build: Callable[[], nn.Module], weights: Path | str, partly: bool = False
 ) -> Callable[[], nn.Module]:
     """Gives what builds a network of one's own with the tensors of a file, matched by their names.
@@ -46,10 +46,10 @@ def pretrained(
     file has none, or one with another number of outputs. Anything else that does not fit is an
     error that lists it; with `partly` it is left as it was drawn.
     """
-    return partial(_build_pretrained, build, str(weights), partly)
+    return partial(_build_started, build, str(weights), partly)
 
 
-def _build_pretrained(build: Callable[[], nn.Module], weights: str, partly: bool) -> nn.Module:
+def _build_started(build: Callable[[], nn.Module], weights: str, partly: bool) -> nn.Module:
     module = build()
     wanted = module.state_dict()
     given = _drop_prefix(_read(weights), wanted)
@@ -58,7 +58,7 @@ def _build_pretrained(build: Callable[[], nn.Module], weights: str, partly: bool
     if misfits.any() and not partly:
         raise IsthmusError(
             f"weights={weights} {misfits}; expected the tensors of {type(module).__name__}; give "
-            "another file, or pretrained(..., partly=True) to take what fits"
+            "another file, or start_from(..., partly=True) to take what fits"
         )
     if not any(_fits(tensor, given.get(name)) for name, tensor in wanted.items()):
         raise IsthmusError(
