@@ -291,6 +291,50 @@ def test_a_servers_certificate_is_renewed_before_it_ends(
     assert renew_server(server) == ""
 
 
+def test_a_server_whose_certificate_ended_needs_the_authoritys_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "SERVER_DAYS", -0.5)
+    begin_federation(tmp_path / "a", "fl.example.org", 8002)
+    monkeypatch.undo()
+    server = ServerFolder(tmp_path / "a")
+    (server.authority / "key").rename(tmp_path / "drawer")
+    with pytest.raises(IsthmusError, match=r"ended on .* bring it back"):
+        renew_server(server)
+    (tmp_path / "drawer").rename(server.authority / "key")
+    assert "there is a new one" in renew_server(server)
+
+
+def test_a_server_moves_and_its_sites_follow_with_new_packages(
+    isthmus: Isthmus, tmp_path: Path
+) -> None:
+    """The key of a site, its name and the fingerprint are those of before."""
+    folder = tmp_path / "a"
+    finger = begin_federation(folder, "fl.example.org", 8002)
+    request = request_admission(tmp_path / "site", "ulm")
+    package, _ = admit_site(folder, request, tmp_path)
+    site = accept_admission(tmp_path / "site", package, finger)
+    key = site.key.read_bytes()
+    with hold_lock(folder / "serve.lock", 0, lambda: None):
+        line = isthmus("serve", "move", "--host", "fl2.example.org", "--folder", "a").mistake
+    assert "a is being served" in line
+    assert "nothing to move" in isthmus("serve", "move", "--folder", "a").mistake
+    assert "1 to 65535" in isthmus("serve", "move", "--port", "0", "--folder", "a").mistake
+    said = isthmus("serve", "move", "--host", "fl2.example.org", "--folder", "a")
+    assert "to be reached at fl2.example.org:8002" in said.out
+    assert "isthmus serve admit ulm.request.zip --again --folder a" in said.out
+    certificate = (folder / "kit" / "startup" / "server.crt").read_bytes()
+    names = x509.load_pem_x509_certificate(certificate).extensions
+    assert "fl2.example.org" in names.get_extension_for_class(
+        x509.SubjectAlternativeName
+    ).value.get_values_for_type(x509.DNSName)
+    package, again = admit_site(folder, request, tmp_path, again=True)
+    accept_admission(tmp_path / "site", package, finger)
+    assert again == finger
+    assert site.key.read_bytes() == key
+    assert read_table(site.settings)["host"] == "fl2.example.org"
+
+
 def test_a_site_that_left_or_whose_certificate_ended_does_not_start(
     isthmus: Isthmus, federation: tuple[ServerFolder, str], tmp_path: Path
 ) -> None:

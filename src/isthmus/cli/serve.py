@@ -89,6 +89,37 @@ def admit(
 
 
 @app.command()
+def move(
+    folder: Folder = Path(),
+    host: Annotated[
+        str, typer.Option(metavar="NAME", help="By which name or address sites reach it from now.")
+    ] = "",
+    port: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Where it listens from now on.")
+    ] = None,
+) -> None:
+    """Has sites reach the server by another name, address or port: each needs a new package.
+
+    Example: `isthmus serve move --host fl2.example.org --folder trial`
+
+    Stop the run first. What is left out stays. The authority is the same, and so are the
+    fingerprint, the sites' keys and the run.
+    """
+    require_sites("serve")
+    from isthmus.sites.flare.admission import move_server
+
+    if not host and port is None:
+        raise IsthmusError("nothing to move; expected --host, --port or both; name one")
+    where, sites = move_server(folder, host, -1 if port == 0 else port or 0)
+    print(f"to be reached at {where}")
+    for name in sites:
+        print(f"  isthmus serve admit {name}.request.zip --again --folder {folder}")
+    print(
+        "next: the above, with the requests that sites made or new ones; they accept the packages"
+    )
+
+
+@app.command()
 def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A site that was admitted.")],
     folder: Folder = Path(),

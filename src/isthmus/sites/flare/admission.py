@@ -50,13 +50,7 @@ class Admission(NamedTuple):
 
 def begin_federation(folder: Path, host: str, port: int) -> str:
     """Makes an authority, the server's kit and the lead's key; gives the fingerprint."""
-    if not HOST.fullmatch(host) or (re.fullmatch(r"[0-9.]+", host) and not _is_address(host)):
-        raise IsthmusError(
-            f"--host {quote(host)}; expected a name or an IPv4 address by which sites reach this "
-            "machine; for example --host fl.example.org"
-        )
-    if not 0 < port < 2**16:
-        raise IsthmusError(f"--port {port}; expected 1 to 65535; for example --port 8002")
+    _check_place(host, port)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise IsthmusError(f"{folder} is not empty; expected a new folder; name another")
     server = ServerFolder(folder)
@@ -74,6 +68,24 @@ def begin_federation(folder: Path, host: str, port: int) -> str:
     return finger
 
 
+def move_server(folder: Path, host: str = "", port: int = 0) -> tuple[str, list[str]]:
+    """Has a server be reached elsewhere; gives where, and the sites that need new packages."""
+    server = find_server(folder)
+    settings = read_table(server.settings)
+    host, port = host or str(settings["host"]), port or int(settings["port"])
+    _check_place(host, port)
+    authority, signer = _open_authority(server)
+    try:
+        with hold_lock(server.root / "serve.lock", 0, lambda: None):
+            _issue_server(server, authority, signer, host)
+            write_table(server.settings, {**settings, "host": host, "port": port})
+    except TimeoutError:
+        raise IsthmusError(
+            f"{folder} is being served; expected nobody; stop it with `isthmus serve stop` first"
+        ) from None
+    return f"{host}:{port}", [n for n, site in read_sites(server).items() if not site.revoked]
+
+
 def renew_server(server: ServerFolder) -> str:
     """Signs new certificates for the server and its lead when theirs end soon; says what it did."""
     certificate = _read_certificate(kits.find_startup(server.kit) / "server.crt")
@@ -81,6 +93,11 @@ def renew_server(server: ServerFolder) -> str:
         return ""
     until = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
     if not (server.authority / "key").exists():
+        if not keys.is_valid_now(certificate):
+            raise IsthmusError(
+                f"the server's certificate ended on {until}, and {server.authority / 'key'} is not "
+                "here; expected it, to sign another; bring it back for this command"
+            )
         return f"the server's certificate ends on {until}, and the authority's key is not here"
     authority, signer = _open_authority(server)
     _issue_server(server, authority, signer, str(read_table(server.settings)["host"]))
@@ -305,6 +322,16 @@ def _read_certificate(path: Path) -> x509.Certificate:
             f"{path} holds no certificate; expected the one that was made here; "
             "restore it from a backup"
         ) from None
+
+
+def _check_place(host: str, port: int) -> None:
+    if not HOST.fullmatch(host) or (re.fullmatch(r"[0-9.]+", host) and not _is_address(host)):
+        raise IsthmusError(
+            f"--host {quote(host)}; expected a name or an IPv4 address by which sites reach this "
+            "machine; for example --host fl.example.org"
+        )
+    if not 0 < port < 2**16:
+        raise IsthmusError(f"--port {port}; expected 1 to 65535; for example --port 8002")
 
 
 def _is_address(text: str) -> bool:

@@ -6,9 +6,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import Popen
+from typing import Any
 
 from isthmus.errors import IsthmusError
 from isthmus.sites.events import read_events
@@ -21,6 +22,7 @@ from isthmus.system.files import hold_lock
 
 LONGEST = 60.0  # seconds between attempts
 TELLING = 3 * BEAT  # seconds for a site that leaves to tell its server
+DAY = 86400.0  # seconds
 STEADY = 60.0  # seconds after which a process is taken to have started well
 
 
@@ -36,15 +38,7 @@ def keep_site(
             "with `isthmus join accept`"
         )
     name, server = settings["name"], f"{settings['host']}:{settings['port']}"
-    left = settings["until"] - dt.datetime.now(dt.UTC)
-    renewal = f"`isthmus join request --name {name} --again`"
-    if left < dt.timedelta():
-        raise IsthmusError(
-            f"the certificate of {name} ended on {settings['until']:%Y-%m-%d}; expected one that "
-            f"is valid; ask for another with {renewal}"
-        )
-    if left < SOON:
-        say(f"the certificate of {name} ends on {settings['until']:%Y-%m-%d}; renew it: {renewal}")
+    reminded = _remind(settings, say, -math.inf)
     # As Ctrl-C: a service is ended so.
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)) if main else None
@@ -59,7 +53,13 @@ def keep_site(
             leaving = math.inf  # when it was seen that the site has left
             try:
                 while not ended():
-                    if "left" in read_table(site.settings):
+                    known, settings = settings, read_table(site.settings)
+                    reminded = _remind(settings, say, reminded)
+                    if process and settings["until"] != known["until"]:
+                        server = f"{settings['host']}:{settings['port']}"
+                        say(f"a new package was accepted; it is valid until {settings['until']:%F}")
+                        end_process(process)
+                    if "left" in settings:
                         leaving = min(leaving, time.monotonic())
                     if time.monotonic() - leaving > (TELLING if connected else 0):
                         break
@@ -90,6 +90,21 @@ def keep_site(
     finally:
         if main:
             signal.signal(signal.SIGTERM, before)
+
+
+def _remind(settings: Mapping[str, Any], say: Callable[[str], None], last: float) -> float:
+    """Says once a day that a certificate ends soon; refuses one that has ended; gives when."""
+    name, until = settings["name"], settings["until"]
+    left, renewal = until - dt.datetime.now(dt.UTC), f"`isthmus join request --name {name} --again`"
+    if left < dt.timedelta():
+        raise IsthmusError(
+            f"the certificate of {name} ended on {until:%Y-%m-%d}; expected one that "
+            f"is valid; ask for another with {renewal}"
+        )
+    if left > SOON or time.monotonic() - last < DAY:
+        return last
+    say(f"the certificate of {name} ends on {until:%Y-%m-%d}; renew it: {renewal}")
+    return time.monotonic()
 
 
 def leave_federation(folder: Path, seconds: float = TELLING) -> tuple[str, bool]:
