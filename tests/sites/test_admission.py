@@ -335,7 +335,7 @@ def test_a_server_moves_and_its_sites_follow_with_new_packages(
     assert read_table(site.settings)["host"] == "fl2.example.org"
 
 
-def test_a_site_that_left_or_whose_certificate_ended_does_not_start(
+def test_a_site_without_certificate_or_data_or_that_left_does_not_start(
     isthmus: Isthmus, federation: tuple[ServerFolder, str], tmp_path: Path
 ) -> None:
     server, finger = federation
@@ -349,6 +349,8 @@ def test_a_site_that_left_or_whose_certificate_ended_does_not_start(
     write_table(site.settings, {**table, "until": ended})
     assert "the certificate of factory ended on 2020" in isthmus("join", "start").mistake
     write_table(site.settings, table)
+    write_table(site.agreements / "0123.toml", {"data": str(tmp_path / "moved.csv")})
+    assert "moved.csv is not there" in isthmus("join", "start").mistake
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
     assert "isthmus serve revoke factory" in isthmus("join", "leave").out
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import Popen
@@ -39,6 +40,7 @@ def keep_site(
         )
     name, server = settings["name"], f"{settings['host']}:{settings['port']}"
     reminded = _remind(settings, say, -math.inf)
+    _check_data(site)
     # As Ctrl-C: a service is ended so.
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)) if main else None
@@ -90,6 +92,17 @@ def keep_site(
     finally:
         if main:
             signal.signal(signal.SIGTERM, before)
+
+
+def _check_data(site: SiteFolder) -> None:
+    """Refuses to take part without the data that the people of a site agreed with."""
+    agreed = sorted(site.agreements.glob("*.toml"), key=lambda file: file.stat().st_mtime_ns)
+    data = tomllib.loads(agreed[-1].read_text("utf-8")).get("data") if agreed else None
+    if data is not None and not Path(str(data)).exists():
+        raise IsthmusError(
+            f"{data} is not there; expected the data that this site agreed with; where they lie "
+            "elsewhere now, call `isthmus join check --data FILE`, then `isthmus join agree` again"
+        )
 
 
 def _remind(settings: Mapping[str, Any], say: Callable[[str], None], last: float) -> float:
