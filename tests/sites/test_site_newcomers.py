@@ -1,5 +1,6 @@
 """Sites that are no clients of a run get models of their own, and no round has anything of them."""
 
+import datetime as dt
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,11 +14,13 @@ import torch
 from commands import Isthmus
 from deployed import Corridor, Deployment, experiment_at_sites, simulate
 from isthmus import Experiment, tree
+from isthmus.cli.status import collect_status
 from isthmus.client import Client, Point
 from isthmus.engines import Loop
 from isthmus.evaluation import Score
 from isthmus.method import State
 from isthmus.records import reader
+from isthmus.report.deployment.page import render
 from isthmus.runs.opened import place_model
 from isthmus.sites import codec
 from isthmus.sites.audit import read_lines
@@ -28,6 +31,7 @@ from isthmus.sites.newcomers import SiteJoin
 from isthmus.sites.plan import ServePlan
 from isthmus.sites.preparation import consent, find_data, register
 from isthmus.sites.rehearsal import write_share
+from isthmus.sites.replay import read_calls, replay
 from isthmus.sites.server import run_rounds
 from isthmus.sites.site import open_model, open_site
 from isthmus.sites.transport import Answerer, SiteAnswer
@@ -305,6 +309,13 @@ def test_who_comes_after_the_last_round_joins_when_the_run_is_resumed(
     progress = played(simulate(experiment, MEMBERS), 2)
     assert torch.equal(model.w, simulated_model(experiment, progress).w)
     assert read_joins(server.run) == [["2", LATER, "answered"]]
+    write_table(server.sites, {})
+    (shown,) = collect_status(server.root)["newcomers"]
+    assert (shown["name"], shown["joined"], shown["asked"]) == (LATER, 1, 1)
+    said = isthmus("serve", "status", "--folder", "server")
+    share = f"{shown['top1']:.1%}".replace("%", " %")
+    assert "newcomer later: joined after round 2 (1 of 1 times)" in said.out
+    assert share in render(collect_status(server.root))
     summary = json.loads((server.run / "summary.json").read_text())
     assert (summary["status"], summary["digest"]) == ("finished", first.digest)
     said = isthmus("serve", "forget", LATER, "--folder", "server")
@@ -360,3 +371,45 @@ def test_a_newcomer_answers_nothing_else(tmp_path: Path) -> None:
     lines = [line for line, _ in read_lines(place.audit)]
     assert [line["refused"] for line in lines][: len(ODD)] == [refused for _, refused in ODD]
     assert lines[-2]["function"] == "run: join"
+
+
+@pytest.mark.parametrize(
+    "method", ["superfed-mm", {"name": "floco", "tau": 1}, "fedsimsup"], ids=str
+)
+def test_a_client_whose_place_was_kept_is_in_from_the_round_in_which_it_comes(
+    method: Any, tmp_path: Path
+) -> None:
+    """It missed what all are asked once, too: where FLOCO places them, and FedSimSup's census."""
+    experiment, plan = plan_one(method, rounds=5)
+    plan = plan.model_copy(update={"quorum": 0.6})
+    with Deployment(tmp_path, experiment, MEMBERS) as deployed:
+        deployed.corridor.away = {"site-1"}
+        come = {3: deployed.corridor.away.clear}
+        run = run_rounds(plan, tmp_path / "run", deployed.corridor, Rounds(come))
+        held = deployed.corridor.sites["site-1"].states.digest()  # type: ignore[attr-defined]
+    end = replay(tmp_path / "run", experiment, MEMBERS)
+    assert run.digest == end.digest
+    assert held == end.own.get(1, "")
+    calls = read_calls(tmp_path / "run")
+    there = {round for (round, _), asked in calls.items() if asked.outcomes.get(1) == "answered"}
+    assert there == {4, 5}
+
+
+def test_places_are_kept_for_sites_that_are_not_admitted_yet(
+    tmp_path: Path, isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr("os.execv", lambda program, words: started.extend(words))
+    experiment, _ = plan_one()
+    (tmp_path / "study.toml").write_text(experiment.toml())
+    server = ServerFolder(tmp_path / "server")
+    write_table(server.settings, {})
+    until = dt.datetime(2099, 5, 1, tzinfo=dt.UTC)
+    row = {"certificate": "", "admitted": until, "until": until, "revoked": False}
+    write_table(server.sites, {"site-0": row, "site-1": row})
+    serve = ("serve", "run", "study.toml", "--folder", "server")
+    assert "lower --quorum to keep their places" in isthmus(*serve).mistake
+    said = isthmus(*serve, "--quorum", 0.6, "--no-newcomers")
+    assert said.out == "not admitted yet: site-2; their places are kept\n"
+    assert "resume" in started
+    assert not ServePlan.load(server).newcomers

@@ -179,6 +179,13 @@ def run(
         int,
         typer.Option(min=2, metavar="NUMBER", help="Sites whose figures may be told in a sum."),
     ] = 3,
+    newcomers: Annotated[
+        bool,
+        typer.Option(
+            "--newcomers/--no-newcomers",
+            help="Whether other sites that are admitted may join, to receive a model.",
+        ),
+    ] = True,
     settings: Settings = None,
 ) -> None:
     """Runs an experiment at the sites, and keeps it going until its last round.
@@ -210,13 +217,14 @@ def run(
         deadline=_read_seconds("deadline", deadline),
         grace=_read_seconds("grace", grace),
         least=least,
+        newcomers=newcomers,
     )
     if server.run.exists() and ServePlan.load(server).experiment != plan.experiment:
         raise IsthmusError(
             f"{server.run} holds the run of another experiment; expected to begin one; move it "
             "elsewhere, or go on with `isthmus serve resume`"
         )
-    _check_admitted(folder, list(experiment.data["names"]))
+    _check_admitted(folder, list(experiment.data["names"]), quorum)
     plan.save(server)
     # What read the experiment takes memory that is of no use while others compute.
     sys.stdout.flush()
@@ -229,6 +237,8 @@ def resume(folder: Folder = Path()) -> None:
     """Goes on with a run at the sites that was stopped, or whose server died.
 
     Example: `isthmus serve resume --folder trial`
+
+    Of a run that is over, newcomers that are there get a model of the last round.
     """
     require_sites("serve")
     _supervise(folder)
@@ -308,23 +318,26 @@ def _supervise(folder: Path) -> None:
     def say(text: str) -> None:
         messages.print_line(f"{time.strftime('%H:%M:%S')} {text}")
 
-    if supervise(folder, plan.names, plan.quorum, say):
+    if supervise(folder, plan.names, plan.quorum, say, newcomers=plan.newcomers):
         print(f"records: {server.run}")
         summary = json.loads((server.run / "summary.json").read_text())
         print(f"digest: {summary['digest']}")
 
 
-def _check_admitted(folder: Path, names: list[str]) -> None:
+def _check_admitted(folder: Path, names: list[str], quorum: float) -> None:
+    """Refuses a run that too few of its sites may take part in; places may be kept for others."""
     from isthmus.sites.flare.admission import read_sites
     from isthmus.sites.folders import find_server
 
     admitted = read_sites(find_server(folder))
     missing = [name for name in names if name not in admitted or admitted[name].revoked]
-    if missing:
+    if len(names) - len(missing) < quorum * len(names):
         raise IsthmusError(
             f"the experiment names {', '.join(missing)}; expected sites that are admitted here; "
-            "admit them with `isthmus serve admit` first"
+            "admit them with `isthmus serve admit` first, or lower --quorum to keep their places"
         )
+    if missing:
+        print(f"not admitted yet: {', '.join(missing)}; their places are kept")
 
 
 def _read_seconds(name: str, text: str) -> float:

@@ -67,8 +67,10 @@ class SitesEngine:
         forms = self._forms.find(name, call.purpose)
         heads: dict[str, CallHead] = {}
         messages: dict[str, bytes] = {}
+        numbers: dict[str, int] = {}
         for request in requests:
             site = self._names[request.i]
+            numbers[site] = request.i
             heads[site] = self._head(setting, call, name, request)
             messages[site] = codec.write(
                 heads[site], (call.shared, request.each, brought, self.scales)
@@ -81,7 +83,7 @@ class SitesEngine:
                 missing[answer.site] = why
                 continue
             reply, own, shy = result
-            i = heads[answer.site].client
+            i = numbers[answer.site]
             if shy and name == SCORE:
                 private[i] = reply
             else:

@@ -7,6 +7,8 @@ from typing import Any
 
 from isthmus.system.files import append_text
 
+JOINED = "newcomer"  # what the server's job tells of newcomers
+
 
 def write_event(path: Path, event: str, **facts: Any) -> None:
     """Adds an event to a file."""

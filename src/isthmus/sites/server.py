@@ -14,7 +14,7 @@ from isthmus.runs.opened import Opened
 from isthmus.sites import exchange
 from isthmus.sites.consent import digest_experiment, find_client
 from isthmus.sites.engine import SitesEngine
-from isthmus.sites.events import write_event
+from isthmus.sites.events import JOINED, write_event
 from isthmus.sites.federations import imagine
 from isthmus.sites.folders import ServerFolder, find_server
 from isthmus.sites.newcomers import SiteJoin, SiteNewcomers
@@ -36,7 +36,7 @@ def conduct(folder: Path, transport: Transport, stop: Callable[[], bool]) -> boo
     plan = ServePlan.load(place)
 
     def tell(joined: SiteJoin) -> None:
-        write_event(place.events, "newcomer", text=str(joined), site=joined.site)
+        write_event(place.events, JOINED, text=str(joined), site=joined.site)
 
     watched = WatchedTransport(transport, place.call)
     run = run_rounds(plan, place.run, watched, stop, tell)

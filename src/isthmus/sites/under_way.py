@@ -11,6 +11,7 @@ from typing import Any
 from isthmus.errors import UnwritableError
 from isthmus.sites import codec
 from isthmus.sites.codec import CallHead
+from isthmus.sites.forms import JOIN
 from isthmus.sites.transport import SiteAnswer, Transport
 from isthmus.system.files import write_text
 
@@ -36,7 +37,8 @@ class WatchedTransport:
         first = next(iter(messages.values()))
         head: CallHead = codec.read_head(first, CallHead, len(first))
         since = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-        facts: dict[str, Any] = {"round": head.t + 1, "function": head.function, "since": since}
+        round = head.t + (head.function != JOIN)  # newcomers join after it
+        facts: dict[str, Any] = {"round": round, "function": head.function, "since": since}
         outcomes: dict[str, str] = dict.fromkeys(messages, "")
         shown, written = self._write(facts, outcomes), time.monotonic()
         answers = self._transport.ask(messages, seconds)

@@ -11,7 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isthmus.records.columns import read_arrays
-from isthmus.records.schema import CALLS, CLIENTS, NOTES, RELIABILITY, ROUNDS, RecordColumn
+from isthmus.records.schema import (
+    CALLS,
+    CLIENTS,
+    JOINS,
+    NEWCOMERS,
+    NOTES,
+    RELIABILITY,
+    ROUNDS,
+    RecordColumn,
+)
 from isthmus.selection import RULES
 
 RECENT = 10  # rounds over which the pace is measured
@@ -92,6 +101,7 @@ def collect(served: ServedRun) -> dict[str, Any]:
         "waits": dict(served.terms),
         "call": _describe_call(served) if status == "running" else None,
         "sites": _describe_sites(served, figures),
+        "newcomers": _describe_newcomers(served),
         "evaluation": _describe_evaluation(served, figures, names),
         "chosen_on_test_data": _is_chosen_on_test(served, figures),
         "curves": _draw_curves(figures),
@@ -173,6 +183,30 @@ def _describe_sites(served: ServedRun, figures: Mapping[str, Any]) -> list[dict[
                 "left": None if site.left is None else site.left.isoformat(),
                 "why": dict(Counter(text for text in texts if text != "answered")),
                 "figures": _find_figures(figures, i),
+            }
+        )
+    return rows
+
+
+def _describe_newcomers(served: ServedRun) -> list[dict[str, Any]]:
+    """Says which other sites were asked to join, what became of it, and how their models did."""
+    joins, figures = _read(served, "joins", JOINS), _read(served, "newcomers", NEWCOMERS)
+    rows = []
+    for name in dict.fromkeys(joins["site"].tolist()):
+        mine = joins["site"] == name
+        texts = joins["outcome"][mine].tolist()
+        joined = joins["round"][mine & (joins["outcome"] == "answered")]
+        measured = (figures["data"] == name) & (figures["model"] == "newcomer")
+        measured &= figures["split"] == "test"
+        last = np.flatnonzero(measured)
+        rows.append(
+            {
+                "name": name,
+                "asked": len(texts),
+                "joined": len(joined),
+                "last_joined_round": int(joined[-1]) if len(joined) else None,
+                "why": dict(Counter(text for text in texts if text != "answered")),
+                "top1": _to_number(figures["top1"][last[-1]]) if len(last) else None,
             }
         )
     return rows

@@ -9,6 +9,7 @@ from markupsafe import Markup
 from isthmus.report.deployment.wording import (
     describe_call,
     describe_missing,
+    describe_newcomers,
     describe_next_step,
     format_moment,
     format_share,
@@ -41,7 +42,7 @@ def render(facts: dict[str, Any]) -> str:
         css=Markup(css),
         counts=[list_counts(site) for site in facts["sites"]],
         figures=list(list_figures(facts)) if evaluation else [],
-        missing=list(describe_missing(facts)),
+        missing=[*describe_missing(facts), *describe_newcomers(facts)],
         call=describe_call(facts["call"]) if facts["call"] else "",
         next_step=describe_next_step(facts).removeprefix("; "),
         tested=[each for each in models if each["split"] == "test"],

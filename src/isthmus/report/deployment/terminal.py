@@ -10,6 +10,7 @@ from rich.text import Text
 
 from isthmus.report.deployment.wording import (
     describe_missing,
+    describe_newcomers,
     describe_progress,
     format_moment,
     format_share,
@@ -39,6 +40,8 @@ def _draw_parts(facts: dict[str, Any]) -> Iterator[RenderableType]:
     yield table
     for line in describe_missing(facts):
         yield Text(line, style="yellow")
+    for line in describe_newcomers(facts):
+        yield Text(line)
     yield Text()
     evaluation = facts["evaluation"]
     if evaluation is None:

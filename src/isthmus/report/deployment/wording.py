@@ -129,6 +129,19 @@ def describe_missing(facts: dict[str, Any]) -> Iterator[str]:
             yield f"{site['name']}: {'; '.join(told)}"
 
 
+def describe_newcomers(facts: dict[str, Any]) -> Iterator[str]:
+    """Yields which other sites joined, when last, and why one did not."""
+    for site in facts["newcomers"]:
+        last = site["last_joined_round"]
+        line = f"newcomer {site['name']}: "
+        line += "has not joined" if last is None else f"joined after round {last:,}"
+        line += f" ({site['joined']:,} of {site['asked']:,} times)"
+        if site["top1"] is not None:
+            line += f"; top-1 on its own test part {format_share(site['top1'])}"
+        told = [f"{why} ({count:,})" for why, count in site["why"].items()]
+        yield "; ".join([line, *told])
+
+
 def describe_line(facts: dict[str, Any]) -> str:
     """Says in one line how a run stands."""
     dagger = DAGGER if facts["chosen_on_test_data"] else ""

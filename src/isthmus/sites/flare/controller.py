@@ -16,6 +16,7 @@ from nvflare.apis.shareable import Shareable
 from isthmus.errors import IsthmusError
 from isthmus.sites.flare.executor import ANSWER, CALL, SECONDS, TASK
 from isthmus.sites.folders import ServerFolder
+from isthmus.sites.plan import ServePlan
 from isthmus.sites.transport import SiteAnswer
 from isthmus.system.files import write_text
 
@@ -60,6 +61,7 @@ class RoundController(Controller):  # type: ignore[misc]
         self.abort: Any = None
         self.job = ""
         self.sites: set[str] = set()
+        self.members: set[str] = set()  # the clients of the run; other sites are newcomers
         self.lost: dict[str, str] = {}  # gone for this job, and why
         self.rounds = 0  # that this job has done
         self.seen: set[str] = set()
@@ -82,6 +84,7 @@ class RoundController(Controller):  # type: ignore[misc]
         self.abort, self.job = abort_signal, str(fl_ctx.get_job_id())
         self.server = ServerFolder(Path(fl_ctx.get_workspace().get_root_dir()).parent)
         self.sites = {client.name for client in fl_ctx.get_engine().get_clients()}
+        self.members = set(ServePlan.load(self.server).names)
         self._note("running")
         try:
             done = conduct(self.server.root, self, self.has_to_end)
@@ -112,8 +115,10 @@ class RoundController(Controller):  # type: ignore[misc]
                     yield SiteAnswer(site, None, "absent")
             ends = time.monotonic() + seconds
             while waiting:
-                self._check(waiting)
-                if time.monotonic() > ends:
+                for site in self._check(waiting):
+                    self._cancel(site, waiting.pop(site))
+                    yield SiteAnswer(site, None, "absent")
+                if time.monotonic() > ends or self._is_idle(waiting):
                     yield from [SiteAnswer(site, None, "late") for site in waiting]
                     return
                 try:
@@ -151,18 +156,28 @@ class RoundController(Controller):  # type: ignore[misc]
             self.send(task, context, targets=[site])
         return Waiting(task, sent)
 
-    def _check(self, waiting: Mapping[str, Waiting]) -> None:
-        """Ends the job if it is aborted, or if a site that is waited for is gone."""
+    def _is_idle(self, waiting: Mapping[str, Waiting]) -> bool:
+        """Tells whether only newcomers keep the job from ending, which somebody wishes for."""
+        return not self.members & set(waiting) and find_wish(self.server, "stop").exists()
+
+    def _check(self, waiting: Mapping[str, Waiting]) -> list[str]:
+        """Ends the job if it is aborted, or if a site that is waited for is gone.
+
+        Newcomers that are gone are named: no round waits for them.
+        """
+        gone: dict[str, str] = {}
         now = time.monotonic()
         for site, call in waiting.items():
             limit = limit_fetching(len(self.sites), self.slowest) if site in self.seen else UNSEEN
             unfetched = not call.task.client_tasks and now - call.sent > limit
             if self.get_client_disconnect_time(site) is not None:
-                self.lost[site] = "its process ended"
+                gone[site] = "its process ended"
             elif unfetched and site not in self.busy:
-                self.lost[site] = "it did not fetch its call"
+                gone[site] = "it did not fetch its call"
+        self.lost |= {site: why for site, why in gone.items() if site in self.members}
         if self.lost or self.abort.triggered:
             raise JobAbortedError
+        return list(gone)
 
     def _cancel(self, site: str, call: Waiting) -> None:
         if call.task.client_tasks:

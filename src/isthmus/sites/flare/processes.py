@@ -1,15 +1,21 @@
-"""Starts NVFlare's processes with our interpreter, and ends those that it started."""
+"""Starts NVFlare's processes with our interpreter, ends those that it started, keeps their logs."""
 
+import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from isthmus.errors import IsthmusError
 from isthmus.sites.flare import keys
+from isthmus.sites.folders import ServerFolder
 
+LOG = logging.getLogger("nvflare")
 # All that NVFlare, or gRPC below it, would look for elsewhere.
 SPARE = {"MALLOC_ARENA_MAX": "2", "GRPC_ENABLE_FORK_SUPPORT": "0", "PYTHONUNBUFFERED": "1"}
 
@@ -43,3 +49,43 @@ def end_process(process: subprocess.Popen[bytes], seconds: float = 3.0) -> None:
             time.sleep(0.05)
     with suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
+
+
+@contextmanager
+def write_logs(server: ServerFolder) -> Iterator[None]:
+    """Keeps what NVFlare says in this process in a file, off the screen."""
+    handler = logging.FileHandler(server.lead / "log.txt", mode="w")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    LOG.addHandler(handler)
+    LOG.propagate = False
+    try:
+        yield
+    finally:
+        LOG.propagate = True
+        LOG.removeHandler(handler)
+        handler.close()
+
+
+def wait_for_port(port: int, seconds: float = 10.0) -> None:
+    """Waits until a port is free: an earlier process of ours may be about to end."""
+    ends = time.monotonic() + seconds
+    while True:
+        with socket.socket() as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                tried.bind(("", port))
+                return
+            except OSError as error:
+                if time.monotonic() > ends:
+                    raise IsthmusError(
+                        f"port {port} cannot be listened to ({error.strerror}); expected it to be "
+                        "free; end what uses it"
+                    ) from None
+        time.sleep(0.2)
+
+
+def find_port() -> int:
+    """Finds a port on the loopback that nobody uses."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

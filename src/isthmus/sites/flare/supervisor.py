@@ -2,37 +2,43 @@
 
 NVFlare's jobs have fixed members, and none outlives its server. So a job is submitted with the
 sites that are there, ends after a round when somebody is lost or comes back, and is submitted
-again; the rounds go on from their store.
+again; the rounds go on from their store. Other sites that were admitted are in it as newcomers: how
+many are there decides nothing.
 """
 
-import logging
+import json
 import math
 import shutil
-import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from subprocess import Popen
 from typing import Any, NamedTuple
 
 from isthmus.errors import IsthmusError
-from isthmus.sites.events import write_event
+from isthmus.sites.events import JOINED, read_events, write_event
 from isthmus.sites.flare import keys, kits
 from isthmus.sites.flare.admission import read_sites, renew_server
 from isthmus.sites.flare.controller import find_note, find_wish
 from isthmus.sites.flare.jobs import JobNote, read_note, write_job
-from isthmus.sites.flare.processes import end_process, start_process
+from isthmus.sites.flare.processes import (
+    LOG,
+    end_process,
+    find_port,
+    start_process,
+    wait_for_port,
+    write_logs,
+)
 from isthmus.sites.folders import ServerFolder, find_server, read_table
 from isthmus.system.files import hold_lock, write_text
 
 FRESH = 3 * kits.BEAT  # a site that was heard of since then is there
 LOOK = 1.0  # seconds between questions to the server's process; files are read more often
-FAILURES = 3  # jobs in a row that a site may fail
+FAILURES = 3  # jobs in a row that a site may fail, and jobs that end because a newcomer came
 TROUBLES = 100  # in a row, until there is no hope
-LOG = logging.getLogger("nvflare")
 REVOKED, LEFT = "revoked", "left"
 DEPARTED = {REVOKED: "is revoked", LEFT: "has left"}
 GONE = ("FINISHED", "FAILED", "ABANDON")  # how the status of a job begins that is over
@@ -56,15 +62,17 @@ def supervise(
     quorum: float,
     say: Callable[[str], None] = print,
     waits: Waits = Waits(),  # noqa: B008
+    newcomers: bool = True,
 ) -> bool:
     """Runs the rounds that are left with these sites; False if it was asked to stop before.
 
+    Where none is left, nobody is needed: who is there hears of it, and newcomers join.
     Ctrl-C ends it at once: the round in hand is lost, and none that is done.
     """
     server = find_server(folder.resolve())
     try:
-        with hold_lock(server.root / "serve.lock", 5, lambda: None), _write_logs(server):
-            return Supervisor(server, names, quorum, say, waits).run()
+        with hold_lock(server.root / "serve.lock", 5, lambda: None), write_logs(server):
+            return Supervisor(server, names, quorum, say, waits, newcomers).run()
     except TimeoutError:
         raise IsthmusError(
             f"{folder} is being served by another process; expected one; stop it with "
@@ -95,9 +103,13 @@ class Supervisor:
         quorum: float,
         say: Callable[[str], None],
         waits: Waits,
+        newcomers: bool,
     ) -> None:
         self.server, self.names, self.say, self.waits = server, tuple(names), say, waits
-        self.needed = max(1, math.ceil(quorum * len(self.names)))
+        self.needed = 0 if _is_finished(server) else max(1, math.ceil(quorum * len(self.names)))
+        self.newcomers = newcomers
+        self.came: Counter[str] = Counter()  # newcomers for whom a job ended
+        _, self.place = read_events(server.events)
         self.process: Popen[bytes] | None = None
         self.session: Any = None
         self.job = ""
@@ -156,8 +168,8 @@ class Supervisor:
             self._drop_session()
             self.job = ""
             settings = read_table(self.server.settings)
-            _wait_for_port(settings["port"])
-            lead_port = _find_port()
+            wait_for_port(settings["port"])
+            lead_port = find_port()
             kits.write_server_kit(self.server, settings["host"], settings["port"], lead_port)
             self._forget_jobs()
             self.process = start_process("server", self.server.kit)
@@ -197,13 +209,15 @@ class Supervisor:
                 return
             self._apply_departures()
             there, now = self._find_present(), time.monotonic()
+            others = self._find_newcomers()
             wanted = set(self.names) - self.left_out - set(self.departed)
-            if len(there) < self.needed:
+            if len(there) < self.needed or not there | others:
                 enough = 0.0
                 if now - said > 60:
                     said = now
                     missing = ", ".join(sorted(wanted - there)) or "nobody that is allowed"
                     text = f"{len(there)} of {self.needed} sites that are needed; waiting for "
+                    text = text if self.needed else "all rounds are done; waiting for newcomers or "
                     gone = [f"; {name} {DEPARTED[how]}" for name, how in self.departed.items()]
                     self._tell("waiting", "".join([text, missing, *gone]), there=sorted(there))
                 if now - began > self.waits.quorum:
@@ -216,7 +230,7 @@ class Supervisor:
                 awaited = {name: now - self.missed.get(name, -math.inf) for name in wanted}
                 soon = {name for name, since in awaited.items() if since < self.waits.back} - there
                 if there >= wanted or (now - enough > self.waits.settle and not soon):
-                    self._submit(sorted(there))
+                    self._submit(sorted(there | others))
                     return
             time.sleep(0.3)
 
@@ -230,6 +244,7 @@ class Supervisor:
     def _watch(self) -> bool | None:
         """Looks at a job: whether it began, whether somebody is back, whether it is over."""
         note = read_note(self.server, self.job)
+        self._say_who_joined()
         status = ""
         if note.state not in OVER:
             if time.monotonic() - self.looked < LOOK:
@@ -249,6 +264,11 @@ class Supervisor:
         self._judge(note)
         self._end_job()
         if note.state == "done":
+            self.needed = 0
+            others = self._find_newcomers() - set(note.sites)
+            if self._count_newcomers(others):
+                self._tell("back", f"{', '.join(sorted(others))} came after the last round")
+                return None
             self._tell("done", "the last round is done")
             return True
         if note.state == "refused":
@@ -259,10 +279,26 @@ class Supervisor:
 
     def _regroup(self, members: set[str]) -> None:
         """Has a job end after its round when a site is there that is not in it."""
+        if find_wish(self.server, "regroup").exists():
+            return
         back = self._find_present() - members
-        if back and not find_wish(self.server, "regroup").exists():
+        back |= self._count_newcomers(self._find_newcomers() - members)
+        if back:
             self._tell("back", f"{', '.join(sorted(back))} came: the job begins again with it")
             write_text(find_wish(self.server, "regroup"), "")
+
+    def _count_newcomers(self, names: set[str]) -> set[str]:
+        """Gives those for whom a job may begin again: not for ever, if they come and go."""
+        few = {name for name in names if self.came[name] < FAILURES}
+        self.came.update(few)
+        return few
+
+    def _say_who_joined(self) -> None:
+        """Passes on what the job told of newcomers."""
+        rows, self.place = read_events(self.server.events, self.place)
+        for row in rows:
+            if row.get("event") == JOINED:
+                self.say(str(row.get("text")))
 
     def _judge(self, note: JobNote) -> None:
         """Counts who failed the job; names who is left out."""
@@ -306,10 +342,19 @@ class Supervisor:
 
     def _find_present(self) -> set[str]:
         """Finds the sites of the run that were heard of just now, and may take part."""
+        return (self._find_fresh() & set(self.names)) - self.left_out - set(self.departed)
+
+    def _find_newcomers(self) -> set[str]:
+        """Finds the other sites that were heard of just now, and may take part."""
+        if not self.newcomers:
+            return set()
+        admitted = set(read_sites(self.server)) - set(self.departed)
+        return (self._find_fresh() & admitted) - set(self.names)
+
+    def _find_fresh(self) -> set[str]:
         clients = self.session.get_system_info().client_info
         now = time.time()
-        fresh = {client.name for client in clients if now - client.last_connect_time < FRESH}
-        return (fresh & set(self.names)) - self.left_out - set(self.departed)
+        return {client.name for client in clients if now - client.last_connect_time < FRESH}
 
     def _apply_departures(self) -> None:
         """Goes on without sites that were revoked or have left; a token that is revoked is void."""
@@ -370,41 +415,10 @@ def _list_departures(server: ServerFolder) -> dict[str, str]:
     return left | {name: REVOKED for name, site in sites if site.revoked}
 
 
-@contextmanager
-def _write_logs(server: ServerFolder) -> Iterator[None]:
-    """Keeps what NVFlare says in this process in a file, off the screen."""
-    handler = logging.FileHandler(server.lead / "log.txt", mode="w")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    LOG.addHandler(handler)
-    LOG.propagate = False
+def _is_finished(server: ServerFolder) -> bool:
+    """Tells whether no round is left."""
     try:
-        yield
-    finally:
-        LOG.propagate = True
-        LOG.removeHandler(handler)
-        handler.close()
-
-
-def _wait_for_port(port: int, seconds: float = 10.0) -> None:
-    """Waits until a port is free: an earlier process of ours may be about to end."""
-    ends = time.monotonic() + seconds
-    while True:
-        with socket.socket() as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                tried.bind(("", port))
-                return
-            except OSError as error:
-                if time.monotonic() > ends:
-                    raise IsthmusError(
-                        f"port {port} cannot be listened to ({error.strerror}); expected it to be "
-                        "free; end what uses it"
-                    ) from None
-        time.sleep(0.2)
-
-
-def _find_port() -> int:
-    """Finds a port on the loopback that nobody uses."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+        summary = json.loads((server.run / "summary.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(summary, dict) and summary.get("status") == "finished"
