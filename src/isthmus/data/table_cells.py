@@ -38,12 +38,15 @@ class Cells:
         self._values: list[NDArray[np.float64]] = []  # as long as all cells are numbers or holes
         self._finite = 0
         self._holes = 0
+        self._nonsense: set[str] = set()  # some words that are neither numbers nor holes
         self._first_hole: tuple[int, str] | None = None  # a row, and how it is spelled
         self._first_wrong: tuple[int, str] | None = None  # a row, and what it has in place of one
 
     def add(self, cells: Texts) -> None:
         """Takes the next rows."""
-        values = parse_numbers(cells) if self.may_be_numbers else None
+        values = None
+        if self.may_be_numbers and cells[0] not in self._nonsense:
+            values = parse_numbers(cells)
         if values is None or self.has_all_words:
             self._add_words(cells)
         if self.may_be_numbers:
@@ -134,18 +137,22 @@ class Cells:
 
     def _add_numbers(self, cells: Texts, values: NDArray[np.float64] | None) -> None:
         if values is None:
+            if self._nonsense.issuperset(cells):
+                return
             known = {word: parse_number(word) for word in set(cells)}
             holes = {word for word in known if is_missing(word)}
             wrong = {word for word, value in known.items() if not isfinite(value)} - holes
+            self._nonsense |= wrong if self.has_all_words else set()
             others = len(known) - len(wrong) - len(holes)
             holed = sum(cell in holes for cell in cells) if holes else 0
             self._finite += sum(isfinite(known[cell]) for cell in cells) if others else 0
         else:
             self._values.append(values)
-            finite = int(np.isfinite(values).sum())
-            self._finite += finite
-            if finite == len(cells):
+            finite = np.isfinite(values)
+            if finite.all():
+                self._finite += len(cells)
                 return
+            self._finite += int(finite.sum())
             holed = int(np.isnan(values).sum())
             first = holed and self._first_hole is None
             holes = {cell for cell in cells if is_missing(cell)} if first else set()

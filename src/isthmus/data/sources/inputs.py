@@ -130,16 +130,28 @@ def join_inputs(
         values /= scales[:, 1]
         numbers = values.astype(np.float32)
     usable = np.isfinite(scales[:, 1])  # else all would become 0
+    if not (usable.all() and np.isfinite(numbers).all()):
+        _refuse_large([columns[p] for p in places], numbers, usable, path)
+    result = np.zeros((len(values), len(columns)), kind)
+    # Numbers that lie side by side, as they mostly do, are copied in one go.
+    together = len(places) > 0 and places[-1] - places[0] + 1 == len(places)
+    target = slice(places[0], places[-1] + 1) if together else places
+    result[:, target] = numbers if kind is np.float32 else values
+    every = np.arange(len(values))
+    for row_places in raw.places.values():
+        some = every if row_places.min(initial=0) > NOWHERE else row_places > NOWHERE
+        result[every[some], row_places[some]] = 1
+    return result
+
+
+def _refuse_large(
+    columns: Sequence[Column], numbers: NDArray[Any], usable: NDArray[np.bool_], path: Path
+) -> None:
+    """Refuses numbers that 32 bits do not hold; holes pass."""
     wrong = np.flatnonzero(np.isinf(numbers).any(axis=0) | ~usable)
     if len(wrong):
-        name = columns[places[wrong[0]]].name
+        name = columns[wrong[0]].name
         raise IsthmusError(
             f"{path} has numbers in column {name!r} that are too large; expected them below 1e38; "
             f"divide them, or leave the column out with --set drop={name}"
         )
-    result = np.zeros((len(values), len(columns)), kind)
-    result[:, places] = numbers if kind is np.float32 else values
-    for row_places in raw.places.values():
-        rows = np.flatnonzero(row_places != NOWHERE)
-        result[rows, row_places[rows]] = 1
-    return result
