@@ -302,6 +302,7 @@ class Supervisor:
 
     def _judge(self, note: JobNote) -> None:
         """Counts who failed the job; names who is left out."""
+        self._say_who_joined()
         for site, why in note.lost.items():
             self._tell("lost", f"{site} was lost ({why}): the round is played again", site=site)
         if note.rounds:
