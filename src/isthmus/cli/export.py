@@ -1,5 +1,6 @@
 """The command export."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +18,17 @@ def export(
     ] = None,
     everyone: Annotated[bool, typer.Option("--all", help="All clients.")] = False,
     which: Which = "last",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="safetensors; torch or onnx: programs, with all that is done to inputs.",
+        ),
+    ] = "safetensors",
     data_root: DataRoot = Path("data"),
 ) -> None:
-    """Writes personal models out: safetensors, and a JSON card that says what each one is.
+    """Writes personal models out, each with a JSON card that says what it is.
 
     Examples, one per line:
 
@@ -27,7 +36,10 @@ def export(
 
     `isthmus export first --all --to models`
 
-    In Python, `isthmus.models.card.load("models/client-7.json")` gives the network back.
+    `isthmus export first --client 7 --format onnx --to models`
+
+    In Python, `isthmus.models.card.load("models/client-7.json")` gives the network back, and
+    `isthmus.runs.predictor.load("models/client-7.json")` takes a table to probabilities.
     """
     if bool(client) == everyone:
         raise IsthmusError(
@@ -42,6 +54,14 @@ def export(
             raise IsthmusError(
                 f"no client {wrong[0]}; expected 0 to {len(here) - 1}; the run has {len(here)}"
             )
-        cards = list(export_models(here, to, client, which))
+        cards = list(export_models(here, to, client, which, form))
     models = "model" if len(cards) == 1 else "models"
     print(f"{len(cards)} {models} in {to}, the last one's card: {cards[-1]}")
+    checks = [json.loads(card.read_text("utf-8")).get("checked") for card in cards]
+    if all(checks):
+        examples = sum(check["examples"] for check in checks)
+        apart = max(check["largest_difference"] for check in checks)
+        print(
+            f"checked on {examples:,} examples of their clients: probabilities differ by at most "
+            f"{apart:.1g} from the models' ({checks[0]['tolerance']:g} is allowed)"
+        )

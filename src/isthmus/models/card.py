@@ -19,11 +19,16 @@ from isthmus.models.imagenet import drop_weights_file
 from isthmus.system.files import write_bytes, write_text
 
 
-def save(module: nn.Module, card: Mapping[str, Any], folder: Path, name: str) -> Path:
-    """Writes NAME.safetensors and NAME.json into a folder, and returns the card's path."""
+def pack(module: nn.Module) -> bytes:
+    """Writes the tensors of a module as safetensors."""
     tensors = {key: value.contiguous() for key, value in module.state_dict().items()}
+    return safetensors.torch.save(tensors)
+
+
+def save(packed: bytes, card: Mapping[str, Any], folder: Path, name: str) -> Path:
+    """Writes a model's file and NAME.json into a folder, and returns the card's path."""
     path = folder / f"{name}.json"
-    write_bytes(folder / f"{name}.safetensors", safetensors.torch.save(tensors))
+    write_bytes(folder / card["file"], packed)
     write_text(path, json.dumps(card, indent=2) + "\n")
     return path
 

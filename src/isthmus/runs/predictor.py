@@ -1,0 +1,135 @@
+"""An exported model for those who have data as they came: a table or an array to probabilities.
+
+predict = load("models/client-7.json")  # or .onnx, .pt2, or a folder with one model
+predict({"age": [41, 63], "ward": ["x", "z"]})  # [2, C]; predict.labels names the classes
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from isthmus.data.sources.arrays import Column
+from isthmus.data.sources.column_rules import list_names
+from isthmus.data.sources.inputs import join_inputs, read_cells
+from isthmus.data.table_cells import Cells
+from isthmus.errors import IsthmusError
+from isthmus.models import card as cards
+from isthmus.models.portable import (
+    FORMATS,
+    Card,
+    Deployed,
+    Program,
+    find_kind,
+    read_program,
+    run_module,
+)
+
+THE_TABLE = Path("the table")  # what messages call it
+
+
+class Predictor:
+    """An exported model: call it on a table or an array to get probabilities [n, C]."""
+
+    def __init__(self, card: Card, program: Program):
+        self.card = card
+        self._program = program
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the probabilities."""
+        return tuple(self.card["labels"]) or tuple(map(str, range(self.card["classes"])))
+
+    def __call__(self, table: Any) -> NDArray[np.float64]:
+        """Gives probabilities: of a dict of columns, a list of dicts, or an array of inputs."""
+        return self._program(self._encode(table))
+
+    def _encode(self, table: Any) -> NDArray[Any]:
+        if hasattr(table, "to_dict"):  # a data frame
+            table = table.to_dict("list")
+        if isinstance(table, Sequence) and table and isinstance(table[0], Mapping):
+            names = list(dict.fromkeys(name for row in table for name in row))
+            table = {name: [row.get(name) for row in table] for name in names}
+        if isinstance(table, Mapping):
+            return self._encode_columns(table)
+        kind = str(find_kind(self.card)).removeprefix("torch.")
+        x, shape = np.asarray(table), tuple(self.card["shape"])
+        if x.shape[1:] != shape or x.ndim != len(shape) + 1:
+            raise IsthmusError(
+                f"inputs of shape {x.shape}; expected {('n', *shape)}: one row per example, in the "
+                "order of the card; reshape them"
+            )
+        return x.astype(kind)
+
+    def _encode_columns(self, table: Mapping[str, Any]) -> NDArray[Any]:
+        columns = [Column(**column) for column in self.card["columns"]]
+        if not columns:
+            raise IsthmusError(
+                f"a table, and the model takes inputs of shape {tuple(self.card['shape'])}; "
+                "expected an array of them; give one"
+            )
+        names = list_names(columns)
+        for name in names:
+            if name not in table:
+                raise IsthmusError(
+                    f"the table has no column {name!r}; expected {', '.join(names)}; add it"
+                )
+        rows = {len(table[name]) for name in names}
+        if len(rows) > 1 or 0 in rows:
+            counts = ", ".join(f"{name}: {len(table[name])}" for name in names)
+            raise IsthmusError(
+                f"columns of different lengths, or of none ({counts}); expected as many cells in "
+                "each; fill them up"
+            )
+        numbers = {c.name for c in columns if c.category is None and not c.part}
+        cells = {}
+        for name in names:
+            count = 0 if name in numbers else None
+            cells[name] = Cells(THE_TABLE, name, count, may_be_numbers=name in numbers)
+            cells[name].add(tuple(_to_text(value) for value in table[name]))
+        raw = read_cells(columns, cells, rows.pop())
+        plain = [column._replace(mean=0.0, std=1.0, fill=None) for column in columns]
+        return join_inputs(plain, raw, THE_TABLE, np.float64)
+
+
+def load(path: Path | str, build: Callable[[], nn.Module] | None = None) -> Predictor:
+    """Reads an exported model: its card, its file, or a folder that has one of them alone.
+
+    `build` makes a network of one's own; files of `torch` and `onnx` need none.
+    """
+    place = Path(path)
+    if place.is_dir():
+        found = sorted(place.glob("*.json"))
+        if len(found) != 1:
+            raise IsthmusError(
+                f"{place} has {len(found)} cards; expected one; name the card of the model"
+            )
+        (place,) = found
+    try:
+        card = json.loads(place.with_suffix(".json").read_text("utf-8"))
+        form = {end: name for name, end in FORMATS.items()}.get(place.suffix)
+        form = form or card.get("format", "safetensors")
+        if form == "safetensors":
+            network = cards.load(place.with_suffix(".json"), build)
+            return Predictor(card, run_module(Deployed(network, card)))
+        packed = place.with_suffix(FORMATS[form]).read_bytes()
+    except IsthmusError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise IsthmusError(
+            f"{place} cannot be read ({error}); expected a model's card and its file beside it; "
+            "export it again"
+        ) from None
+    return Predictor(card, read_program(packed, form))
+
+
+def _to_text(value: Any) -> str:
+    """Writes a cell as a table would have it; what is missing is an empty cell."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return str(value)
