@@ -168,6 +168,7 @@ class TestDates:
         assert names[5:] == ["sin day", "cos day"]
         assert parse_date("2024-03-01T02:00+02:00") == 19_783
         assert parse_date("2024-03-01 06:00") == 19_783.25
+        assert parse_date("0001-01-01T00:00+12:00") == -719_162.5
 
     def test_a_day_that_may_be_a_month_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(IsthmusError, match=r"may be %d/%m/%Y or %m/%d/%Y.* say format = "):

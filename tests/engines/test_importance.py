@@ -25,9 +25,7 @@ def patients(weight: Any = None) -> Federation:
     n = sum(SIZES)
     y = (np.arange(n) % 7 == 0).astype(int)
     x = (rng.normal(size=(n, 4)) + y[:, None]).astype(np.float32)
-    made = Federation.of(x, y, clients=np.repeat([0, 1, 2], SIZES), seed=1)
-    made.arrays = made.arrays._replace(weight=weight)
-    return made
+    return Federation.of(x, y, clients=np.repeat([0, 1, 2], SIZES), seed=1, weights=weight)
 
 
 def setting(data: Federation, engine: Any, **changes: Any) -> Any:
@@ -130,6 +128,22 @@ def test_weights_that_are_all_zero_get_one_line() -> None:
     weight[: SIZES[0]] = 0
     with pytest.raises(IsthmusError, match="all examples that client 0 trains on weigh 0"):
         federate(Experiment(method="fedavg", rounds=1, clients_per_round=3), data=patients(weight))
+
+
+def test_arrays_have_weights_too(tmp_path: Path) -> None:
+    x, y = np.arange(40.0)[:, None], np.arange(40) % 2
+    given = {"x": x, "y": y, "client": np.repeat(["a", "b"], 20)}
+    np.savez(tmp_path / "a.npz", weight=np.arange(40), **given)
+    data = {"name": "files", "path": str(tmp_path / "a.npz")}
+    federation = federate(Experiment(method="fedavg", data=data, rounds=1)).setting.federation
+    assert federation.weights(1).tolist() == federation.parts[1].train.tolist()
+    for wrong, message in ((-1, "is -1.0 in row 4"), (np.nan, "is nan in row 4")):
+        weights = np.ones(40)
+        weights[3] = wrong
+        with pytest.raises(IsthmusError, match=f"weights {message}; expected a number of 0 or"):
+            Federation.of(x, y, clients=y, weights=weights)
+    with pytest.raises(IsthmusError, match=r"weights of shape \(3,\) and type"):
+        Federation.of(x, y, clients=y, weights=np.ones(3))
 
 
 class TestTables:

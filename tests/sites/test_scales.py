@@ -147,3 +147,21 @@ def test_a_newcomer_adapts_a_copy_of_the_servers_run(
         figures.append(said.out.splitlines()[1:-1])
     assert figures[0] == figures[1]
     assert "at the sites" in isthmus("export", "run", "--client", "0", "--to", "m").mistake
+
+
+def test_sites_weigh_examples_as_the_simulation_does_to_the_bit(tmp_path: Path) -> None:
+    path = write_patients(tmp_path / "patients.csv")
+    header, *lines = path.read_text().splitlines()
+    weighed = [f"{line},{i % 4 + 0.5}" for i, line in enumerate(lines)]
+    path.write_text("\n".join([f"{header},w", *weighed]) + "\n")
+    table = {"name": "table", "path": str(path), "label": "outcome", "client": "hospital"}
+    given = {**table, "weight": "w"}
+    experiment = Experiment(method="fedavg", rounds=1, epochs=1, data=given, balance="classes")
+    data = read_federation(experiment, tmp_path)
+    study = plan_study(experiment, data)
+    with Deployment(tmp_path / "sites", study, data) as deployed:
+        plan = ServePlan(experiment=study.toml())
+        run = run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+    assert run.digest == digest_of(played(simulate(study, data), 1))
+    plain = Federation(data.arrays._replace(weight=None), data.parts)
+    assert run.digest != digest_of(played(simulate(study, plain), 1))

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -33,8 +33,9 @@ def parse_date(text: str, form: str = ISO) -> float:
     if form == ISO and not ISO_FORM.fullmatch(text):
         raise ValueError(f"{text!r} is no date in ISO form")
     moment = datetime.fromisoformat(text) if form == ISO else datetime.strptime(text, form)
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() / 86_400
+    apart = (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds()
+    ahead = moment.utcoffset()
+    return (apart - (ahead.total_seconds() if ahead else 0.0)) / 86_400
 
 
 def find_formats(words: Sequence[str]) -> list[str]:
@@ -47,7 +48,7 @@ def find_formats(words: Sequence[str]) -> list[str]:
     for form in (ISO, *FORMATS):
         try:
             days = tuple(map(partial(parse_date, form=form), words))
-        except (ValueError, OverflowError):
+        except ValueError:
             continue
         if days:
             found.setdefault(days, form)

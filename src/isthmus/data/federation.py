@@ -13,6 +13,7 @@ from isthmus.data.scaling import Scales, find_scales
 from isthmus.data.sources.array_files import (
     check_range,
     check_usable,
+    check_weights,
     number_parts,
     to_native,
 )
@@ -91,12 +92,13 @@ class Federation:
         server_test: tuple[NDArray[Any], NDArray[Any]] | None = None,
         split: Sequence[Any] | NDArray[Any] | None = None,
         labels: Sequence[str] = (),
+        weights: NDArray[Any] | None = None,
     ) -> "Federation":
         """Makes a federation of own arrays: inputs, labels 0..C-1, and whose each example is.
 
         `clients` may hold anything that sorts: numbers or names; client 0 is the first of them.
         `split` says "train", "validation" or "test" of each example that came divided; `labels`
-        are names of the classes.
+        are names of the classes; `weights` say how much each example counts in training.
         """
         x, y, clients = to_native(np.asarray(x)), np.asarray(y), np.asarray(clients)
         held = (x[:0], y[:0]) if server_test is None else server_test
@@ -137,6 +139,7 @@ class Federation:
             names=owners.names,
             split=part,
             labels=tuple(labels),
+            weight=None if weights is None else check_weights(weights, len(y), "weights"),
             notes=owners.notes,
         )
         check_range(arrays)

@@ -92,7 +92,9 @@ def write_share(data: Federation, i: int, path: Path) -> None:
         split[rows] = part
     mine = split >= 0
     words = np.array([*PARTS.values()])[split[mine]]
-    np.savez(path, x=data.arrays.x[mine], y=data.arrays.y[mine], split=words)
+    given: dict[str, Any] = {"x": data.arrays.x, "y": data.arrays.y, "weight": data.arrays.weight}
+    held = {name: array[mine] for name, array in given.items() if array is not None}
+    np.savez(path, split=words, **held)
 
 
 def _copy_rows(source: Path, place: Path, rows: NDArray[np.int64], delimiter: str) -> None:

@@ -97,7 +97,10 @@ def _split_pieces(
 
 
 def read_owners_file(path: Path, scale: float, like: Arrays | None = None) -> Arrays:
-    """Reads one file of many owners: `client` says whose, `split` in which part an example is."""
+    """Reads one file of many owners: `client` says whose, `split` in which part an example is.
+
+    A `weight` says how much each counts in training.
+    """
     arrays = read_arrays(path)
     joined = join_pieces(_split_pieces(path, arrays, None, None), scale, like)
     for name in ("client", "split"):
@@ -111,6 +114,9 @@ def read_owners_file(path: Path, scale: float, like: Arrays | None = None) -> Ar
         joined = joined._replace(
             owner=owners.numbers, names=owners.names, notes=joined.notes + owners.notes
         )
+    if "weight" in arrays:
+        weight = check_weights(arrays["weight"], len(joined.y), f"{path}: weight")
+        joined = joined._replace(weight=weight)
     if "split" in arrays:
         joined = joined._replace(split=number_parts(arrays["split"]))
     return joined
@@ -246,6 +252,23 @@ def check_usable(x: NDArray[Any], y: NDArray[Any], may_lack: bool = False) -> No
         )
     if x.dtype.kind == "f" and not (np.isfinite(x) | (np.isnan(x) & may_lack)).all():
         raise IsthmusError("inputs hold nan or infinity; expected numbers; fill or drop them")
+
+
+def check_weights(weights: Any, count: int, where: str) -> NDArray[np.float64]:
+    """Refuses weights of examples that are not one number of 0 or more for each."""
+    given = np.asarray(weights)
+    if given.shape != (count,) or given.dtype.kind not in "iuf":
+        raise IsthmusError(
+            f"{where} of shape {given.shape} and type {given.dtype} for {count} examples; expected "
+            "a number for each; reshape it"
+        )
+    wrong = np.flatnonzero(~((given >= 0) & (given < MOST)))
+    if len(wrong):
+        raise IsthmusError(
+            f"{where} is {given[wrong[0]]} in row {wrong[0] + 1}; expected a number of 0 or more; "
+            "correct it"
+        )
+    return given.astype(np.float64)
 
 
 def check_range(arrays: Arrays) -> None:

@@ -78,7 +78,7 @@ def _place_words(
         for word in cells[name].words:
             if word in words:
                 found.append(words[word])
-            elif name not in strict and is_missing(word):
+            elif name not in strict and hole != NOWHERE and is_missing(word):
                 found.append(hole)
             else:
                 found.append(rest)
