@@ -39,9 +39,9 @@ from isthmus.storage.store import Progress, digest_of
 from isthmus.training.newcomers import join, make_visit, reach_newcomers
 from small import federation, played
 
-# Of each way to join: nothing, one's own part, a whole model, a place, after counting labels.
+# Of each way to join: one's own part, a whole model, after counting labels, by a place.
 METHODS: list[Any] = [
-    *("fedavg", "fedper", "fedpac", "ditto", "superfed-mm", "fedsimsup", "fedsimsup-tcl"),
+    *("fedper", "fedpac", "ditto", "superfed-mm", "fedsimsup-tcl"),
     *({"name": name, "tau": 1} for name in ("floco", "floco-plus")),
 ]
 MEMBERS, ALONE = federation((14, 30, 23)), federation((25,), seed=9)
