@@ -401,11 +401,18 @@ def test_figures_of_sites_that_keep_them_are_told_in_sums(
 def test_a_site_of_another_version_takes_no_part(
     deployed: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("isthmus.sites.engine.VERSION", "9.9")
+    def answer_as_old(message: bytes) -> bytes:
+        with monkeypatch.context() as patch:
+            patch.setattr("isthmus.sites.codec.VERSION", "0.0")
+            return answer(message)
+
+    one: Any = deployed.corridor.sites["site-1"]
+    answer = one.answer
+    monkeypatch.setattr(one, "answer", answer_as_old)
     _, step = advance(deployed.setting, begin(deployed.setting), evaluate=False)
-    assert {each.outcome for each in step.outcomes} == {
-        "it refused: it has another version of isthmus"
-    }
+    outcomes = {each.client: each.outcome for each in step.outcomes}
+    assert outcomes.pop(1) == "it refused: it has another version of isthmus"
+    assert set(outcomes.values()) == {"answered"}
 
 
 def test_a_site_that_leaves_is_forgotten_as_far_as_that_goes(

@@ -135,3 +135,21 @@ def test_the_record_of_another_experiment_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("1,1,", "1,one,"))
     with pytest.raises(IsthmusError, match="cannot be read; expected the table"):
         replay(tmp_path / "run", experiment, DATA)
+
+
+def test_a_run_whose_sites_all_refuse_stops_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upgrade of the server alone, say: no round is done without anybody."""
+    data, experiment = DATA, experiment_at_sites(METHOD, DATA, rounds=3)
+    plan = ServePlan(experiment=experiment.toml())
+    with Deployment(tmp_path / "sites", experiment, data) as deployed:
+        run_rounds(plan, tmp_path / "run", deployed.corridor, lambda: True)
+        with monkeypatch.context() as patch:
+            patch.setattr("isthmus.sites.engine.VERSION", "9.9")
+            with pytest.raises(IsthmusError, match=r"round 2, .* has another version of isthmus;"):
+                run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+        *_, last = (tmp_path / "run" / "rounds.csv").read_text().splitlines()
+        assert last.startswith("1,")
+        run = run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+    assert run.digest == replay(tmp_path / "run", experiment, data).digest

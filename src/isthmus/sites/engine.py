@@ -25,7 +25,7 @@ DIGEST = 8  # bytes
 
 # What a newcomer gets: what all do, what it alone does, the shared model if there is one.
 JoinParts: TypeAlias = tuple[tuple[State, ...], tuple[State, ...], tuple[State, ...]]
-ANSWERED = "answered"
+ANSWERED, REFUSED = "answered", "it refused: "
 
 
 class SitesEngine:
@@ -42,6 +42,7 @@ class SitesEngine:
         forms: Forms,
         limits: WaitLimits,
         clock: Callable[[], float] = time.monotonic,
+        insists: bool = False,
     ):
         self.notes: list[str] = []
         self.outcomes: list[CallOutcome] = []
@@ -53,6 +54,7 @@ class SitesEngine:
         self._forms = forms
         self._limits = limits
         self._clock = clock
+        self._insists = insists  # a round that all refuse ends the run
         self._round = -1
         self._committed: dict[int, str] = {}  # own states as of the last round that is done
 
@@ -94,6 +96,8 @@ class SitesEngine:
         else:
             few = f"its figures are for sums of {self._limits.least} sites or more"
             missing |= {self._names[i]: few for i in private}
+        if self._insists and call.purpose != "evaluate":
+            _check_willing(call.t, name, list(heads), missing)
         self._record(name, list(heads), missing)
 
     def find_scales(self, data: Federation) -> Scales:
@@ -214,7 +218,7 @@ class SitesEngine:
             if reply.call != head.call:
                 return None, "it answered another call"
             if reply.refused:
-                return None, f"it refused: {REFUSALS.get(reply.refused, 'it did not say why')}"
+                return None, f"{REFUSED}{REFUSALS.get(reply.refused, 'it did not say why')}"
             own = read_state_name(reply.own)
         except MessageError:
             return None, "its answer was damaged, too large or of another version"
@@ -235,6 +239,19 @@ class SitesEngine:
         for why in dict.fromkeys(missing.values()):
             who = ", ".join(site for site in asked if missing.get(site) == why)
             self.notes.append(f"{name}: no answer from {who}: {why}")
+
+
+def _check_willing(t: int, name: str, asked: list[str], missing: Mapping[str, str]) -> None:
+    """Ends a run whose sites all refuse: its rounds would be done, and nothing learned."""
+    failed = f"{REFUSED}{REFUSALS['failed']}"
+    why = [missing.get(site, "") for site in asked]
+    if asked and all(text.startswith(REFUSED) and text != failed for text in why):
+        reasons = "; ".join(dict.fromkeys(text.removeprefix(REFUSED) for text in why))
+        raise IsthmusError(
+            f"round {t + 1}, {name}: all sites that were asked refused: {reasons}; expected the "
+            "version, the experiment and the rounds that they know; see Operations in "
+            "docs/deployment.md, then `isthmus serve resume`"
+        )
 
 
 def name_state(handle: Tensor) -> str:

@@ -94,7 +94,7 @@ def _build(plan: ServePlan, transport: Transport) -> tuple[Built, SitesEngine]:
     experiment = _read(plan)
     setting, forms = prepare(experiment)
     names, digest = experiment.data["names"], digest_experiment(experiment)
-    engine = SitesEngine(transport, names, digest, forms, plan.limits)
+    engine = SitesEngine(transport, names, digest, forms, plan.limits, insists=True)
     return Built(experiment, setting._replace(engine=engine)), engine
 
 

@@ -272,6 +272,7 @@ class Supervisor:
             self._tell("done", "the last round is done")
             return True
         if note.state == "refused":
+            write_event(self.server.events, "refused", text=note.why)
             raise IsthmusError(note.why)
         if note.state != "ended":
             self._back_off(f"the job failed ({note.why or status})")
