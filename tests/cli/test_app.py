@@ -7,11 +7,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from commands import Isthmus, Said
 from isthmus.cli import demo, messages
+from isthmus.context import Setting
 from isthmus.methods import METHODS
 from isthmus.training import federate
 
@@ -212,10 +214,10 @@ def test_an_interrupted_run_keeps_what_it_did(
 ) -> None:
     plain = federate.advance
 
-    def interrupted(setting: object, progress: federate.Progress, evaluate: bool) -> object:
+    def interrupted(setting: Setting, progress: federate.Progress, *rest: Any) -> object:
         if progress.t == 1:
             raise KeyboardInterrupt
-        return plain(setting, progress, evaluate)  # type: ignore[arg-type]
+        return plain(setting, progress, *rest)
 
     monkeypatch.setattr(federate, "advance", interrupted)
     said = isthmus("run", *TINY, "--out", "run")
