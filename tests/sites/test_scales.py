@@ -9,12 +9,17 @@ import pytest
 from commands import Isthmus
 from deployed import Deployment, simulate
 from isthmus import Experiment, Federation, federate, tree
+from isthmus.data.newcomer_files import read_newcomers
 from isthmus.data.scaling import divide_sums, find_scales, sum_inputs
 from isthmus.errors import IsthmusError
+from isthmus.records import reader
 from isthmus.sites.engine import read_state_name
+from isthmus.sites.folders import SiteFolder, write_table
 from isthmus.sites.plan import ServePlan
+from isthmus.sites.preparation import consent, find_data, register
 from isthmus.sites.rehearsal import plan_study
-from isthmus.sites.server import run_rounds
+from isthmus.sites.server import open_run, run_rounds
+from isthmus.sites.site import open_site
 from isthmus.storage.store import digest_of
 from isthmus.training.data import read_federation
 from small import played
@@ -164,3 +169,26 @@ def test_sites_weigh_examples_as_the_simulation_does_to_the_bit(tmp_path: Path) 
     assert run.digest == digest_of(played(simulate(study, data), 1))
     plain = Federation(data.arrays._replace(weight=None), data.parts)
     assert run.digest != digest_of(played(simulate(study, plain), 1))
+
+
+@BOTH
+def test_a_site_that_joins_later_scales_as_isthmus_adapt_does(way: str, tmp_path: Path) -> None:
+    """By the scales of the run's sites, or by its own; it is asked for no sums."""
+    experiment, data = patients(tmp_path, way)
+    study = plan_study(experiment, data)
+    path = write_patients(tmp_path / "all.csv")
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:41]))
+    place = SiteFolder(tmp_path / "later")
+    place.root.mkdir()
+    write_table(place.settings, {"name": "later"})
+    register(place, str(path), {"label": "outcome"})
+    consent(place, study, find_data(place), minimum_examples=1, newcomer=True)
+    with Deployment(tmp_path / "sites", study, data) as deployed:
+        deployed.corridor.sites["later"] = open_site(place.root)
+        run_rounds(ServePlan(experiment=study.toml()), tmp_path / "run", deployed.corridor, bool)
+    with open_run(tmp_path / "run", tmp_path) as here:
+        options = {"name": "table", "label": "outcome"}
+        (found,) = here.join(read_newcomers(path, here.setting.federation, options), [None])
+    table = reader.read(tmp_path / "run").newcomers
+    told = table.loss[table.round == 3].tolist()
+    assert told == pytest.approx([score.figures.loss[0] for score in found.scores], abs=1e-8)
