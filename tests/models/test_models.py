@@ -56,6 +56,7 @@ TABLE = [
     Row("stackedlstm", TEXT, 100, 823_172, 25_700, 25_700, SHORT),
     Row("stackedlstm_superfed", TEXT, 100, 821_024, 25_600, 25_600, SHORT),
     Row("transformer", CIFAR, 10, 43_930, 490, 490, DIGITS),
+    Row("vit", CIFAR, 10, 208_074, 650, 650, DIGITS),
 ]
 EVERY = pytest.mark.parametrize("row", TABLE, ids=[row.name for row in TABLE])
 
