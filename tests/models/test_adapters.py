@@ -157,3 +157,28 @@ def test_a_pretrained_body_may_be_frozen_under_adapters(tmp_path: Path) -> None:
     module = flat.load(flat.fresh(4))
     assert torch.equal(module.state_dict()["0.layer.weight"], tensors["0.weight"])
     assert flat.size == (6 + 5) + (5 + 4) + 15
+
+
+def test_a_run_wants_the_weights_that_it_began_with(tmp_path: Path) -> None:
+    """Frozen layers are in no store and no message: another file would change the model unseen."""
+    path = tmp_path / "vit.safetensors"
+    options = {"width": 16, "depth": 1, "heads": 2}
+
+    def write(seed: int) -> None:
+        module = MODELS["vit"](SHAPE, 10, **options)
+        tensors = {
+            name.removeprefix("body.").replace("classifier.", "head."): draw(*t.shape, seed=seed)
+            for name, t in module.state_dict().items()
+        }
+        safetensors.torch.save_file(tensors, path)
+
+    write(1)
+    model = {"name": "vit", "train": "head", "weights": str(path), **options}
+    given = {"data": "digits", "clients": 4, "clients_per_round": 2, "rounds": 1, "epochs": 1}
+    run = federate(Experiment(method="fedavg", model=model, **given), workers=1)
+    assert run.experiment.model["weights_digest"]
+    write(1)
+    assert federate(run.experiment, workers=1).digest == run.digest
+    write(2)
+    with pytest.raises(IsthmusError, match=r"has digest .* get that one, or leave weights_digest"):
+        federate(run.experiment, workers=1)

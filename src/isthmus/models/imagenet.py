@@ -47,6 +47,7 @@ def resnet18(
     *,
     norm: Literal["auto", "group", "batch", "running", "frozen"] = "auto",
     weights: str = "",
+    weights_digest: str = "",
 ) -> nn.Module:
     """ResNet-18: blocks 64-128-256-512 | classes; 11,181,642 for 10 classes.
 
@@ -78,10 +79,12 @@ def resnet18(
         if isinstance(part, nn.Conv2d):
             nn.init.kaiming_normal_(part.weight, mode="fan_out")
     module = build_network(body, nn.Linear(512, classes))
-    return load_weights("resnet18", module, weights, last="fc")
+    return load_weights("resnet18", module, weights, weights_digest, last="fc")
 
 
-def squeezenet(shape: tuple[int, ...], classes: int, *, weights: str = "") -> nn.Module:
+def squeezenet(
+    shape: tuple[int, ...], classes: int, *, weights: str = "", weights_digest: str = ""
+) -> nn.Module:
     """SqueezeNet 1.1, no dropout | 1x1 convolution; 727,626 for 10 classes."""
     _check_colours("squeezenet", shape, least=17)
     features = nn.Sequential(
@@ -108,13 +111,15 @@ def squeezenet(shape: tuple[int, ...], classes: int, *, weights: str = "") -> nn
         nn.Sequential(OrderedDict(colours=Colours(), features=features)),
         nn.Sequential(last, nn.ReLU(), Average(2, 3)),
     )
-    return load_weights("squeezenet1_1", zero_biases(module), weights, last="classifier.1")
+    module = zero_biases(module)
+    return load_weights("squeezenet1_1", module, weights, weights_digest, last="classifier.1")
 
 
 def drop_weights_file(options: Mapping[str, Any]) -> dict[str, Any]:
     """Gives the options that build a network of the same parts without its file of weights."""
     changed = dict(options)
     weights = changed.pop("weights", "")
+    changed.pop("weights_digest", None)
     if "norm" in changed:
         changed["norm"] = _choose_norm(changed["norm"], weights)
     return changed

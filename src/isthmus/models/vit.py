@@ -95,6 +95,7 @@ def vit(
     depth: PositiveInt = 4,
     heads: PositiveInt = 4,
     weights: str = "",
+    weights_digest: str = "",
     train: Literal["all", "head", "adapters"] = "all",
     rank: PositiveInt = 8,
 ) -> nn.Module:
@@ -121,7 +122,7 @@ def vit(
             nn.init.trunc_normal_(part.weight, std=0.02)
             nn.init.zeros_(part.bias)
     module = build_network(body, nn.Linear(width, classes))
-    load_weights("vit", module, weights, last="head", whose="timm")
+    load_weights("vit", module, weights, weights_digest, last="head", whose="timm")
     if train == "adapters":
         return lora(module, rank)()
     if train == "head":

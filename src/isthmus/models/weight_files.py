@@ -1,5 +1,6 @@
 """Pretrained weights from files: for bundled networks, and for those of one's own."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -17,15 +18,26 @@ NAMED = 5  # tensors of a kind that a message names
 
 
 def load_weights(
-    name: str, module: nn.Module, weights: str, last: str, whose: str = "torchvision"
+    name: str,
+    module: nn.Module,
+    weights: str,
+    digest: str,
+    last: str,
+    whose: str = "torchvision",
 ) -> nn.Module:
     """Copies a file's tensors into a network; `last` is what the file calls its last layer.
 
-    The last layer stays as it was drawn where the file's has another number of outputs.
+    The last layer stays as it was drawn where the file's has another number of outputs. A `digest`
+    is what the file has to have: parts that are frozen never travel, and are to be everybody's.
     """
     if not weights:
         return module
     given = _read(weights)
+    if digest and digest != (found := digest_weights(weights)):
+        raise IsthmusError(
+            f"weights={weights} has digest {found}, the experiment's is {digest}; expected the "
+            "same file; get that one, or leave weights_digest out in a new experiment"
+        )
     wanted = {_name_in_file(key, last): tensor for key, tensor in module.state_dict().items()}
     misfits = find_misfits(wanted, given, last)
     if misfits.any():
@@ -34,6 +46,15 @@ def load_weights(
         )
     _copy(wanted, given)
     return module
+
+
+def digest_weights(weights: str) -> str:
+    """Gives the digest of a file's tensors, under whatever format and order they are stored."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name, tensor in sorted(_read(weights).items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def start_from(

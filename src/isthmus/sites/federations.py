@@ -36,6 +36,12 @@ def imagine(experiment: Experiment) -> Imagined:
             "the experiment does not name sites and a schema; expected data.names and data.schema; "
             "write them with isthmus data schema"
         )
+    if experiment.model.get("weights") and not experiment.model.get("weights_digest"):
+        raise IsthmusError(
+            "model.weights names a file, and the experiment does not say which; expected "
+            "model.weights_digest, so that all sites begin from the same; take it from the "
+            "experiment.toml of a run in simulation"
+        )
     blank = make_blank(schema)
     x = np.zeros((EXAMPLES, *blank.x.shape[1:]), np.float32)
     if np.issubdtype(blank.x.dtype, np.floating):

@@ -24,6 +24,7 @@ from isthmus.method import Method
 from isthmus.models.descent import train
 from isthmus.models.flat import Flat
 from isthmus.models.imagenet import drop_weights_file
+from isthmus.models.weight_files import digest_weights
 from isthmus.system.machine import explain_lack_of_memory, refuse_lack_of_memory
 from isthmus.task import Task
 from isthmus.training.data import read_federation
@@ -147,6 +148,9 @@ def _name_model(experiment: Experiment, model: Network | None) -> dict[str, Any]
             "the experiment's model is somebody's own; expected it as an argument; call "
             "federate(experiment, model=...) from Python"
         )
+    weights = experiment.model.get("weights", "")
+    if weights and not experiment.model.get("weights_digest"):
+        return {"model": {**experiment.model, "weights_digest": digest_weights(weights)}}
     return {}
 
 
