@@ -350,9 +350,9 @@ class TestDeployment:
         for path, kind, part, top1 in zip(cards, kinds, parts, recorded, strict=True):
             if kind == 1:
                 with pytest.raises(IsthmusError, match="expected what builds it"):
-                    card.load(path)
+                    card.load_network(path)
             build = (lambda: Ensemble(first, self.own())) if kind == 1 else None
-            right = card.load(path, build)(part.x).argmax(1) == part.y
+            right = card.load_network(path, build)(part.x).argmax(1) == part.y
             assert float(right.double().mean()) == top1
 
     @staticmethod

@@ -311,7 +311,7 @@ def test_an_exported_model_does_not_need_the_file_it_began_with(tmp_path: Path) 
         (path,) = export(run, tmp_path / "models", [0])
         expected = run.client(0)(x)
     weights.unlink()
-    module = card.load(path)
+    module = card.load_network(path)
     with torch.no_grad():
         assert torch.equal(module(torch.as_tensor(x)), expected)
     statistics = module.get_buffer("body.bn1.running_var")

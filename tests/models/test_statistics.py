@@ -1,11 +1,13 @@
 """Networks with running statistics, random layers and frozen parts, as one vector."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from isthmus.models import card
 from isthmus.models.flat import Flat
 
 
@@ -160,3 +162,11 @@ def test_a_buffer_that_remembers_is_found() -> None:
 
     flat = Flat(Counting)
     assert flat.find_memory(flat.fresh(0), inputs(2)) == ["seen"]
+
+
+def test_tied_parameters_are_written_and_read_back(tmp_path: Path) -> None:
+    flat, x = Flat(Tied), inputs(5)
+    module = flat.load(flat.fresh(3))
+    about = {"file": "a.safetensors", "model": {"name": "own"}, "shape": [2], "classes": 4}
+    path = card.save(card.pack(module), about, tmp_path, "a")
+    assert torch.equal(card.load_network(path, Tied)(x), module(x))

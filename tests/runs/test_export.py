@@ -13,8 +13,8 @@ import isthmus
 from commands import Isthmus
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.models import portable
+from isthmus.models.card import load
 from isthmus.runs.export import export
-from isthmus.runs.predictor import load
 
 QUICK: dict[str, Any] = {"rounds": 1, "epochs": 1, "clients_per_round": 4, "seed": 1}
 

@@ -143,9 +143,9 @@ def test_an_exported_model_loads_without_anything_that_trains(tmp_path: Path) ->
     assert about["rounds"] == 4
     np.savez(tmp_path / "test.npz", x=x.numpy(), y=y.numpy())
     code = (
-        "import sys, numpy, torch; from isthmus.models.card import load; "
+        "import sys, numpy, torch; from isthmus.models.card import load_network; "
         f"data = numpy.load({str(tmp_path / 'test.npz')!r}); "
-        f"model = load({str(cards[3])!r}); "
+        f"model = load_network({str(cards[3])!r}); "
         "right = model(torch.as_tensor(data['x'])).argmax(1) == torch.as_tensor(data['y']); "
         "print(float(right.double().mean())); "
         "print([n for n in ('engines', 'training', 'cohort') if f'isthmus.{n}' in sys.modules])"
@@ -163,11 +163,13 @@ def test_a_model_of_ones_own_is_exported_and_needs_its_definition(tmp_path: Path
         (path,) = export(run, tmp_path / "models", [0])
         w = run.client(0).w
     with pytest.raises(IsthmusError, match="expected what builds it"):
-        card.load(path)
-    loaded = torch.cat([parameter.flatten() for parameter in card.load(path, network).parameters()])
+        card.load_network(path)
+    loaded = torch.cat(
+        [parameter.flatten() for parameter in card.load_network(path, network).parameters()]
+    )
     assert torch.equal(loaded.detach(), w)
     with pytest.raises(IsthmusError, match="does not fit its network"):
-        card.load(path, lambda: nn.Linear(2, 2))
+        card.load_network(path, lambda: nn.Linear(2, 2))
 
 
 def test_damaged_exports_are_refused(tmp_path: Path) -> None:
@@ -178,13 +180,13 @@ def test_damaged_exports_are_refused(tmp_path: Path) -> None:
     whole = tensors.read_bytes()
     tensors.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(IsthmusError, match="cannot be read"):
-        card.load(written)
+        card.load_network(written)
     tensors.write_bytes(whole)
     written.write_text("{")
     with pytest.raises(IsthmusError, match="cannot be read"):
-        card.load(written)
+        card.load_network(written)
     with pytest.raises(IsthmusError, match="cannot be read"):
-        card.load(tmp_path / "nothing.json")
+        card.load_network(tmp_path / "nothing.json")
     with isthmus.open(path) as run, pytest.raises(IsthmusError, match="cannot be written"):
         list(export(run, path / "experiment.toml", [0]))
 

@@ -38,8 +38,8 @@ def export(
 
     `isthmus export first --client 7 --format onnx --to models`
 
-    In Python, `isthmus.models.card.load("models/client-7.json")` gives the network back, and
-    `isthmus.runs.predictor.load("models/client-7.json")` takes a table to probabilities.
+    In Python, `isthmus.models.card.load("models/client-7.json")` takes a table to probabilities,
+    and `load_network` beside it gives the network back.
     """
     if bool(client) == everyone:
         raise IsthmusError(

@@ -1,4 +1,7 @@
-"""A model as two files: its parameters in safetensors, and a card in JSON that says what it is.
+"""A model as two files: its parameters or its program, and a card in JSON that says what it is.
+
+    predict = load("models/client-7.json")  # or .onnx, .pt2, or a folder with one model
+    predict({"age": [41, 63], "ward": ["x", "z"]})  # [2, C]; predict.labels names the classes
 
 Reading them needs torch, safetensors and the network's definition, and nothing that trains.
 """
@@ -16,12 +19,14 @@ from isthmus.errors import IsthmusError
 from isthmus.models import MODELS
 from isthmus.models.ensemble import Ensemble
 from isthmus.models.imagenet import drop_weights_file
+from isthmus.models.portable import FORMATS, Deployed, read_program, run_module
+from isthmus.models.predictor import Predictor
 from isthmus.system.files import write_bytes, write_text
 
 
 def pack(module: nn.Module) -> bytes:
     """Writes the tensors of a module as safetensors."""
-    tensors = {key: value.contiguous() for key, value in module.state_dict().items()}
+    tensors = {key: value.clone() for key, value in module.state_dict().items()}  # none is shared
     return safetensors.torch.save(tensors)
 
 
@@ -33,11 +38,43 @@ def save(packed: bytes, card: Mapping[str, Any], folder: Path, name: str) -> Pat
     return path
 
 
-def load(card: Path | str, build: Callable[[], nn.Module] | None = None) -> nn.Module:
-    """Reads a model from its card and the file beside it; `build` makes a network of one's own.
+def load(path: Path | str, build: Callable[[], nn.Module] | None = None) -> Predictor:
+    """Reads an exported model: its card, its file, or a folder that has one of them alone.
 
-    Of two networks side by side it makes both: load(card, lambda: Ensemble(first(), second())). The
-    model's inputs are those of the data divided by the card's `scale`.
+    It takes data as they came to probabilities. `build` makes a network of one's own, as in
+    `load_network`; files of `torch` and `onnx` need none.
+    """
+    place = Path(path)
+    if place.is_dir():
+        found = sorted(place.glob("*.json"))
+        if len(found) != 1:
+            raise IsthmusError(
+                f"{place} has {len(found)} cards; expected one; name the card of the model"
+            )
+        (place,) = found
+    try:
+        card = json.loads(place.with_suffix(".json").read_text("utf-8"))
+        form = {end: name for name, end in FORMATS.items()}.get(place.suffix)
+        form = form or card.get("format", "safetensors")
+        if form == "safetensors":
+            network = load_network(place.with_suffix(".json"), build)
+            return Predictor(card, run_module(Deployed(network, card)))
+        packed = place.with_suffix(FORMATS[form]).read_bytes()
+    except IsthmusError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise IsthmusError(
+            f"{place} cannot be read ({error}); expected a model's card and its file beside it; "
+            "export it again"
+        ) from None
+    return Predictor(card, read_program(packed, form))
+
+
+def load_network(card: Path | str, build: Callable[[], nn.Module] | None = None) -> nn.Module:
+    """Reads a network from its card and the file beside it; `build` makes one of one's own.
+
+    Of two networks side by side it makes both: load_network(card, lambda: Ensemble(first(),
+    second())). Its inputs are those of the data divided by the card's `scale`.
     """
     path = Path(card)
     try:
@@ -52,7 +89,7 @@ def load(card: Path | str, build: Callable[[], nn.Module] | None = None) -> nn.M
         ) from None
     if build is None and not MODELS.keys() >= names:
         raise IsthmusError(
-            f"{path} is of somebody's own network; expected what builds it; call load(card, build)"
+            f"{path} is of somebody's own network; expected what builds it; give it as `build`"
         )
     module = build() if build else _build(wanted, tuple(content["shape"]), content["classes"])
     try:
@@ -63,7 +100,7 @@ def load(card: Path | str, build: Callable[[], nn.Module] | None = None) -> nn.M
             f"{path} does not fit its network ({reason[:120]}); expected the same parameters; "
             "export it again"
         ) from None
-    return module
+    return module.eval()
 
 
 def _build(wanted: Sequence[Mapping[str, Any]], shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -1,34 +1,19 @@
-"""An exported model for those who have data as they came: a table or an array to probabilities.
+"""An exported model for those who have data as they came: a table or an array to probabilities."""
 
-predict = load("models/client-7.json")  # or .onnx, .pt2, or a folder with one model
-predict({"age": [41, 63], "ward": ["x", "z"]})  # [2, C]; predict.labels names the classes
-"""
-
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from isthmus.data.sources.arrays import Column
 from isthmus.data.sources.column_rules import list_names
 from isthmus.data.sources.inputs import join_inputs, read_cells
 from isthmus.data.table_cells import Cells
 from isthmus.errors import IsthmusError
-from isthmus.models import card as cards
-from isthmus.models.portable import (
-    FORMATS,
-    Card,
-    Deployed,
-    Program,
-    find_kind,
-    read_program,
-    run_module,
-)
+from isthmus.models.portable import Card, Program, find_kind
 
 THE_TABLE = Path("the table")  # what messages call it
 
@@ -95,37 +80,6 @@ class Predictor:
         raw = read_cells(columns, cells, rows.pop())
         plain = [column._replace(mean=0.0, std=1.0, fill=None) for column in columns]
         return join_inputs(plain, raw, THE_TABLE, np.float64)
-
-
-def load(path: Path | str, build: Callable[[], nn.Module] | None = None) -> Predictor:
-    """Reads an exported model: its card, its file, or a folder that has one of them alone.
-
-    `build` makes a network of one's own; files of `torch` and `onnx` need none.
-    """
-    place = Path(path)
-    if place.is_dir():
-        found = sorted(place.glob("*.json"))
-        if len(found) != 1:
-            raise IsthmusError(
-                f"{place} has {len(found)} cards; expected one; name the card of the model"
-            )
-        (place,) = found
-    try:
-        card = json.loads(place.with_suffix(".json").read_text("utf-8"))
-        form = {end: name for name, end in FORMATS.items()}.get(place.suffix)
-        form = form or card.get("format", "safetensors")
-        if form == "safetensors":
-            network = cards.load(place.with_suffix(".json"), build)
-            return Predictor(card, run_module(Deployed(network, card)))
-        packed = place.with_suffix(FORMATS[form]).read_bytes()
-    except IsthmusError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise IsthmusError(
-            f"{place} cannot be read ({error}); expected a model's card and its file beside it; "
-            "export it again"
-        ) from None
-    return Predictor(card, read_program(packed, form))
 
 
 def _to_text(value: Any) -> str:
