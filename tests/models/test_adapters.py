@@ -7,10 +7,12 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+import isthmus
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.models import MODELS, lora, merge, start_from
 from isthmus.models.flat import Flat
 from isthmus.records.reader import read
+from isthmus.runs.export import export
 
 SHAPE = (1, 8, 8)
 
@@ -182,3 +184,16 @@ def test_a_run_wants_the_weights_that_it_began_with(tmp_path: Path) -> None:
     write(2)
     with pytest.raises(IsthmusError, match=r"has digest .* get that one, or leave weights_digest"):
         federate(run.experiment, workers=1)
+
+
+def test_adapters_are_exported_as_a_program(tmp_path: Path) -> None:
+    model = {"name": "vit", "train": "adapters", "width": 16, "depth": 1, "heads": 2}
+    given = {"data": "digits", "clients": 4, "clients_per_round": 2, "rounds": 1, "epochs": 1}
+    federate(Experiment(method="fedavg", model=model, **given), out=tmp_path / "run", workers=1)
+    with isthmus.open(tmp_path / "run") as run:
+        (path,) = export(run, tmp_path / "models", [0], form="torch")
+        x = run.setting.federation.part(0, "test").x[:3]
+    program = torch.export.load(path.with_suffix(".pt2")).module()
+    scaled = 16 * x  # the data as they came
+    assert program(scaled).shape == (3, 10)
+    assert (program(scaled).sum(1) - 1).abs().max() < 1e-5

@@ -81,7 +81,8 @@ class VisionBody(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Gives what the class's row has become."""
-        rows = torch.cat([self.cls_token.expand(len(x), -1, -1), self.patch_embed(x)], 1)
+        rows = self.patch_embed(x)
+        rows = torch.cat([self.cls_token.expand(rows.shape[0], -1, -1), rows], 1)  # of any batch
         result: Tensor = self.norm(self.blocks(rows + self.pos_embed))[:, 0]
         return result
 
