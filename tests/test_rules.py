@@ -244,3 +244,9 @@ def test_a_class_name_stands_for_one_thing() -> None:
                 place = "methods" if room(path) == "methods" else str(path.relative_to(SOURCE))
                 places.setdefault(node.name, set()).add(place)
     assert not {name: where for name, where in places.items() if len(where) > 1}
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """pytest imports them by it, and refuses the second."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)
