@@ -131,8 +131,8 @@ def test_commands_take_the_best_and_say_where_there_is_none(
     settings = ["--method", "fedavg", "--data", "synthetic", "--rounds", 2, "--set", "clients=4"]
     settings += ["--set", "clients_per_round=4", "--set", "epochs=1"]
     kept, plain = tmp_path / "kept", tmp_path / "plain"
-    isthmus("run", *settings, "--keep-best", "--out", kept)
-    isthmus("run", *settings, "--out", plain)
+    isthmus("run", *settings, "--out", kept)
+    isthmus("run", *settings, "--no-keep-best", "--out", plain)
     assert isthmus("export", kept, "--client", 1, "--which", "best", "--to", tmp_path).code == 0
     assert '"which": "best"' in (tmp_path / "client-1.json").read_text()
     assert "best on validation data" in isthmus("cross", kept, "--which", "best").out

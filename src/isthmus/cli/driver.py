@@ -11,11 +11,14 @@ from isthmus.cli.progress import Board
 from isthmus.config.experiment import Experiment
 from isthmus.engines import choice
 from isthmus.errors import IsthmusError, UnwritableError
+from isthmus.evaluation import splits_of
 from isthmus.storage.store import Store
 from isthmus.training import early_stopping
 from isthmus.training.build import Built, build
 from isthmus.training.estimate import estimate, refuse_what_cannot_fit
 from isthmus.training.federate import Done, Run, reopen, train
+
+UNASKED = 1 << 30  # bytes of best models that are kept unless somebody says otherwise
 
 
 def begin(
@@ -27,9 +30,12 @@ def begin(
     workers: int | None = None,
     board: Board | None = None,
     profile: bool = False,
-    keep_best: bool = False,
+    keep_best: bool | None = False,
 ) -> Run:
-    """Begins a run, on a board if there is one that has a row of its method's name."""
+    """Begins a run, on a board if there is one that has a row of its method's name.
+
+    Of `keep_best` None says: where there are validation data to tell by, and the models are small.
+    """
     if sync not in ("round", "system"):
         raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
     tracking.check(track)
@@ -37,10 +43,12 @@ def begin(
     built = build(experiment, data_root=data_root, workers=workers)
     experiment, setting = built
     spent = setting.engine.watch() if profile else None
+    models = 2 * setting.task.clients * setting.task.w0.nbytes  # of this round and the one before
+    if keep_best is None:
+        keep_best = models <= UNASKED and "validation" in splits_of(setting)
     needed = estimate(experiment, setting)
     if needed is not None:
-        if keep_best:  # at most one of each client, and those of the round before
-            models = 2 * setting.task.clients * setting.task.w0.nbytes
+        if keep_best:
             needed = needed._replace(disk_bytes=needed.disk_bytes + models)
         refuse_what_cannot_fit(needed, out)
     store = Store.create(out, setting, experiment.toml(), sync, keep_best)  # type: ignore[arg-type]

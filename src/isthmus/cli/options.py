@@ -58,7 +58,7 @@ Which = Annotated[
     str,
     typer.Option(
         metavar="MODEL",
-        help="last, or best: on validation data, of a run begun with --keep-best.",
+        help="last, or best: on validation data, where the run keeps them.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]

@@ -47,11 +47,13 @@ def run(
         bool, typer.Option("--profile", help="Show at the end where the time of a round went.")
     ] = False,
     keep_best: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--keep-best", help="Keep each client's model that was best on validation data, too."
+            "--keep-best/--no-keep-best",
+            help="Keep each client's model that was best on validation data, too; unasked where "
+            "all of them take less than 1 GB.",
         ),
-    ] = False,
+    ] = None,
 ) -> None:
     """Runs one experiment, shows its figures, keeps its records.
 
