@@ -119,6 +119,32 @@ def test_frozen_parameters_are_not_differentiated() -> None:
     assert gradient.abs().sum() > 0
 
 
+class FrozenToken(nn.Module):
+    """Holds a frozen parameter itself, beside layers that are trained."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+        self.token = nn.Parameter(torch.ones(2), requires_grad=False)
+        self.norm = nn.BatchNorm1d(2)
+        self.out = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.out(self.norm(x + self.token))
+        return logits
+
+
+def test_a_frozen_parameter_does_not_freeze_the_layers_beside_it() -> None:
+    flat, x = Flat(FrozenToken), inputs(6)
+    w = flat.fresh(1)
+    before = w.clone()
+    flat.train(True)
+    with flat.collect_lessons() as lessons:
+        flat.logits(w, x)
+    flat.train(False)
+    assert torch.equal(w, before)
+    assert not torch.equal(lessons[0].before, lessons[0].after)
+
+
 class Tied(nn.Module):
     """An embedding whose transpose is the last layer's weight."""
 

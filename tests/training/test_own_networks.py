@@ -164,6 +164,17 @@ def test_points_of_a_path_have_statistics_of_their_own(tmp_path: Path) -> None:
     assert (point.w[5] - mixed)[model.statistics].abs().max() > 1e-3
 
 
+def test_a_client_of_one_training_example_is_normalised_with_itself() -> None:
+    rng, owner = np.random.default_rng(1), np.repeat([0, 1], [3, 40])
+    x = rng.standard_normal((43, FEATURES)).astype(np.float32)
+    data = Federation.of(x, np.arange(43) % CLASSES, owner, test=0.4, validation=0.5, seed=1)
+    assert data.sizes(0)[0] == 1
+    given = OWN | {"clients_per_round": 2, "rounds": 1}
+    method = {"name": "superfed-mm", "start": 0.0}
+    run = federate(Experiment(method=method, **given), data=data, model=network)
+    assert run.evaluation("personal").figures.loss.max() < 10
+
+
 def test_stacked_refuses_random_layers() -> None:
     def build() -> nn.Module:
         return nn.Sequential(nn.Dropout(0.2), nn.Linear(FEATURES, CLASSES))

@@ -65,7 +65,8 @@ class Flat:
         self.mixes_at_rest = not all(map(layout.tracks, norms))  # and in evaluation as well
         self.recurrent = any(isinstance(part, nn.RNNBase) for part in parts)
         self.random = any(map(layout.is_random, parts))
-        self._listeners = [part for part in parts if not layout.is_frozen(part)]
+        frozen = [part for part in parts if layout.tracks(part) and layout.is_frozen(part)]
+        self._listeners = [part for part in parts if part not in frozen]
         self._learners = list(filter(layout.tracks, self._listeners))
         self._modes = any(map(layout.has_modes, parts))
         self._lessons: list[Lesson] | None = None  # while somebody collects them
