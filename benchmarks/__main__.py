@@ -5,13 +5,14 @@ soak, faults, scale and absentees are programs of their own: `python -m benchmar
 
 import argparse
 
-from benchmarks import blocks, engines, estimates, speed
+from benchmarks import blocks, engines, estimates, recurrent, speed
 
 BENCHMARKS = {
     "speed": speed.main,
     "engines": engines.main,
     "blocks": blocks.main,
     "estimates": estimates.main,
+    "recurrent": recurrent.main,
 }
 
 

@@ -15,7 +15,6 @@ from isthmus.config import registry
 from isthmus.errors import IsthmusError
 from isthmus.models import MODELS
 from isthmus.models.flat import Flat
-from isthmus.models.recurrent import StackedLSTM
 from isthmus.models.residual import Residual
 
 MNIST, SMALL_CIFAR, CIFAR, TINY, TEXT = (1, 28, 28), (3, 28, 28), (3, 32, 32), (3, 64, 64), (80,)
@@ -287,22 +286,6 @@ def test_batch_statistics_mix_the_examples_and_groups_do_not(name: str) -> None:
         apart = network.logits(w, x[:2])
         # A convolution of two examples may sum in another order than one of four.
         assert torch.allclose(apart, network.logits(w, x)[:2], rtol=1e-9) == (norm == "group")
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_the_lstm_that_is_written_out_computes_what_the_fused_one_does(bias: bool) -> None:
-    """nn.LSTM has two biases per gate, which only their sum tells apart: the second is zero here.
-
-    Ten steps through two layers in float64: some ten roundings of 1e-16 on numbers below 1.
-    """
-    ours, fused = StackedLSTM(3, 5, 2, bias).double(), nn.LSTM(3, 5, 2, bias, batch_first=True)
-    fused = fused.double()
-    with torch.no_grad():
-        for name, parameter in fused.named_parameters():
-            own = dict(ours.named_parameters()).get(name)
-            parameter.copy_(torch.zeros_like(parameter) if own is None else own)
-    x = torch.randn(4, 10, 3, dtype=torch.float64)
-    assert (ours(x) - fused(x)[0][:, -1]).abs().max() < 1e-14
 
 
 @pytest.mark.parametrize("name", ["stackedlstm", "stackedlstm_superfed"])

@@ -18,6 +18,7 @@ from torch.func import functional_call
 
 from isthmus.errors import IsthmusError
 from isthmus.models import layout
+from isthmus.models.recurrent import StackedLSTM
 
 Head = Literal["last", "classifier"]
 
@@ -63,7 +64,7 @@ class Flat:
         norms = [part for part in parts if isinstance(part, nn.modules.batchnorm._BatchNorm)]
         self.mixes_examples = bool(norms)  # in training
         self.mixes_at_rest = not all(map(layout.tracks, norms))  # and in evaluation as well
-        self.recurrent = any(isinstance(part, nn.RNNBase) for part in parts)
+        self.recurrent = any(isinstance(part, nn.RNNBase | StackedLSTM) for part in parts)
         self.random = any(map(layout.is_random, parts))
         frozen = [part for part in parts if layout.tracks(part) and layout.is_frozen(part)]
         self._listeners = [part for part in parts if part not in frozen]

@@ -10,14 +10,17 @@ from isthmus.models.blocks import build_network, draw_xavier
 from isthmus.ranges import NonNegativeInt
 
 EMBEDDED, HIDDEN, LAYERS = 8, 256, 2
+TOGETHER = 128  # rows that are evaluated at a time: their states stay in cache
 
 
 class StackedLSTM(nn.Module):
     """Gives the last hidden state of a stack of LSTM layers, [B, T, D] to [B, H].
 
-    The cell is written out, since the fused one does not run under `torch.func.vmap`. One module
-    owns all matrices, so that layer mixing draws one number for the whole stack. Names and order of
-    the gates (input, forget, cell, output) are those of `nn.LSTM`; there is one bias per gate.
+    torch's fused kernel computes it where it can. It does not run under `torch.func`, and a program
+    that others run cannot have it: there the cell is written out, and agrees but for rounding. One
+    module owns all matrices, so that layer mixing draws one number for the whole stack. Names and
+    order of the gates (input, forget, cell, output) are those of `nn.LSTM`; there is one bias per
+    gate.
     """
 
     def __init__(self, inputs: int, hidden: int, layers: int, bias: bool):
@@ -32,12 +35,42 @@ class StackedLSTM(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Runs all layers over all steps."""
+        if can_fuse(x):
+            some = max(1, len(x)) if torch.is_grad_enabled() else TOGETHER
+            return torch.cat([self._fuse(rows) for rows in torch.split(x, some)])
         for layer in range(self.layers):
             gates = x @ getattr(self, f"weight_ih_l{layer}").T  # [B, T, 4 H]
             if self.bias:
                 gates = gates + getattr(self, f"bias_ih_l{layer}")
             x = unroll(gates, getattr(self, f"weight_hh_l{layer}").T)
         return x[:, -1]
+
+    def _fuse(self, x: Tensor) -> Tensor:
+        weights = []
+        for layer in range(self.layers):
+            weights += [getattr(self, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh")]
+            if self.bias:  # the kernel wants two
+                bias: Tensor = getattr(self, f"bias_ih_l{layer}")
+                weights += [bias, torch.zeros_like(bias)]
+        zero = x.new_zeros(self.layers, len(x), self.hidden)
+        states, _, _ = torch.lstm(
+            x,
+            (zero, zero),
+            weights,
+            has_biases=self.bias,
+            num_layers=self.layers,
+            dropout=0.0,
+            train=torch.is_grad_enabled(),
+            bidirectional=False,
+            batch_first=True,
+        )
+        return states[:, -1]
+
+
+def can_fuse(x: Tensor) -> bool:
+    """Tells whether torch's fused kernel may compute here: on the CPU, in no transformation."""
+    transformed = torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling()
+    return x.device.type == "cpu" and not transformed
 
 
 def unroll(gates: Tensor, recurrent: Tensor) -> Tensor:
