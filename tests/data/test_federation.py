@@ -189,6 +189,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "server shape": ({"server_test": (np.ones((1, 4)), np.zeros(1, int))}, r"inputs like the"),
     "server labels": ({"server_test": (np.ones((1, 3)), np.zeros(1))}, "labels have type float64"),
     "server nan": ({"server_test": (NAN[:1], np.zeros(1, int))}, "inputs hold nan or infinity"),
+    "halves of tokens": ({"tokens": True}, "tokens have type float32 and go down to 0"),
+    "negative tokens": ({"x": np.full((20, 3), -1), "tokens": True}, "and go down to -1; expected"),
     "a small client": ({"clients": np.repeat([0, 1], [18, 2])}, "client 1 has 2 examples"),
 }
 
@@ -219,6 +221,17 @@ def test_tokens_stay_whole_numbers() -> None:
     part = federation.part(0, "train")
     assert part.x.dtype == torch.int64
     assert (part.x == torch.as_tensor(symbols[federation.parts[0].train])).all()
+
+
+def test_own_tokens_are_not_scaled() -> None:
+    given = {"y": np.arange(20) % 2, "clients": np.repeat([0, 1], 10)}
+    federation = Federation.of(np.arange(40).reshape(20, 2), tokens=True, **given)
+    part = federation.part(1, "test").x
+    assert part.dtype == torch.int64
+    assert part.min() >= 20
+    plain = Federation.of(np.arange(40).reshape(20, 2), **given)
+    assert plain.part(1, "test").x.dtype == torch.float32
+    assert plain.digest() != federation.digest()
 
 
 def test_data_that_come_divided_stay_divided() -> None:

@@ -350,6 +350,24 @@ def test_a_federation_needs_an_owner_for_each_row() -> None:
     assert federation.notes == ("in the clients 'b ' counts as 'b'",)
 
 
+def test_a_file_of_tokens_trains_a_network_that_looks_them_up(isthmus: Isthmus) -> None:
+    symbols = np.arange(120).reshape(40, 3) % 7
+    save(Path("text.npz"), x=symbols, y=symbols[:, 0] % 2, client=np.arange(40) % 2)
+    run = ["run", "--data", "text.npz", "--method", "fedavg", "--rounds", "1", "--set", "epochs=1"]
+    lstm = ["--set", "model=stackedlstm", "--set", "model.vocabulary=7", "--out", "run"]
+    ended = isthmus(*run, "--set", "data.tokens=true", *lstm)
+    assert ended.code == 0, ended.err
+    save(Path("new.npz"), x=symbols[:2])
+    asked = isthmus("predict", "run", "--client", "1", "--data", "new.npz", "--out", "new.csv")
+    assert asked.code == 0, asked.err
+    save(Path("new.npz"), x=symbols[:2] / 2)
+    again = isthmus("predict", "run", "--client", "1", "--data", "new.npz", "--out", "new.csv")
+    assert "tokens have type float64" in again.mistake
+    save(Path("half.npz"), x=symbols / 2, y=symbols[:, 0] % 2, client=np.arange(40) % 2)
+    run[2] = "half.npz"
+    assert "expected whole numbers 0, 1, ...;" in isthmus(*run, "--set", "data.tokens=true").mistake
+
+
 def test_a_run_on_files_can_be_resumed_and_notices_other_data(isthmus: Isthmus) -> None:
     Path("clients").mkdir()
     for i in range(3):

@@ -93,12 +93,14 @@ class Federation:
         split: Sequence[Any] | NDArray[Any] | None = None,
         labels: Sequence[str] = (),
         weights: NDArray[Any] | None = None,
+        tokens: bool = False,
     ) -> "Federation":
         """Makes a federation of own arrays: inputs, labels 0..C-1, and whose each example is.
 
         `clients` may hold anything that sorts: numbers or names; client 0 is the first of them.
         `split` says "train", "validation" or "test" of each example that came divided; `labels`
-        are names of the classes; `weights` say how much each example counts in training.
+        are names of the classes; `weights` say how much each example counts in training. Inputs
+        that are `tokens`, whole numbers 0, 1, ..., reach the network as such, to be looked up.
         """
         x, y, clients = to_native(np.asarray(x)), np.asarray(y), np.asarray(clients)
         held = (x[:0], y[:0]) if server_test is None else server_test
@@ -140,6 +142,7 @@ class Federation:
             split=part,
             labels=tuple(labels),
             weight=None if weights is None else check_weights(weights, len(y), "weights"),
+            tokens=tokens,
             notes=owners.notes,
         )
         check_range(arrays)

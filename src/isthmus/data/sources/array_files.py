@@ -272,8 +272,17 @@ def check_weights(weights: Any, count: int, where: str) -> NDArray[np.float64]:
 
 
 def check_range(arrays: Arrays) -> None:
-    """Refuses inputs that are beyond 32-bit numbers once they are scaled as a network sees them."""
+    """Refuses inputs that are beyond 32-bit numbers once they are scaled as a network sees them.
+
+    Tokens are not scaled, but looked up: they are places of a list.
+    """
     given = [x for x in (arrays.x, arrays.test_x) if x.size]
+    if arrays.tokens and any(x.dtype.kind not in "iu" or x.min() < 0 for x in given):
+        least = min(x.min() for x in given)
+        raise IsthmusError(
+            f"tokens have type {arrays.x.dtype} and go down to {least}; expected whole numbers "
+            "0, 1, ...; number the symbols"
+        )
     bounds = [(np.fmin.reduce(x, None), np.fmax.reduce(x, None)) for x in given]  # but for nan
     largest = max(abs(float(bound)) for pair in bounds for bound in pair)
     seen = largest / arrays.scale if arrays.x.dtype.kind in "iu" else largest

@@ -5,7 +5,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from isthmus.data.own_files import ARRAYS, find_own_files, list_visible
-from isthmus.data.sources.array_files import join_pieces, read_owners_file, read_pieces
+from isthmus.data.sources.array_files import (
+    check_range,
+    join_pieces,
+    read_owners_file,
+    read_pieces,
+)
 from isthmus.data.sources.arrays import Arrays
 from isthmus.errors import IsthmusError
 from isthmus.ranges import Positive
@@ -17,6 +22,7 @@ class Files:
 
     path: str = ""
     scale: Positive = 1.0  # whole-number inputs are divided by it
+    tokens: bool = False  # whole-number inputs are symbols, which a network looks up
 
     clients: ClassVar[int] = 0
     model: ClassVar[str] = "mlp"
@@ -28,6 +34,12 @@ class Files:
 
     def like(self, path: Path, other: Arrays | None) -> Arrays:
         """Reads files, with the classes of other data if there are any."""
+        arrays = self._read(path, other)._replace(tokens=self.tokens)
+        if self.tokens:
+            check_range(arrays)
+        return arrays
+
+    def _read(self, path: Path, other: Arrays | None) -> Arrays:
         if path.is_file():
             return read_owners_file(path, self.scale, other)
         clients = list_visible(path)
