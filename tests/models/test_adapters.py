@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 import isthmus
-from isthmus import Experiment, IsthmusError, federate
+from isthmus import Experiment, Federation, IsthmusError, federate
 from isthmus.models import MODELS, lora, merge, start_from
 from isthmus.models.flat import Flat
 from isthmus.records.reader import read
@@ -50,18 +51,76 @@ def test_targets_choose_layers_by_name() -> None:
     module = lora(layers, rank=2, targets=["2"])()
     trained = [name for name, p in module.named_parameters() if p.requires_grad]
     assert trained == ["2.down", "2.up", "4.weight", "4.bias"]
-    with pytest.raises(IsthmusError, match=r"targets=\*.qkv fits no linear layer .* 0, 2, 4; give"):
+    with pytest.raises(
+        IsthmusError, match=r"targets=\*.qkv fits no linear layer .* of: 0, 2; give"
+    ):
         lora(layers, targets=["*.qkv"])()
     with pytest.raises(IsthmusError, match="rank=0; expected 1 or more"):
         lora(layers, rank=0)
 
 
-def test_what_attention_reads_and_never_calls_has_no_adapter() -> None:
-    encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    module = lora(lambda: nn.Sequential(encoder, nn.Flatten(), nn.Linear(24, 2)), rank=1)()
-    assert module(draw(2, 3, 8)).shape == (2, 2)
-    adapted = [name for name, _ in module.named_parameters() if name.endswith("down")]
-    assert adapted == ["0.linear1.down", "0.linear2.down"]
+class Reader(nn.Module):
+    """What people write for texts: torch's own encoder over tokens [B, 6]."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+        self.embed = nn.Embedding(20, 8)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.2)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.head(self.encoder(self.embed(x)).mean(1))
+        return outputs
+
+
+def test_what_attention_reads_and_never_calls_has_adapters_too() -> None:
+    """In evaluation torch reads the matrices of a whole encoder layer and calls none of it."""
+    torch.manual_seed(0)
+    network, x = Reader().eval(), torch.arange(12).view(2, 6)
+    build = lora(network, rank=1)
+    held = (
+        "linear1",
+        "linear2",
+        "self_attn.out_proj",
+        "self_attn.parametrizations.in_proj_weight.0",
+    )
+    adapted = [n for n, _ in build().named_parameters() if n.endswith("down")]
+    assert sorted(adapted) == [f"encoder.layers.{k}.{name}.down" for k in (0, 1) for name in held]
+    flat = Flat(build)
+    assert flat.size == 2 * ((8 + 24) + (8 + 8) + (8 + 16) + (16 + 8)) + 18
+    module = flat.load(draw(flat.size))
+    for grad in (False, True):  # torch takes another way where gradients may be asked for
+        with torch.set_grad_enabled(grad):
+            assert torch.equal(build().eval()(x), network(x))
+            assert (module(x) - network(x)).abs().max() > 0.1
+            merged = merge(module)
+            assert (merged(x) - module(x)).abs().max() < 1e-5
+    assert {type(part) for part in merged.modules()} == {type(part) for part in network.modules()}
+
+
+def test_attention_of_three_matrices_has_three_adapters() -> None:
+    attention = nn.MultiheadAttention(8, 2, kdim=4, vdim=6)
+    network = nn.ModuleDict({"attention": attention, "head": nn.Linear(8, 2)})
+    module = lora(network, rank=1, targets=["*.q_proj", "*.v_proj"])()
+    trained = [name for name, p in module.named_parameters() if p.requires_grad]
+    assert [name.split(".")[2] for name in trained[:4:2]] == ["q_proj_weight", "v_proj_weight"]
+    query, key, value = draw(3, 1, 8), draw(5, 1, 4), draw(5, 1, 6)
+    given = module["attention"](query, key, value)[0]
+    assert torch.equal(given, attention(query, key, value)[0])
+    assert merge(module)["attention"].q_proj_weight.shape == (8, 8)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "superfed-mm", "floco", "ditto"])
+def test_methods_train_adapters_of_a_text_transformer(method: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(1).integers(0, 20, (90, 6))
+    data = Federation.of(x, (x[:, 2] > 9).astype(int), np.arange(90) % 3, tokens=True)
+    given = {"rounds": 1, "epochs": 1, "clients_per_round": 3, "batch_size": 30}
+    experiment, build = Experiment(method=method, data="own", **given), lora(Reader, rank=2)
+    run = federate(experiment, data=data, model=build, workers=1, out=tmp_path / "run")
+    assert run.setting.task.model.size < 0.5 * Flat(Reader).size
+    with isthmus.open(tmp_path / "run", data=data, model=build) as opened:
+        assert opened.client(1).top1() == run.evaluation("personal").figures.top1[1]
 
 
 @pytest.mark.parametrize("method", ["fedavg", "superfed-mm", "floco", "ditto"])

@@ -5,16 +5,20 @@
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from math import sqrt
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from torch.nn.utils import parametrize
 
 from isthmus.errors import IsthmusError
+
+NAMED = 5  # layers that a message names
 
 
 class LowRank(nn.Module):
@@ -31,6 +35,16 @@ class LowRank(nn.Module):
         self.scale = alpha / rank
         nn.init.kaiming_uniform_(self.down, a=sqrt(5))  # as torch draws a linear layer
 
+    @property
+    def weight(self) -> Tensor:
+        """The matrix that computes the same, for whoever reads it and never calls the layer."""
+        return self.layer.weight + self.scale * self.up @ self.down
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The layer's."""
+        return self.layer.bias
+
     def forward(self, x: Tensor) -> Tensor:
         """Gives the layer's outputs and the product's, added."""
         beside = linear(linear(x, self.down), self.up)
@@ -43,6 +57,25 @@ class LowRank(nn.Module):
         with torch.no_grad():
             merged.weight += self.scale * self.up @ self.down
         return merged
+
+
+class LowRankMatrix(nn.Module):
+    """A matrix that stays, and added to it a product of two thin ones: for `parametrize` of torch.
+
+    `nn.MultiheadAttention` holds such matrices, and no layers that could be replaced.
+    """
+
+    def __init__(self, matrix: Tensor, rank: int, alpha: float):
+        nn.Module.__init__(self)
+        rows, columns = matrix.shape
+        self.down = nn.Parameter(torch.empty(rank, columns))
+        self.up = nn.Parameter(torch.zeros(rows, rank))
+        self.scale = alpha / rank
+        nn.init.kaiming_uniform_(self.down, a=sqrt(5))
+
+    def forward(self, matrix: Tensor) -> Tensor:
+        """Gives the sum of both."""
+        return matrix + self.scale * self.up @ self.down
 
 
 def lora(
@@ -58,7 +91,8 @@ def lora(
     1162
 
     `network` is what builds it, or a finished one, which is copied. `targets` are patterns of the
-    layers' names, as `*.qkv`; `alpha` scales what adapters add, by alpha / rank: 1 unless given.
+    layers' names, as `*.qkv`, or `*.in_proj` for what `nn.MultiheadAttention` holds; `alpha` scales
+    what adapters add, by alpha / rank: 1 unless given.
     """
     if rank < 1:
         raise IsthmusError(f"rank={rank}; expected 1 or more; set rank=8")
@@ -71,6 +105,8 @@ def merge(module: nn.Module) -> nn.Module:
     for name, part in list(merged.named_modules()):
         if isinstance(part, LowRank):
             _replace(merged, name, part.merge())
+        elif isinstance(part, nn.MultiheadAttention):
+            _merge_matrices(part)
     return merged
 
 
@@ -79,25 +115,57 @@ def _build_adapted(
 ) -> nn.Module:
     module = copy.deepcopy(network) if isinstance(network, nn.Module) else network()
     *_, head = (name for name, part in module.named_modules() if part._parameters)
-    layers = [
-        (name, part)
-        for name, part in module.named_modules()
-        if isinstance(part, nn.Linear)
-        and name != head
-        and not isinstance(_parent(module, name), nn.MultiheadAttention)  # it never calls them
-        and any(fnmatchcase(name, target) for target in targets)
-    ]
-    if not layers:
-        linears = [name for name, part in module.named_modules() if isinstance(part, nn.Linear)]
+    found = [target for target in _list_targets(module) if target.name != head]
+    chosen = [t for t in found if any(fnmatchcase(t.name, pattern) for pattern in targets)]
+    if not chosen:
+        names = ", ".join(target.name for target in found[:NAMED]) or "none, it has no other"
         raise IsthmusError(
             f"targets={','.join(targets)} fits no linear layer of {type(module).__name__} besides "
-            f"its head {head!r}; expected a pattern of: {', '.join(linears[:5])}; give another"
+            f"its head {head!r}; expected a pattern of: {names}; give another"
         )
     module.requires_grad_(False)
     module.get_submodule(head).requires_grad_(True)
-    for name, layer in layers:
-        _replace(module, name, LowRank(layer, rank, alpha))
+    for name, part, held in chosen:
+        if isinstance(part, nn.Linear):
+            _replace(module, name, LowRank(part, rank, alpha))
+        else:
+            matrix = LowRankMatrix(getattr(part, held), rank, alpha)
+            parametrize.register_parametrization(part, held, matrix)
     return module
+
+
+class Target(NamedTuple):
+    """Where an adapter may be: a linear layer, or one of the matrices that attention holds."""
+
+    name: str
+    part: nn.Module
+    held: str = ""
+
+
+def _list_targets(module: nn.Module) -> Iterator[Target]:
+    for name, part in module.named_modules():
+        if isinstance(part, nn.Linear):
+            yield Target(name, part)
+        elif isinstance(part, nn.MultiheadAttention):
+            for held in _list_matrices(part):
+                yield Target(f"{name}.{held.removesuffix('_weight')}".removeprefix("."), part, held)
+
+
+def _list_matrices(part: nn.MultiheadAttention) -> list[str]:
+    """Names the matrices that it makes queries, keys and values with: one for all, or three."""
+    names = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+    return [name for name in names if getattr(part, name) is not None]
+
+
+def _merge_matrices(part: nn.MultiheadAttention) -> None:
+    """Makes matrices with adapters plain ones; by hand, since torch would also do it to copies."""
+    adapted = [name for name in _list_matrices(part) if parametrize.is_parametrized(part, name)]
+    if adapted:
+        values = {name: getattr(part, name).detach() for name in adapted}
+        part.__class__ = nn.MultiheadAttention
+        del part.parametrizations
+        for name, value in values.items():
+            part.register_parameter(name, nn.Parameter(value))
 
 
 def _parent(module: nn.Module, name: str) -> nn.Module:
