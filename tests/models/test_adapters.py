@@ -187,6 +187,24 @@ def test_weights_of_a_file_enter_a_network_of_one_s_own(tmp_path: Path) -> None:
         assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
 
 
+def test_weights_enter_a_network_that_is_wrapped(tmp_path: Path) -> None:
+    """As networks of transformers are, whose outputs are more than logits; also of a body alone."""
+
+    def wrap() -> nn.Module:
+        return nn.ModuleDict({"net": nn.ModuleDict({"body": layers(), "head": nn.Linear(3, 2)})})
+
+    path = tmp_path / "w.safetensors"
+    for prefix in ("", "body.", "module.body."):
+        tensors = save(path, prefix)
+        loaded = start_from(wrap, path)().state_dict()
+        assert all(torch.equal(loaded[f"net.body.{name}"], t) for name, t in tensors.items())
+    tensors = save(path, **{"cls.weight": draw(2)})
+    with pytest.raises(IsthmusError, match=r"has besides net.body.cls.weight; .* partly=True"):
+        start_from(wrap, path)()
+    loaded = start_from(wrap, path, partly=True)().state_dict()
+    assert torch.equal(loaded["net.body.2.bias"], tensors["2.bias"])
+
+
 def test_a_head_of_another_size_stays_as_it_was_drawn(tmp_path: Path) -> None:
     outputs = {"4.weight": draw(1000, 4), "4.bias": draw(1000)}
     tensors = save(tmp_path / "w.safetensors", **outputs)

@@ -1,8 +1,10 @@
 """Pretrained weights from files: for bundled networks, and for those of one's own."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +16,7 @@ from isthmus.errors import IsthmusError
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 COUNTER = "num_batches_tracked"  # which old files have not, and nothing here reads
+DEEP = 3  # parts of a name by which a network may be wrapped
 NAMED = 5  # tensors of a kind that a message names
 
 
@@ -62,8 +65,9 @@ def start_from(
 ) -> Callable[[], nn.Module]:
     """Gives what builds a network of one's own with the tensors of a file, matched by their names.
 
-    The file is a .safetensors, or a .pth that holds tensors only. A prefix that all names in the
-    file share, as `module.` or `vit.`, is left out. The last layer stays as it was drawn where the
+    The file is a .safetensors, or a .pth that holds tensors only. What all names in the file begin
+    with, as `module.` or `vit.`, is left out, and what those of a network do that wraps it, as
+    `net.`, is added. The last layer stays as it was drawn where the
     file has none, or one with another number of outputs. Anything else that does not fit is an
     error that lists it; with `partly` it is left as it was drawn.
     """
@@ -73,7 +77,7 @@ def start_from(
 def _build_started(build: Callable[[], nn.Module], weights: str, partly: bool) -> nn.Module:
     module = build()
     wanted = module.state_dict()
-    given = _drop_prefix(_read(weights), wanted)
+    given = _align_names(_read(weights), wanted)
     *_, last = (name for name, part in module.named_modules() if part._parameters)
     misfits = find_misfits(wanted, given, last, may_lack_last=True)
     if misfits.any() and not partly:
@@ -152,12 +156,27 @@ def _copy(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
                 tensor.copy_(given[name])
 
 
-def _drop_prefix(given: Mapping[str, Tensor], wanted: Iterable[str]) -> Mapping[str, Tensor]:
-    """Leaves the first part of names out, where all of them share one that the network has not."""
-    firsts = {name.partition(".")[0] for name in given}
-    if len(firsts) != 1 or firsts & {name.partition(".")[0] for name in wanted}:
-        return given
-    return {name.partition(".")[2]: tensor for name, tensor in given.items()}
+def _align_names(given: Mapping[str, Tensor], wanted: Iterable[str]) -> Mapping[str, Tensor]:
+    """Calls a file's tensors as the network calls its own, where one of them is wrapped.
+
+    Names in the file may all begin with what the network has not, as in `module.`; those of the
+    network, or most of them, with what the file has not: that of the attribute which holds it.
+    """
+    names = set(wanted)
+    cuts = _list_prefixes(given, len(given))
+    begins = _list_prefixes(names, len(names) / 2)
+    cut, begin = max(
+        product(cuts, begins),
+        key=lambda pair: sum(pair[1] + name[len(pair[0]) :] in names for name in given),
+    )
+    return {begin + name[len(cut) :]: tensor for name, tensor in given.items()}
+
+
+def _list_prefixes(names: Iterable[str], least: float) -> list[str]:
+    """Lists what at least so many names begin with, the shortest first: nothing, a., a.b., ..."""
+    split = [name.split(".")[:-1] for name in names]
+    counts = Counter(".".join([*parts[:k], ""]) for parts in split for k in range(1, DEEP + 1))
+    return ["", *sorted((p for p, count in counts.items() if count >= least), key=len)]
 
 
 def _list(names: list[str]) -> str:

@@ -306,13 +306,20 @@ def _count_features(network: Flat, w: torch.Tensor, federation: Federation) -> i
     expected = (len(few), federation.classes)
     try:
         with torch.no_grad():
-            given = tuple(network.logits(w, few).shape)
+            logits = network.logits(w, few)
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise IsthmusError(
             f"the model does not take inputs of shape {tuple(few.shape[1:])} ({reason}); expected "
             "a model for these data; choose another model"
         ) from error
+    if not isinstance(logits, torch.Tensor):
+        kind = type(logits).__name__
+        raise IsthmusError(
+            f"the model gives {kind}; expected a tensor of logits, {expected} for {len(few)} "
+            "examples; wrap it in a module whose forward returns them, as self.network(x).logits"
+        )
+    given = tuple(logits.shape)
     if given != expected:
         raise IsthmusError(
             f"the model gives logits of shape {given} for {len(few)} examples; expected "
