@@ -17,7 +17,7 @@ from isthmus import tree
 from isthmus.errors import IsthmusError
 from isthmus.metrics.score import Tally, tally
 from isthmus.models.descent import Shares, collect_lessons, find_shares, give_all, is_blended, train
-from isthmus.models.flat import Flat
+from isthmus.models.flat import Flat, split_evenly
 from isthmus.task import Task
 
 if TYPE_CHECKING:
@@ -229,9 +229,7 @@ class Client:
                 f"{type(self.method).__name__} blends parts of networks that keep running "
                 "statistics; expected whole networks; use GroupNorm, or track_running_stats=False"
             )
-        x = self._part("train").x
-        x = torch.cat([x, x]) if len(x) == 1 else x  # of one example there is no variance
-        return self.model.settle(w, x.tensor_split(-(-len(x) // TOGETHER)))
+        return self.model.settle(w, split_evenly(self._part("train").x))
 
     def loss(self, z: Tensor, batch: Batch) -> Tensor:
         """Gives the mean cross-entropy of the network with parameters z on a batch."""

@@ -1,5 +1,6 @@
 """Networks with BatchNorm and dropout, trained: as torch does it alone, and to the bit again."""
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,16 @@ import isthmus
 from isthmus import Experiment, Federation, IsthmusError, federate, streams
 from isthmus.methods import METHODS
 from isthmus.models.card import load, load_network
+from isthmus.runs import landscape
 from isthmus.runs.export import export
 from small import CLASSES, FEATURES, WIDTH, federation, fitting, setting
 
 OWN = {"data": "own", "rounds": 4, "epochs": 2, "clients_per_round": 4, "batch_size": 8, "lr": 0.1}
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    lines = path.read_text().splitlines()
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
 def network(p: float = 0.0) -> nn.Module:
@@ -173,7 +180,7 @@ def images() -> Federation:
 
 @pytest.mark.parametrize("method", ["fedavg", "fedbn", "superfed-mm", "floco", "ditto"])
 def test_a_residual_network_goes_on_repeats_and_comes_back(method: str, tmp_path: Path) -> None:
-    """With BatchNorm and dropout: to the same bits in pieces, and exactly as recorded from files."""
+    """With BatchNorm and dropout: to the same bits in pieces, and as recorded from files."""
     experiment = Experiment(method=method, **OWN | {"clients_per_round": 2, "seed": 4})
     data, out = images(), tmp_path / "run"
     whole = federate(experiment, data=data, model=residual, workers=1)
@@ -210,6 +217,30 @@ def test_points_of_a_path_have_statistics_of_their_own(tmp_path: Path) -> None:
     assert (point.w[5] - mixed)[model.statistics].abs().max() > 1e-3
 
 
+def test_points_of_a_plane_have_statistics_of_their_own(tmp_path: Path) -> None:
+    """The corner of a grid, measured on client 1: its loss with client 1's training statistics.
+
+    Statistics of no model count as coordinates: the own models' are far from the shared one's."""
+    data, method, out = federation(), {"name": "superfed-mm", "start": 0.0}, tmp_path / "run"
+    federate(Experiment(method=method, **OWN), data=data, model=network, out=out)
+    with isthmus.open(out, data=data, model=network) as opened:
+        marked = landscape.models(opened, [1, 2], None)
+        landscape.survey(out, opened, clients=[1, 2], on=["1", "server"], points=2)
+        model = opened.setting.task.model
+    assert model.statistics is not None
+    without = [m.w * ~model.statistics for m in marked]
+    corner = next(row for row in read_table(out / "landscape.csv") if not row["model"])
+    point = landscape.through(*without[:3]).at(float(corner["x"]), float(corner["y"]))
+    (x, y), seen = data.part(1, "test"), data.part(1, "train").x
+    with torch.no_grad():
+        loss = cross_entropy(model.logits(model.settle(point, [seen]), x), y)
+    assert corner["client"] == "1"
+    assert float(corner["loss"]) == pytest.approx(float(loss), rel=1e-4)
+    own = next(row for row in read_table(out / "landscape.csv") if row["model"] == "own")
+    away = torch.linalg.vector_norm(without[1] - without[0])
+    assert float(own["x"]) == pytest.approx(float(away), rel=1e-4)
+
+
 def test_a_client_of_one_training_example_is_normalised_with_itself() -> None:
     rng, owner = np.random.default_rng(1), np.repeat([0, 1], [3, 40])
     x = rng.standard_normal((43, FEATURES)).astype(np.float32)
@@ -229,6 +260,18 @@ def test_stacked_refuses_random_layers() -> None:
         federate(
             Experiment(method="fedavg", engine="stacked", **OWN), data=federation(), model=build
         )
+
+
+def test_a_network_that_gives_more_than_logits_is_refused() -> None:
+    class Output(nn.Linear):
+        def forward(self, x: Tensor) -> Any:
+            return {"logits": nn.Linear.forward(self, x)}
+
+    with pytest.raises(
+        IsthmusError, match=r"gives dict; expected a tensor .*\(x\).logits"
+    ) as error:
+        setting("fedavg", build=lambda: Output(FEATURES, CLASSES))
+    assert "\n" not in str(error.value)
 
 
 def test_a_network_that_remembers_elsewhere_is_refused() -> None:

@@ -22,6 +22,8 @@ from isthmus.models.recurrent import StackedLSTM
 
 Head = Literal["last", "classifier"]
 
+SETTLED = 1024  # examples at a time whose statistics are found
+
 
 class Flat:
     """A network as a function of its flat parameter vector.
@@ -263,6 +265,12 @@ class Lesson(NamedTuple):
     def pull(self) -> Tensor:
         """Gives a sum whose gradient leads from what was there to what came out."""
         return (self.before * (self.before - self.after).detach()).sum()
+
+
+def split_evenly(x: Tensor) -> tuple[Tensor, ...]:
+    """Cuts examples into batches of nearly one size; of one example alone there is no variance."""
+    x = torch.cat([x, x]) if len(x) == 1 else x
+    return x.tensor_split(-(-len(x) // SETTLED))
 
 
 def _find_head(module: nn.Module, entries: list[layout.Entry], head: Head) -> str:

@@ -8,6 +8,9 @@ The plane through models a, b and c consists of
 b at (|b - a|, 0) and c at (<c - a, e1>, |r|). A model of a simplex is the mean of the models at its
 vertices, weighted by its coordinates: all but the last layer is the same in these.
 
+Running statistics are no coordinates of a plane. They belong to the point, as on a path: at a point
+of the grid they are those of the training examples of the client on whose data it is measured.
+
 What is measured goes into the run's directory, as landscape.csv and simplex.csv; docs/records.md
 describes the columns. Nothing else there changes.
 """
@@ -16,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +33,7 @@ from isthmus.errors import IsthmusError
 from isthmus.formulas.barycentric import lattice
 from isthmus.method import load_network
 from isthmus.metrics.score import figures, tally
+from isthmus.models.flat import split_evenly
 from isthmus.records.writer import table_text
 from isthmus.runs.opened import Opened
 from isthmus.system.files import encode_text, overwrite
@@ -193,8 +198,11 @@ def plane_rows(
     tell: Tell,
 ) -> Iterator[tuple[Any, ...]]:
     """Measures the marked models, of which the first three span the plane, and a grid there."""
-    plane = through(*(model.w for model in marked[:3]))
-    places = np.array([plane.where(model.w) for model in marked])
+    network = opened.setting.task.model
+    statistics = network.statistics if len(marked[0].w) == network.size else None
+    parameters = torch.ones(1) if statistics is None else torch.where(statistics, 0.0, 1.0)
+    plane = through(*(model.w * parameters for model in marked[:3]))
+    places = np.array([plane.where(model.w * parameters) for model in marked])
     margin = MARGIN * np.ptp(places, axis=0).max()
     low, high = places.min(0) - margin, places.max(0) + margin
     parts = {name: _part(opened, name, split) for name in on}
@@ -205,9 +213,10 @@ def plane_rows(
     for model, (x, y), rows in zip(marked, places.tolist(), scored, strict=True):
         for row in rows:
             yield opened.progress.t, model.kind, model.of, x, y, *row
+    seen = {} if statistics is None else _training_inputs(opened, marked, on)
     across = np.linspace(low[0], high[0], points).tolist()
     for k, y in enumerate(np.linspace(low[1], high[1], points).tolist(), start=1):
-        scored = _scores(opened, (plane.at(x, y) for x in across), kind, split, parts)
+        scored = _scores(opened, (plane.at(x, y) for x in across), kind, split, parts, seen)
         for x, rows in zip(across, scored, strict=True):
             for row in rows:
                 yield opened.progress.t, "", "", x, y, *row
@@ -250,15 +259,36 @@ def _part(opened: Opened, name: str, split: str) -> Part:
     return federation.server_test() if name == SERVER else federation.part(int(name), split)
 
 
+def _training_inputs(
+    opened: Opened, marked: Sequence[MarkedModel], on: Sequence[str]
+) -> dict[str, Tensor]:
+    """Gives what statistics come from on each one's data: the server has those of the plane's."""
+    clients = [name for name in on if name != SERVER]
+    owners = [model.of for model in marked[:3] if model.kind != "shared"]
+    inputs = {name: _part(opened, name, "train").x for name in {*clients, *owners}}
+    return inputs | {SERVER: torch.cat([inputs[name] for name in owners])}
+
+
 def _scores(
-    opened: Opened, models: Iterator[Tensor], kind: int, split: str, parts: Mapping[str, Part]
+    opened: Opened,
+    models: Iterator[Tensor],
+    kind: int,
+    split: str,
+    parts: Mapping[str, Part],
+    seen: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> Iterator[list[tuple[Any, ...]]]:
-    """Measures models on parts of data: for each part whose, which split, n, top-1, loss."""
+    """Measures models on parts of data: for each part whose, which split, n, top-1, loss.
+
+    Where it is said what each part's owner has `seen`, models get running statistics of that.
+    """
     task = opened.setting.task
     together = max(1, NUMBERS // max(task.model.size, SOME * task.classes))
-    while networks := [_network(opened, kind, w) for w in islice(models, together)]:
+    while given := list(islice(models, together)):
+        networks = [_network(opened, kind, w) for w in given]
         columns = []
         for name, (x, y) in parts.items():
+            if seen:
+                networks = [_settle(opened, kind, w, seen[name]) for w in given]
             with one_thread(), torch.no_grad():
                 pieces = zip(torch.split(x, SOME), torch.split(y, SOME), strict=True)
                 tallies = [
@@ -272,6 +302,13 @@ def _scores(
             )
             columns.append([(name, part, *each) for each in numbers])
         yield from ([column[k] for column in columns] for k in range(len(networks)))
+
+
+def _settle(opened: Opened, kind: int, w: Tensor, x: Tensor) -> Callable[[Tensor], Tensor]:
+    """Gives the network with parameters w and the statistics that it has on some examples."""
+    with one_thread(), torch.no_grad():
+        settled = opened.setting.task.model.settle(w, split_evenly(x))
+    return _network(opened, kind, settled)
 
 
 def _network(opened: Opened, kind: int, w: Tensor) -> Callable[[Tensor], Tensor]:
