@@ -5,11 +5,12 @@ soak, faults, scale and absentees are programs of their own: `python -m benchmar
 
 import argparse
 
-from benchmarks import blocks, engines, estimates, recurrent, speed
+from benchmarks import blocks, cluster, engines, estimates, recurrent, speed
 
 BENCHMARKS = {
     "speed": speed.main,
     "engines": engines.main,
+    "cluster": cluster.main,
     "blocks": blocks.main,
     "estimates": estimates.main,
     "recurrent": recurrent.main,

@@ -17,6 +17,7 @@ from benchmarks.environments import VARIABLES, PeerError, find_python
 from benchmarks.networks import Settings
 from isthmus import Experiment, Federation
 from isthmus.context import Setting
+from isthmus.engines import Cluster
 from isthmus.storage.store import Memory, Store
 from isthmus.training.build import build
 from isthmus.training.federate import advance
@@ -36,13 +37,16 @@ class Contender(Protocol):
 
 
 def prepare_run(
-    experiment: Experiment, data: Federation | None = None, workers: int | None = None
+    experiment: Experiment,
+    data: Federation | None = None,
+    workers: int | None = None,
+    cluster: Cluster | None = None,
 ) -> tuple[Experiment, Setting]:
     """Builds a run of ours, on data of one's own if they are given."""
     if data is not None:
         given = {name: getattr(experiment, name) for name in Experiment.model_fields}
         experiment = Experiment(**given | {"data": "own", "partition": "own"})
-    return build(experiment, data=data, data_root=".", workers=workers)
+    return build(experiment, data=data, data_root=".", workers=workers, cluster=cluster)
 
 
 class Ours:

@@ -14,6 +14,7 @@ import argparse
 import time
 from collections.abc import Mapping, Sequence
 from datetime import date
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
@@ -28,6 +29,7 @@ from benchmarks.results import (
     ALONE,
     DOCUMENT,
     FEDAVG,
+    ON_RAY,
     OURS,
     PEERS,
     PLAIN,
@@ -39,6 +41,7 @@ from benchmarks.results import (
     write_page,
 )
 from benchmarks.works import WORKS, Work, is_real, read_data
+from isthmus.engines import Cluster
 
 progress = Console(stderr=True)
 
@@ -46,7 +49,7 @@ OTHERS = {"memory": memory.measure, "evaluation": evaluation.measure, "startup":
 
 
 def start_contenders(
-    work: Work, root: Path, rounds: int, peers: bool
+    work: Work, root: Path, rounds: int, peers: bool, others: bool = True
 ) -> tuple[dict[str, Contender], list[str]]:
     """Starts all contenders of a work, and notes which could not be started."""
     experiment, notes = work.experiment(), []
@@ -55,6 +58,11 @@ def start_contenders(
         notes.append(f"{work.title}: on noise of the same shape, as the files are not in {root}")
     _, setting = prepare_run(experiment, data, workers=CORES)
     contenders: dict[str, Contender] = {OURS: Ours(setting)}
+    if work.is_fedavg and find_spec("ray"):
+        on_ray = prepare_run(experiment, data, workers=CORES, cluster=Cluster("local"))
+        contenders[ON_RAY] = Ours(on_ray[1])
+    if not others:
+        return contenders, notes
     contenders[ALONE] = Ours(prepare_run(experiment, data, workers=1)[1])
     if not work.is_fedavg:
         plainer = work.experiment(method="fedavg")
@@ -99,11 +107,11 @@ def time_rounds(
     return {name: median(each) for name, each in seconds.items()}, notes
 
 
-def compare(name: str, root: Path, rounds: int, peers: bool) -> Result:
+def compare(name: str, root: Path, rounds: int, peers: bool, others: bool = True) -> Result:
     """Times one of the works."""
     work = WORKS[name]
     with progress.status(f"{name}: starting"):
-        contenders, notes = start_contenders(work, root, rounds + 1, peers)
+        contenders, notes = start_contenders(work, root, rounds + 1, peers, others)
     seconds, failed = time_rounds(contenders, rounds, name)
     return Result(work.title, seconds, compute_ratios(seconds), notes + failed)
 
@@ -135,6 +143,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--data-root", type=Path, default=Path("data"))
     parser.add_argument("--json", type=Path, help="a file to write")
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--ours", action="store_true", help="nobody else: in processes, on Ray")
     parser.add_argument("--docs", action="store_true", help=f"write {DOCUMENT.name}")
     wanted = parser.parse_args(arguments)
     for name in wanted.works:
@@ -150,7 +159,8 @@ def main(arguments: Sequence[str]) -> None:
             with progress.status(name):
                 results[name] = OTHERS[name](wanted.data_root, wanted.rounds)
         else:
-            results[name] = compare(name, wanted.data_root, wanted.rounds, wanted.peers)
+            peers, others = wanted.peers, not wanted.ours
+            results[name] = compare(name, wanted.data_root, wanted.rounds, peers, others)
         if wanted.json:  # what is done is kept, whatever happens to the rest
             wanted.json.write_text(write_json(results, machine, wanted.rounds))
     show(results, machine, wanted.rounds)

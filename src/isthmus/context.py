@@ -54,7 +54,11 @@ class Engine(Protocol):
     """Runs a client function for clients, anywhere; not every one need answer."""
 
     notes: list[str]  # what happened since somebody looked
-    workers: int  # processes that compute
+
+    @property
+    def workers(self) -> int:
+        """How many processes compute."""
+        ...
 
     @property
     def handle(self) -> State | None:

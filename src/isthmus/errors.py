@@ -9,6 +9,10 @@ class UnwritableError(IsthmusError):
     """Says which file cannot be written, and why."""
 
 
+class ClusterLostError(IsthmusError):
+    """Says that the cluster is gone on which a run was computed."""
+
+
 def quote(value: object) -> str:
     """Shows a value that was given, at a length that a line can hold.
 

@@ -14,8 +14,11 @@ from isthmus.cli.options import (
     File,
     Jobs,
     Preset,
+    Ray,
     Rounds,
+    SendData,
     Settings,
+    read_cluster,
     read_experiment,
 )
 from isthmus.errors import IsthmusError, quote
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from isthmus.comparison.conduct import Forecast, Outcome
     from isthmus.comparison.grid import Cell, Grid
     from isthmus.config.experiment import Experiment
+    from isthmus.engines.base import Cluster
 
 MOST_JOBS = 1024
 FAIR = (
@@ -58,6 +62,8 @@ def compare(
     ] = Path("comparison"),
     jobs: Jobs = None,
     data_root: DataRoot = Path("data"),
+    ray: Ray = None,
+    send_data: SendData = False,
 ) -> None:
     """Compares methods over seeds on one federation; leaves tables and a page.
 
@@ -84,22 +90,25 @@ def compare(
     tuning = grids.read_tuning(tune or [], names)
     grid = grids.check(grids.Grid(experiments, numbers, tuning, reference))
     grids.refuse_another(grid, out)
-    carry_out(grid, out, data_root, jobs)
+    carry_out(grid, out, data_root, jobs, read_cluster(ray, send_data))
 
 
-def go_on(out: Path, data_root: Path, jobs: int | None) -> None:
+def go_on(out: Path, data_root: Path, jobs: int | None, cluster: "Cluster | None" = None) -> None:
     """Goes on with a comparison that was stopped or killed."""
     from isthmus.comparison.grid import check, read
 
-    carry_out(check(read(out)), out, data_root, jobs)
+    carry_out(check(read(out)), out, data_root, jobs, cluster)
 
 
-def carry_out(grid: "Grid", out: Path, data_root: Path, jobs: int | None) -> None:
+def carry_out(
+    grid: "Grid", out: Path, data_root: Path, jobs: int | None, cluster: "Cluster | None" = None
+) -> None:
     """Does what is left of a comparison, shows it, then writes its tables and its page."""
     from isthmus.cli.progress import Board
     from isthmus.comparison.conduct import Conductor, hold
     from isthmus.comparison.grid import is_comparison
     from isthmus.comparison.processes import JobPool
+    from isthmus.engines.ray import share_cluster
     from isthmus.system.machine import count_cores
 
     at_a_time = count_cores() if jobs is None else jobs
@@ -111,18 +120,23 @@ def carry_out(grid: "Grid", out: Path, data_root: Path, jobs: int | None) -> Non
     pool: JobPool[Cell]
     try:
         with ExitStack() as held:
+            share = None
+            if cluster is not None:
+                share = held.enter_context(share_cluster(cluster, jobs))
+                at_a_time = share.runs
             is_new = not out.exists()
             if not is_new:
                 held.enter_context(hold(grid, out))
             with messages.catch_interrupts() as stop, JobPool(at_a_time) as pool:
-                conductor = Conductor(grid, out, data_root, pool, stop, messages.print_note)
+                conductor = Conductor(grid, out, data_root, pool, stop, messages.print_note, share)
                 forecast = conductor.forecast()
                 _print_forecast(grid, forecast, at_a_time)
                 if is_new:  # what is refused before leaves no directory
                     held.enter_context(hold(grid, out))
                 rounds = {cell.name: cell.experiment.rounds for cell in forecast.cells}
                 seconds = {cell.name: forecast.seconds(cell) for cell in forecast.cells}
-                with Board(rounds, seconds=seconds) as board:
+                below = None if share is None else share.describe
+                with Board(rounds, seconds=seconds, below=below) as board:
                     outcome = conductor.run(forecast, board)
             _conclude(grid, outcome, out)
     except KeyboardInterrupt:

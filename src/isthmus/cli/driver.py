@@ -2,15 +2,16 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 from isthmus import tracking
 from isthmus.cli import messages
 from isthmus.cli.progress import Board
 from isthmus.config.experiment import Experiment
-from isthmus.engines import choice
-from isthmus.errors import IsthmusError, UnwritableError
+from isthmus.context import Setting
+from isthmus.engines import Cluster, RayEngine, choice
+from isthmus.errors import ClusterLostError, IsthmusError, UnwritableError
 from isthmus.evaluation import splits_of
 from isthmus.storage.store import Store
 from isthmus.training import early_stopping
@@ -31,6 +32,7 @@ def begin(
     board: Board | None = None,
     profile: bool = False,
     keep_best: bool | None = False,
+    cluster: Cluster | None = None,
 ) -> Run:
     """Begins a run, on a board if there is one that has a row of its method's name.
 
@@ -40,31 +42,33 @@ def begin(
         raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
     tracking.check(track)
     step = experiment.step
-    built = build(experiment, data_root=data_root, workers=workers)
+    built = build(experiment, data_root=data_root, workers=workers, cluster=cluster)
     experiment, setting = built
-    spent = setting.engine.watch() if profile else None
-    models = 2 * setting.task.clients * setting.task.w0.nbytes  # of this round and the one before
-    if keep_best is None:
-        keep_best = models <= UNASKED and "validation" in splits_of(setting)
-    needed = estimate(experiment, setting)
-    if needed is not None:
-        if keep_best:
-            needed = needed._replace(disk_bytes=needed.disk_bytes + models)
-        refuse_what_cannot_fit(needed, out)
-    store = Store.create(out, setting, experiment.toml(), sync, keep_best)  # type: ignore[arg-type]
-    for note in setting.federation.notes:
-        messages.print_note(note)
-    if board is None:
+    with closing(setting.engine):  # whatever happens before the first round
+        spent = setting.engine.watch() if profile else None
+        models = 2 * setting.task.clients * setting.task.w0.nbytes  # of two rounds
+        if keep_best is None:
+            keep_best = models <= UNASKED and "validation" in splits_of(setting)
+        needed = estimate(experiment, setting)
         if needed is not None:
-            messages.print_estimate(experiment, needed)
-        why = choice.explain_step(step, experiment.step, setting.task.model)
-        messages.print_line(f"engine: {setting.engine.describe(why)}")
-    began = time.perf_counter()
-    run = _finish(built, store, out, track, board)
-    if spent is not None:
-        costs = [done.cost for done in run.rounds]
-        messages.print_profile(spent(), costs, time.perf_counter() - began)
-    return run
+            if keep_best:
+                needed = needed._replace(disk_bytes=needed.disk_bytes + models)
+            refuse_what_cannot_fit(needed, out)
+        _open_cluster(setting)
+        store = Store.create(out, setting, experiment.toml(), sync, keep_best)  # type: ignore[arg-type]
+        for note in setting.federation.notes:
+            messages.print_note(note)
+        if board is None:
+            if needed is not None:
+                messages.print_estimate(experiment, needed)
+            why = choice.explain_step(step, experiment.step, setting.task.model)
+            messages.print_line(f"engine: {setting.engine.describe(why)}")
+        began = time.perf_counter()
+        run = _finish(built, store, out, track, board)
+        if spent is not None:
+            costs = [done.cost for done in run.rounds]
+            messages.print_profile(spent(), costs, time.perf_counter() - began)
+        return run
 
 
 def go_on(
@@ -73,22 +77,31 @@ def go_on(
     data_root: Path,
     track: Sequence[str] = (),
     workers: int | None = None,
+    cluster: Cluster | None = None,
 ) -> Run:
     """Goes on with a run, to more rounds if that is wanted."""
     tracking.check(track)
-    built, store = reopen(run, rounds=rounds, data_root=data_root, workers=workers)
+    built, store = reopen(run, rounds=rounds, data_root=data_root, workers=workers, cluster=cluster)
     experiment, setting = built
-    done, best = store.progress.t, store.progress.best
-    for note in store.notes:
-        messages.print_note(note)
-    messages.print_line(f"{run}: {done} of {experiment.rounds} rounds are done")
-    over = done == experiment.rounds or early_stopping.find_reason(experiment, done, best)
-    needed = None if over else estimate(experiment, setting)
-    if needed is not None:
-        messages.print_estimate(experiment, needed, done)
-        messages.print_line(f"engine: {setting.engine.describe('as when the run began')}")
-    store.start(experiment.toml())
-    return _finish(built, store, run, track)
+    with closing(setting.engine):
+        done, best = store.progress.t, store.progress.best
+        for note in store.notes:
+            messages.print_note(note)
+        messages.print_line(f"{run}: {done} of {experiment.rounds} rounds are done")
+        over = done == experiment.rounds or early_stopping.find_reason(experiment, done, best)
+        needed = None if over else estimate(experiment, setting)
+        if needed is not None:
+            messages.print_estimate(experiment, needed, done)
+            messages.print_line(f"engine: {setting.engine.describe('as when the run began')}")
+            _open_cluster(setting)
+        store.start(experiment.toml())
+        return _finish(built, store, run, track)
+
+
+def _open_cluster(setting: Setting) -> None:
+    """Finds out what is wrong with a cluster's nodes before anything is written."""
+    if isinstance(setting.engine, RayEngine):
+        setting.engine.open(setting)
 
 
 def _finish(
@@ -98,11 +111,13 @@ def _finish(
     experiment, name = built.experiment, built.experiment.method["name"]
     done, best = store.progress.t, store.progress.best
     go_on_with = f"go on with: isthmus resume {out}"
+    engine = built.setting.engine
+    below = engine.describe_now if isinstance(engine, RayEngine) else None
     try:
         with (
             messages.catch_interrupts() as stop,
             tracking.track(track, out, experiment) as write,
-            nullcontext(board) if board else Board({name: experiment.rounds}) as shown,
+            nullcontext(board) if board else Board({name: experiment.rounds}, below=below) as shown,
             shown.follow(name, experiment, done, best) as show,
         ):
 
@@ -114,7 +129,7 @@ def _finish(
             run = train(built, store, watch)
     except KeyboardInterrupt:
         messages.exit_stopped(f"stopped in the middle of a round, which is lost; {go_on_with}")
-    except UnwritableError as error:
+    except (UnwritableError, ClusterLostError) as error:
         raise IsthmusError(f"{error}; what was committed before is kept: {go_on_with}") from None
     finally:
         store.release()

@@ -10,6 +10,7 @@ from isthmus.errors import IsthmusError
 
 if TYPE_CHECKING:
     from isthmus.config.experiment import Experiment
+    from isthmus.engines.base import Cluster
 
 File = Annotated[Path | None, typer.Argument(metavar="EXPERIMENT.toml", help="An experiment file.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")]
@@ -45,6 +46,20 @@ Workers = Annotated[
         min=1,
         metavar="NUMBER",
         help="Processes that compute; one per core if left out. No result depends on it.",
+    ),
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Compute on the Ray cluster whose head is at HOST:PORT; local: on one of this machine "
+        "alone. No result depends on it.",
+    ),
+]
+SendData = Annotated[
+    bool,
+    typer.Option(
+        "--send-data", help="Send the data to the cluster's nodes; else they have them in DIR too."
     ),
 ]
 Jobs = Annotated[
@@ -84,6 +99,18 @@ def read_reading(path: Path | str, settings: Sequence[str] | None) -> dict[str, 
     options = {key.strip(): read_value(value) for key, _, value in pairs}
     named = {"name": detect_kind(find_own_files(str(path), Path())), **options}
     return inline_schema(named, Path())
+
+
+def read_cluster(ray: str | None, send_data: bool) -> "Cluster | None":
+    """Reads where to compute, if it is on a cluster."""
+    from isthmus.engines.base import Cluster
+
+    if ray is None and send_data:
+        raise IsthmusError(
+            "--send-data without --ray; expected a cluster to send them to; for example --ray "
+            "10.0.0.1:6379"
+        )
+    return None if ray is None else Cluster(ray, send_data)
 
 
 def require_sites(command: str) -> None:

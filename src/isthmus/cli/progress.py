@@ -81,10 +81,12 @@ class Board:
         rounds: Mapping[str, int],
         console: "Console | None" = None,
         seconds: Mapping[str, float] | None = None,
+        below: Callable[[], str] | None = None,
     ):
         needed = seconds or rounds
         self._rows = {name: BoardRow(count, needed[name]) for name, count in rounds.items()}
         self._console = console
+        self._below = below  # says what else there is to know, in a line
         self._live: Any = None
         self._began = 0.0
 
@@ -230,6 +232,8 @@ class Board:
         below.add_row(ProgressBar(total=total, completed=total - self._seconds_left()))
         if len(rows) > 1:
             below.add_row(self._count())
+        if self._below is not None:
+            below.add_row(Text(self._below()))
         on_test = any(row.headline is not None and row.headline.on_test for row in rows)
         return Group(table, below, Text(f"{LEGEND}\n{DAGGER}" if on_test else LEGEND, style="dim"))
 

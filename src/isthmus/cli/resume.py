@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from isthmus.cli import compare
-from isthmus.cli.options import DataRoot, Jobs, Track, Workers
+from isthmus.cli.options import DataRoot, Jobs, Ray, SendData, Track, Workers, read_cluster
 from isthmus.errors import IsthmusError
 
 
@@ -21,12 +21,16 @@ def resume(
     track: Track = None,
     workers: Workers = None,
     jobs: Jobs = None,
+    ray: Ray = None,
+    send_data: SendData = False,
 ) -> None:
     """Goes on with a run, or a comparison, that was stopped or killed: to the same digest.
 
     Examples, one per line:
 
     `isthmus resume first`
+
+    `isthmus resume first --ray 10.0.0.1:6379` goes on on a cluster, wherever it began.
 
     `isthmus resume first --rounds 80` makes a run longer, if its method allows it.
     """
@@ -35,16 +39,18 @@ def resume(
     from isthmus.config.experiment import read_rounds
 
     longer = read_rounds(rounds) if rounds else None
+    cluster = read_cluster(ray, send_data)
     if is_comparison(run):
         for name, given in {"rounds": rounds, "track": track, "workers": workers}.items():
             if given:
                 raise IsthmusError(
                     f"--{name}, but {run} is a comparison; expected a single run; leave it out"
                 )
-        compare.go_on(run, data_root, jobs)
+        compare.go_on(run, data_root, jobs, cluster)
         return
     if jobs is not None:
         raise IsthmusError(
             f"--jobs {jobs}, but {run} is no comparison; expected one; a run takes --workers"
         )
-    messages.print_result(driver.go_on(run, longer, data_root, track or (), workers), run)
+    done = driver.go_on(run, longer, data_root, track or (), workers, cluster)
+    messages.print_result(done, run)

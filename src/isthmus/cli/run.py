@@ -10,11 +10,14 @@ from isthmus.cli.options import (
     DataRoot,
     File,
     Preset,
+    Ray,
     Rounds,
     Seed,
+    SendData,
     Settings,
     Track,
     Workers,
+    read_cluster,
     read_experiment,
 )
 
@@ -43,6 +46,8 @@ def run(
     ] = "round",
     track: Track = None,
     workers: Workers = None,
+    ray: Ray = None,
+    send_data: SendData = False,
     profile: Annotated[
         bool, typer.Option("--profile", help="Show at the end where the time of a round went.")
     ] = False,
@@ -65,6 +70,8 @@ def run(
 
     `isthmus run --method superfed-lm --data mnist --data-root ~/data`
 
+    `isthmus run --method fedavg --data mnist --ray 10.0.0.1:6379` computes on a cluster.
+
     `isthmus run first/experiment.toml` runs the same again, to the same digest.
     """
     from isthmus.cli import driver, messages
@@ -84,5 +91,6 @@ def run(
         workers,
         profile=profile,
         keep_best=keep_best,
+        cluster=read_cluster(ray, send_data),
     )
     messages.print_result(done, where)

@@ -8,6 +8,7 @@ from isthmus.comparison import grid as grids
 from isthmus.comparison.grid import Cell, Grid
 from isthmus.comparison.processes import JobMessage, JobPool
 from isthmus.comparison.trials import Failure, choose_trials, read_scores, write_table
+from isthmus.engines.ray import ClusterShare
 from isthmus.errors import IsthmusError
 from isthmus.records import reader
 from isthmus.records.reader import RecordedRun
@@ -76,6 +77,7 @@ class Conductor:
         pool: JobPool[Cell],
         stop: Callable[[], bool],
         note: Callable[[str], None],
+        share: ClusterShare | None = None,
     ):
         self._grid = grid
         self._out = out
@@ -83,6 +85,7 @@ class Conductor:
         self._pool = pool
         self._stop = stop
         self._note = note
+        self._share = share  # of a cluster, for each run; without one, a run has one process
         self._trials = grid.trials()
         self._likely = grid.runs(dict.fromkeys(grid.tune, 1))  # as if all first trials were best
 
@@ -176,10 +179,12 @@ class Conductor:
             raise IsthmusError(f"{len(each)} runs, {together} at a time: {error}{hint}") from None
 
     def _work(self, do: str, cells: Sequence[Cell]) -> Iterator[tuple[Cell, JobMessage]]:
+        share = {} if self._share is None else self._share.to_table()
         jobs = [
             (
                 cell,
                 {
+                    **share,
                     "do": do,
                     "experiment": cell.experiment.toml(),
                     "place": str(self._out / cell.place),

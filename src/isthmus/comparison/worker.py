@@ -10,6 +10,7 @@ import sys
 import tomllib
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from queue import Queue
 from threading import Event, Thread
@@ -17,6 +18,7 @@ from typing import Any
 
 from isthmus.cohort import DivergenceError
 from isthmus.config.experiment import Experiment
+from isthmus.engines import Cluster
 from isthmus.errors import IsthmusError
 from isthmus.storage.database import is_blank
 from isthmus.storage.store import STATE, Store
@@ -62,8 +64,9 @@ def _read(jobs: "Queue[dict[str, Any]]", stop: Event) -> None:
 
 def estimate_run(job: Mapping[str, Any], send: Send, stop: Event) -> None:
     """Estimates what a run will need; nothing is written."""
-    built = build(_read_experiment(job), data_root=job["data_root"], workers=1)
-    needed = estimate(*built)
+    built = build(_read_experiment(job), data_root=job["data_root"], **_read_share(job))
+    with closing(built.setting.engine):
+        needed = estimate(*built)
     send(
         ended=None if needed is None else needed._asdict(),
         clients=built.experiment.clients,
@@ -91,11 +94,17 @@ def run(job: Mapping[str, Any], send: Send, stop: Event) -> None:
 def _open(job: Mapping[str, Any]) -> tuple[Built, Store]:
     place, data_root = Path(job["place"]), Path(job["data_root"])
     if (place / STATE).is_file() and not is_blank(place / STATE):
-        built, store = reopen(place, data_root=data_root, workers=1)
+        built, store = reopen(place, data_root=data_root, **_read_share(job))
         store.start(built.experiment.toml())
         return built, store
-    built = build(_read_experiment(job), data_root=data_root, workers=1)
+    built = build(_read_experiment(job), data_root=data_root, **_read_share(job))
     return built, Store.create(place, built.setting, built.experiment.toml())
+
+
+def _read_share(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads where a run computes: in this process, or on its share of a cluster."""
+    cluster = Cluster(**job["cluster"]) if "cluster" in job else None
+    return {"workers": job.get("workers", 1), "cluster": cluster}
 
 
 def _read_experiment(job: Mapping[str, Any]) -> Experiment:

@@ -8,14 +8,24 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from isthmus.context import Engine
-from isthmus.engines.base import ClientError, Plan
+from isthmus.engines.base import ClientError, Cluster, Plan
 from isthmus.engines.loop import Loop
+from isthmus.engines.ray import RayEngine
 from isthmus.engines.stacked import Stacked
 
-__all__ = ["ENGINES", "ClientError", "EngineName", "Loop", "Plan", "Stacked"]
+__all__ = [
+    "ENGINES",
+    "ClientError",
+    "Cluster",
+    "EngineName",
+    "Loop",
+    "Plan",
+    "RayEngine",
+    "Stacked",
+]
 
 ENGINES: Mapping[str, Callable[[Plan], Engine]] = MappingProxyType(
-    {"loop": Loop.make, "stacked": Stacked.make}
+    {"loop": Loop.make, "stacked": Stacked.make, "ray": RayEngine.make}
 )
 
 if TYPE_CHECKING:

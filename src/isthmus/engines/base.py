@@ -2,8 +2,9 @@
 
 import ctypes
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -15,12 +16,21 @@ from torch import Tensor
 from isthmus import streams
 from isthmus.client import Importance
 from isthmus.context import Call, Setting
+from isthmus.data.federation import Federation
 from isthmus.errors import IsthmusError
 from isthmus.models.flat import Flat
 
 
 class ClientError(RuntimeError):
     """Names the client, the round and the function in which an exception was raised."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The Ray cluster that computes, and how its nodes get the data; no number depends on it."""
+
+    address: str = ""  # host:port of its head; empty: RAY_ADDRESS, or a Ray of this machine's own
+    send_data: bool = False  # data go there from here, and are not read from the data root there
 
 
 class Plan(NamedTuple):
@@ -38,6 +48,8 @@ class Plan(NamedTuple):
     networks: Sequence[Flat]  # of a client, the common one first
     own: bool  # whether one of them is the user's, which may do what others do not
     workers: int = 1  # processes that may compute; 0: as many as pay
+    cluster: Cluster = Cluster()  # where `ray` finds them
+    read_data: Callable[[], Federation] | None = None  # does so on another machine, by its name
 
     @property
     def steps(self) -> list[int]:

@@ -21,9 +21,15 @@ EVEN = 2.0  # steps of the largest client over the mean, up to which little is p
 def choose(plan: Plan) -> Plan:
     """Fills in the engine, step, block and workers that a plan leaves open."""
     devices.check(plan.device)
+    if plan.engine == "ray" and plan.device != "cpu":
+        raise IsthmusError(
+            f"engine=ray with device={plan.device}; expected device=cpu, on which the nodes of a "
+            "cluster compute; set device=cpu, or another engine"
+        )
     plan = plan._replace(engine=choose_engine(plan))
     block = plan.block or count_block(plan.parameters, plan.device)
-    workers = plan.workers or choose_workers(plan)
+    # On a cluster 0 stands for all its cores, which are counted when somebody needs to know.
+    workers = plan.workers if plan.engine == "ray" else plan.workers or choose_workers(plan)
     return plan._replace(step=choose_step(plan), block=block, workers=workers)
 
 
@@ -45,12 +51,12 @@ def choose_engine(plan: Plan) -> str:
 
 def choose_step(plan: Plan) -> str:
     """Chooses compiled steps where the run is long enough to repay compiling."""
-    may_compile = plan.engine == "loop" and plan.device == "cpu"
+    may_compile = plan.engine in ("loop", "ray") and plan.device == "cpu"
     if plan.step == "compiled" and not may_compile:
         raise IsthmusError(
             f"step=compiled with engine={plan.engine} and device={plan.device}; expected "
-            "engine=loop on the CPU, where steps are compiled; set step=eager, or engine=loop and "
-            "device=cpu"
+            "engine=loop or ray on the CPU, where steps are compiled; set step=eager, or "
+            "engine=loop and device=cpu"
         )
     if plan.step == "compiled" and not has_compiler():
         raise IsthmusError(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -32,6 +32,19 @@ from isthmus.engines.workers import START, Answer, Pool
 HERE = Place()
 
 
+class ClientPool(Protocol):
+    """Processes that run client functions for one run."""
+
+    setting: Setting
+    notes: list[str]
+
+    def run(self, call: Call, requests: Iterator[Request]) -> Iterator[tuple[int, Any]]:
+        """Yields (client, what the function returned), in the order in which they come."""
+
+    def close(self) -> None:
+        """Ends the processes."""
+
+
 class Loop:
     """Runs clients one by one, each on one thread, on exactly its own examples.
 
@@ -51,12 +64,12 @@ class Loop:
         device: str = "cpu",
     ):
         self.place = Place(device)
-        self.workers = workers if self.place.on_cpu else 1  # what drives a device survives no fork
+        self._workers = workers if self.place.on_cpu else 1  # what drives a device survives no fork
         self.notes: list[str] = []
         self.compiled = compiled
         self._start = start
         self.profile: Profile | None = None  # set by `watch`, before the first call
-        self._pool: Pool | None = None
+        self._pool: ClientPool | None = None
         self._reported: set[str] = set()
 
     @classmethod
@@ -65,15 +78,20 @@ class Loop:
         compiled = Compiled.make(plan) if plan.step == "compiled" else None
         return cls(plan.workers, compiled, device=plan.device)
 
+    @property
+    def workers(self) -> int:
+        """How many processes compute."""
+        return self._workers
+
     def run(
         self, setting: Setting, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
         """Yields (client, what the function returned)."""
         first = list(islice(requests, 2))
         requests = chain(first, requests)
-        if self.workers > 1 and len(first) > 1 and self._pool_knows(setting):
+        if self.delegates(len(first)) and self._pool_knows(setting):
             try:
-                yield from self._get_pool(setting).run(call, requests)
+                yield from self.get_pool(setting).run(call, requests)
                 return
             except messages.CannotSend:  # a function without a name runs here
                 pass
@@ -118,11 +136,15 @@ class Loop:
     def describe(self, why: str = "") -> str:
         """Says how many processes compute, and whether and why steps are compiled."""
         processes = "process" if self.workers == 1 else "processes"
+        return f"loop in {self.workers} {processes}; {self.describe_steps(why)}"
+
+    def describe_steps(self, why: str) -> str:
+        """Says whether steps are compiled, since when, and why."""
         compiled = "are not compiled" if self.compiled is None else "are compiled"
         if self.compiled is not None and self.compiled.since:
             compiled += f" from round {self.compiled.since + 1} on"
         reason = f", {why}" if why else ""
-        return f"loop in {self.workers} {processes}; steps {compiled}{reason}"
+        return f"steps {compiled}{reason}"
 
     def watch(self) -> Callable[[], Mapping[str, float]]:
         """Measures where the time of clients goes, from the first call on."""
@@ -155,20 +177,29 @@ class Loop:
         try:
             messages.write((setting.method, setting.task), {}, None)
         except messages.CannotSend as error:
-            self.workers = 1
+            self._workers = 1
             self._report(
                 [f"one process computes, since others cannot be sent the method or model: {error}"]
             )
             raise
 
-    def _get_pool(self, setting: Setting) -> Pool:
+    def delegates(self, requests: int) -> bool:
+        """Tells whether other processes compute a call of so many clients; 2 stands for more."""
+        return self.workers > 1 and requests > 1
+
+    def get_pool(self, setting: Setting) -> ClientPool:
+        """Gives the processes that compute, which are started first if there are none."""
         if self._pool is None:
-            if self._start != "fork":
-                self._check_sendable(setting)
-            alone = Loop(compiled=self.compiled)
-            alone.profile = None if self.profile is None else Profile()
-            self._pool = Pool(setting, self.workers, alone.answer, self._start, self.profile)
+            self._pool = self.make_pool(setting)
         return self._pool
+
+    def make_pool(self, setting: Setting) -> ClientPool:
+        """Starts the processes that compute."""
+        if self._start != "fork":
+            self._check_sendable(setting)
+        alone = Loop(compiled=self.compiled)
+        alone.profile = None if self.profile is None else Profile()
+        return Pool(setting, self.workers, alone.answer, self._start, self.profile)
 
 
 def make_client(

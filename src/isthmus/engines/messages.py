@@ -1,12 +1,14 @@
 """Messages between the processes of one run: a small head, and tensors in memory both can see.
 
-These processes are one program; nothing here is ever written to a file or sent to another machine.
+These processes are one program; nothing here is ever written to a file. To another machine it goes
+as Ray's own messages do, between nodes that trust each other. A head holds names, plain values and
+where tensors lie; a function that has no name that others could find is refused.
 """
 
 import io
 import mmap
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,23 +41,17 @@ def write(value: Any, known: Mapping[int, str], memory: mmap.mmap | None) -> Mes
 
     A tensor for which the shared memory has no room travels in the message itself.
     """
-    buffers: list[pickle.PickleBuffer] = []
-    head = io.BytesIO()
-    try:
-        _Writer(head, known, buffers).dump(value)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise CannotSend(str(error)) from None
+    head, buffers = dump(value, known)
     parts: list[tuple[int, int] | bytes] = []
     end = 0
-    for buffer in buffers:
-        raw = buffer.raw()
+    for raw in buffers:
         if memory is not None and end + raw.nbytes <= len(memory):
             memory[end : end + raw.nbytes] = raw
             parts.append((end, raw.nbytes))
             end += -(-raw.nbytes // ALIGNED) * ALIGNED
         else:
             parts.append(raw.tobytes())
-    return Message(head.getvalue(), parts)
+    return Message(head, parts)
 
 
 def read(message: Message, known: Mapping[str, Any], memory: mmap.mmap | None, keep: bool) -> Any:
@@ -69,15 +65,41 @@ def read(message: Message, known: Mapping[str, Any], memory: mmap.mmap | None, k
             offset, size = part
             view = memoryview(memory)[offset : offset + size]
             buffers.append(memoryview(bytearray(view)) if keep else view)
-    return _Reader(io.BytesIO(message.head), known, buffers).load()
+    return load(message.head, known, buffers)
+
+
+def dump(
+    value: Any, known: Mapping[int, str], by_file: bool = False
+) -> tuple[bytes, list[memoryview]]:
+    """Gives the head of a message, and the memory of its arrays and tensors, in their order.
+
+    With `by_file`, an array that is mapped from a file is named by it, for others on this machine.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    head = io.BytesIO()
+    try:
+        _Writer(head, known, buffers, by_file).dump(value)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise CannotSend(str(error)) from None
+    return head.getvalue(), [buffer.raw() for buffer in buffers]
+
+
+def load(head: bytes, known: Mapping[str, Any], buffers: Iterable[Any]) -> Any:
+    """Reads a value from its head, and the memory of its tensors, which is not copied."""
+    return _Reader(io.BytesIO(head), known, buffers).load()
 
 
 class _Writer(pickle.Pickler):
     def __init__(
-        self, file: io.BytesIO, known: Mapping[int, str], buffers: list[pickle.PickleBuffer]
+        self,
+        file: io.BytesIO,
+        known: Mapping[int, str],
+        buffers: list[pickle.PickleBuffer],
+        by_file: bool,
     ):
         pickle.Pickler.__init__(self, file, protocol=5, buffer_callback=buffers.append)
         self._known = known
+        self._by_file = by_file
 
     def persistent_id(self, thing: Any) -> str | None:
         return self._known.get(id(thing))
@@ -85,11 +107,17 @@ class _Writer(pickle.Pickler):
     def reducer_override(self, thing: Any) -> Any:
         if isinstance(thing, Tensor):
             return make_tensor, (np.ascontiguousarray(thing.detach().numpy()), thing.shape)
+        if isinstance(thing, np.memmap):
+            whole = isinstance(thing.base, mmap.mmap) and thing.filename is not None
+            if self._by_file and whole:
+                place = str(thing.filename), thing.dtype, "r", thing.offset, thing.shape
+                return np.memmap, place
+            return np.asarray, (np.asarray(thing),)
         return NotImplemented
 
 
 class _Reader(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, known: Mapping[str, Any], buffers: list[memoryview]):
+    def __init__(self, file: io.BytesIO, known: Mapping[str, Any], buffers: Iterable[Any]):
         pickle.Unpickler.__init__(self, file, buffers=buffers)
         self._known = known
 

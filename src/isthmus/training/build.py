@@ -1,5 +1,6 @@
 """A run, built once from its experiment: data, method, networks, task and engine."""
 
+import tomllib
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
@@ -18,7 +19,7 @@ from isthmus.data.build import add_noise
 from isthmus.data.federation import Federation
 from isthmus.data.own_files import find_own_files
 from isthmus.data.sources.table_schema import inline_schema
-from isthmus.engines import ENGINES, Plan, choice
+from isthmus.engines import ENGINES, Cluster, Plan, choice
 from isthmus.errors import IsthmusError, quote
 from isthmus.method import Method
 from isthmus.models.descent import train
@@ -63,14 +64,16 @@ def build(
     others: Sequence[Network] = (),
     data_root: Path | str = "data",
     workers: int | None = None,
+    cluster: Cluster | None = None,
 ) -> Built:
     """Builds a run; own parts get names in the experiment, and what it left open is chosen."""
+    experiment = _choose_cluster(experiment, cluster)
     if workers is not None and not 1 <= workers <= MOST_WORKERS:
         raise IsthmusError(
             f"workers={quote(workers)}; expected 1 to {MOST_WORKERS:,}; leave it out for one per "
             "core"
         )
-    given = dict(experiment)
+    given, root = dict(experiment), str(Path(data_root).absolute())
     given |= _name_method(experiment, method) | _name_model(experiment, model)
     given |= _name_data(experiment, data, Path(data_root))
     if data is None:
@@ -99,6 +102,8 @@ def build(
             networks=networks,
             own=model is not None or bool(others),
             workers=workers or 0,
+            cluster=cluster or Cluster(),
+            read_data=None if data is not None else partial(read_again, experiment.toml(), root),
         )
     )
     chosen = {"engine": plan.engine, "block": plan.block, "step": plan.step}
@@ -106,6 +111,24 @@ def build(
     task = _build_task(experiment, federation, networks)
     engine = ENGINES[plan.engine](plan)
     return Built(experiment, Setting(method, task, federation, engine, newcomers))
+
+
+def _choose_cluster(experiment: Experiment, cluster: Cluster | None) -> Experiment:
+    """Takes the engine that computes on a cluster where there is one."""
+    if cluster is None or experiment.engine == "ray":
+        return experiment
+    if experiment.engine == "stacked":
+        raise IsthmusError(
+            "engine=stacked on a Ray cluster; expected engine=ray, which computes as loop does; "
+            "leave the engine or the cluster out"
+        )
+    return experiment.model_copy(update={"engine": "ray"})
+
+
+def read_again(experiment: str, data_root: str) -> Federation:
+    """Reads the clients that train, of a run that was built, on another machine."""
+    given = Experiment(**tomllib.loads(experiment))
+    return _hold_out(given, read_federation(given, Path(data_root)))[0]
 
 
 def _refuse_pooling(experiment: Experiment, method: Method) -> None:

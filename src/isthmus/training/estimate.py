@@ -25,6 +25,7 @@ from isthmus.config.experiment import Experiment
 from isthmus.context import Call, Request, Setting
 from isthmus.engines.base import one_thread, steps_per_pass
 from isthmus.engines.loop import Loop
+from isthmus.engines.ray import RayEngine
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import score
 from isthmus.method import State
@@ -189,12 +190,13 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
     every = experiment.eval_every
     evaluations = rounds // every + (rounds % every > 0) if every else 1
     seen = clients * (1 - (1 - asked / clients) ** rounds)
-    workers = setting.engine.workers
-    waiting = ceil(asked / workers) / asked  # of a round's clients, those that one worker computes
-    each = [(n, trial.seconds * waiting + trial.server_seconds) for n, trial in phases]
+    each = [
+        (n, _time_clients(setting, asked, trial.seconds, trial.round) + trial.server_seconds)
+        for n, trial in phases
+    ]
     worked = sum(n * seconds for n, seconds in each) * count_rounds(experiment) / rounds
     scores = clients * evaluation.rows
-    judged = clients * evaluation.seconds / workers + evaluation.server_seconds
+    judged = clients * evaluation.seconds / setting.engine.workers + evaluation.server_seconds
     return Estimate(
         seconds=worked + evaluations * judged,
         ram_bytes=int(working + 2 * (own + last.round.up) + scores * 100),
@@ -209,6 +211,14 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
         ),
         wire_bytes=sum(n * trial.wire for n, trial in phases),
     )
+
+
+def _time_clients(setting: Setting, asked: int, seconds: float, round: Round) -> float:
+    """Gives how long the clients of a round take, of so many seconds in all."""
+    engine, each = setting.engine, seconds / asked
+    if isinstance(engine, RayEngine):
+        return engine.time_call(asked, each, round.down // asked, round.up // asked)
+    return ceil(asked / engine.workers) * each
 
 
 def count_rounds(experiment: Experiment) -> float:

@@ -11,7 +11,7 @@ from isthmus import streams
 from isthmus.cohort import Clients, NobodyAnswered, Round
 from isthmus.config.experiment import Experiment
 from isthmus.context import Setting
-from isthmus.engines.base import one_thread
+from isthmus.engines.base import Cluster, one_thread
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation
 from isthmus.evaluation import evaluate as evaluate_round
@@ -99,6 +99,7 @@ def federate(
     data_root: Path | str = "data",
     out: Path | str | None = None,
     workers: int | None = None,
+    cluster: Cluster | None = None,
     watch: Watch = ignore,
     keep_best: bool = False,
     **own: Unpack[OwnParts],
@@ -113,11 +114,12 @@ def federate(
     `method`, `data` and `model` take the place of the experiment's: a Method, a Federation, what
     builds a network. `others` are second networks of one's own, in the order in which the method
     names them `own`. `out` is a directory that keeps the run; `workers` are processes that compute,
-    one for each core if left out, and never change a number; `watch` is called after every round,
-    and ends the run there if it returns True. With `keep_best` the directory also keeps each
+    one for each core if left out, and never change a number; nor does a `cluster` of Ray that
+    computes in their place. `watch` is called after every round, and ends the run there if it
+    returns True. With `keep_best` the directory also keeps each
     client's personal model that was best on its validation data.
     """
-    built = build(experiment, data_root=data_root, workers=workers, **own)
+    built = build(experiment, data_root=data_root, workers=workers, cluster=cluster, **own)
     if out is None:
         return train(built, Memory(built.setting), watch)
     store = Store.create(Path(out), built.setting, built.experiment.toml(), keep_best=keep_best)
@@ -130,6 +132,7 @@ def resume(
     rounds: int | None = None,
     data_root: Path | str = "data",
     workers: int | None = None,
+    cluster: Cluster | None = None,
     watch: Watch = ignore,
     **own: Unpack[OwnParts],
 ) -> Run:
@@ -138,7 +141,9 @@ def resume(
     `rounds` makes a run longer, where its method does not depend on its length. Parts of one's own
     are given as they were to `federate`.
     """
-    built, store = reopen(path, rounds=rounds, data_root=data_root, workers=workers, **own)
+    built, store = reopen(
+        path, rounds=rounds, data_root=data_root, workers=workers, cluster=cluster, **own
+    )
     store.start(built.experiment.toml())
     return train(built, store, watch)
 
@@ -150,6 +155,7 @@ def reopen(
     device: str | None = None,
     data_root: Path | str = "data",
     workers: int | None = None,
+    cluster: Cluster | None = None,
     may_be_readonly: bool = False,
     **own: Unpack[OwnParts],
 ) -> tuple[Built, Store]:
@@ -162,7 +168,11 @@ def reopen(
         before = settings["rounds"]
         settings |= {} if rounds is None else {"rounds": rounds}
         settings |= {} if device is None else {"device": device}
-        built = build(Experiment(**settings), data_root=data_root, workers=workers, **own)
+        if cluster is None and settings.get("engine") == "ray":
+            settings["engine"] = "loop"  # the same bits, computed here
+        built = build(
+            Experiment(**settings), data_root=data_root, workers=workers, cluster=cluster, **own
+        )
         after = built.experiment.rounds
         _check_extension(built.setting, before, after, read_rounds_done(database, path))
         store = Store(path, built.setting, database)

@@ -110,7 +110,9 @@ def map_array(path: Path) -> NDArray[Any] | None:
             file.seek(0)
             np.lib.format.read_magic(file)
             shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-            return np.memmap(file, dtype, "r", file.tell(), shape)
+            mapped = np.memmap(file, dtype, "r", file.tell(), shape)
+            mapped.filename = str(path.absolute())  # so that other processes can map it too
+            return mapped
     except (OSError, ValueError):
         return None
 

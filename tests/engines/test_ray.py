@@ -1,0 +1,188 @@
+"""Ray, for real: a cluster of several nodes on this machine, some of which come and go.
+
+One cluster serves all tests, in their order: starting nodes and actors is what takes time.
+"""
+
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from isthmus import Experiment, Federation, IsthmusError, Run, federate, resume
+from isthmus.engines import Cluster, messages
+from isthmus.errors import ClusterLostError
+from isthmus.training.build import build
+from isthmus.training.federate import Done
+
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of Ray's own
+
+SMALL = {
+    "method": "superfed-mm",
+    "data": "digits",
+    "clients": 12,
+    "clients_per_round": 6,
+    "rounds": 5,
+    "epochs": 6,
+    "eval_every": 2,
+    "seed": 3,
+}
+NODE = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", "a secret of thirty-two characters")
+        patch.delenv("RAY_ADDRESS", raising=False)
+        ray._raylet.Config.initialize("")  # it has been imported before
+        from ray.cluster_utils import Cluster as Nodes
+
+        nodes = Nodes(initialize_head=True, head_node_args=NODE)
+        nodes.add_node(**NODE)
+        nodes.add_node(**NODE)
+        yield nodes
+        ray.shutdown()
+        nodes.shutdown()
+
+
+@pytest.fixture(scope="module")
+def plain() -> Run:
+    return federate(Experiment(**SMALL), workers=1)
+
+
+def table(path: Path, seed: int) -> Path:
+    rng = np.random.default_rng(seed)
+    x, y = rng.standard_normal((120, 4)).astype(np.float32), np.arange(120) % 3
+    np.savez(path, x=x, y=y)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("127.0.0.1:1", "no Ray cluster listens at 127.0.0.1:1; expected the head's HOST:PORT"),
+        ("ray://10.0.0.1:10001", "--ray 'ray://10.0.0.1:10001'; expected the head's HOST:PORT"),
+        ("somewhere", "--ray 'somewhere'; expected the head's HOST:PORT"),
+    ],
+)
+def test_a_wrong_address_is_one_line(address: str, words: str) -> None:
+    with pytest.raises(IsthmusError, match=re.escape(words)):
+        federate(Experiment(**SMALL), cluster=Cluster(address))
+
+
+def test_another_version_of_ray_is_one_line(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "__version__", "2.1.0")
+    with pytest.raises(IsthmusError, match=r"Version mismatch.*expected the same version"):
+        federate(Experiment(**SMALL), cluster=Cluster(cluster.address))
+
+
+def test_any_nodes_and_actors_give_the_bits_of_loop(cluster: Any, plain: Run) -> None:
+    """An actor is killed in the second round, its node in the third; another one joins."""
+    (node, *_) = cluster.worker_nodes
+    notes: dict[int, str] = {}
+    soon: list[threading.Timer] = []
+
+    def kill_actor() -> None:
+        import psutil
+
+        for process in psutil.process_iter(["cmdline"]):
+            if (process.info["cmdline"] or [""])[0].startswith("ray::ClientActor.compute"):
+                process.send_signal(signal.SIGKILL)
+                return
+
+    def later(seconds: float, do: Callable[[], Any]) -> None:
+        soon.append(threading.Timer(seconds, do))
+        soon[-1].start()
+
+    def watch(done: Done) -> None:
+        notes[done.cost.round] = " | ".join(done.notes)
+        if done.cost.round == 1:
+            later(0.1, kill_actor)
+        if done.cost.round == 2:
+            later(0.1, lambda: cluster.remove_node(node, allow_graceful=False))
+        if done.cost.round == 3:
+            cluster.add_node(**NODE)
+
+    run = federate(Experiment(**SMALL), cluster=Cluster(cluster.address), watch=watch)
+    for timer in soon:
+        timer.join()
+    assert run.digest == plain.digest
+    assert run.experiment.engine == "ray"
+    assert "its actor on node" in notes[2]
+    everything = " | ".join(notes.values())
+    assert everything.count("computed again") >= 2
+    assert "has joined, with 1 cores" in everything
+
+
+def test_other_or_missing_data_on_a_node_are_one_line(cluster: Any, tmp_path: Path) -> None:
+    own = {"name": "files", "path": str(table(tmp_path / "own.npz", 1))}
+    experiment = Experiment(**SMALL | {"data": own, "partition": "iid", "model": "mlp"})
+    ray.init(cluster.address, log_to_driver=False)  # nobody leaves it between
+    try:
+        for change, words in (
+            (lambda: table(tmp_path / "own.npz", 2), "its data have digest .* expected .* --send"),
+            ((tmp_path / "own.npz").unlink, "own.npz.* or send the data there with --send-data"),
+        ):
+            table(tmp_path / "own.npz", 1)
+            setting = build(experiment, workers=1, cluster=Cluster(cluster.address)).setting
+            engine: Any = setting.engine
+            change()
+            with pytest.raises(IsthmusError, match=rf"node .*: .*{words}"):
+                engine.open(setting)
+            engine.close()
+    finally:
+        ray.shutdown()
+
+
+def test_own_data_are_sent_and_a_lost_head_is_one_line(
+    cluster: Any, plain: Run, tmp_path: Path
+) -> None:
+    """The run goes on from its last round without the cluster, to the same digest."""
+    out = tmp_path / "run"
+    address = cluster.address
+
+    def watch(done: Done) -> None:
+        if done.cost.round == 2:
+            cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
+
+    with pytest.raises(ClusterLostError, match=f"the head of the Ray cluster at {address} is gone"):
+        federate(
+            Experiment(**SMALL),
+            cluster=Cluster(address, send_data=True),
+            workers=1,
+            out=out,
+            watch=watch,
+        )
+    after = resume(out)
+    assert len(after.rounds) == 3
+    assert after.digest == plain.digest
+    assert after.experiment.engine == "loop"
+
+
+def test_a_federation_that_is_packed_is_the_same() -> None:
+    x, y = np.zeros((40, 3), np.float32), np.arange(40) % 2
+    federation = Federation.of(x, y, clients=np.repeat([0, 1], 20), seed=1)
+    packed = federation.pack()
+    assert packed.digest() == federation.digest()
+    assert [packed.sizes(i) for i in range(len(packed))] == [(15, 1, 4)] * 2
+
+
+def test_a_mapped_array_is_named_by_its_file_or_sent(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(1000))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for array, by_file, sent in (
+        (mapped, True, 0),
+        (mapped[1:], True, 7992),
+        (mapped, False, 8000),
+    ):
+        head, buffers = messages.dump(array, {}, by_file)
+        assert sum(buffer.nbytes for buffer in buffers) == sent
+        assert np.array_equal(messages.load(head, {}, buffers), array)
