@@ -104,16 +104,23 @@ def test_the_limiting_case_is_lda_of_the_clients_own_features() -> None:
     assert not torch.equal(fitted, PFedFda().personal(here, (), first))
 
 
-def a_client(beta: str) -> tuple[Setting, Client]:
+def a_client(beta: str, weighed: bool = False) -> tuple[Setting, Client]:
     """A client with six examples of each class, and so three in each half."""
-    made = setting({"name": "pfedfda", "beta": beta}, data=federation((120,)), clients_per_round=1)
+    data = federation((120,))
+    if weighed:
+        data.arrays = data.arrays._replace(weight=np.where(np.arange(120) % 5, 0.1, 9))
+    made = setting({"name": "pfedfda", "beta": beta}, data=data, clients_per_round=1)
     here = make_client(made, Call(len, (), 0, "train", 0), Request(0, (), ()))
     assert here.label_counts().min() >= 6
     return made, here
 
 
 def criterion(
-    beta: NDArray[np.float64], z: NDArray[np.float64], y: NDArray[np.int64], server: Server
+    beta: NDArray[np.float64],
+    z: NDArray[np.float64],
+    y: NDArray[np.int64],
+    server: Server,
+    weight: NDArray[np.float64],
 ) -> float:
     """Two-fold cross-validation of LDA, once more, with numpy and loops."""
     mu, cov = server.mu.double().numpy(), server.cov.double().numpy()
@@ -134,19 +141,22 @@ def criterion(
         slopes = np.linalg.solve(mixed, means.T)
         logits = z[fold != k] @ slopes - (means.T * slopes).sum(0) / 2 + np.log(prior)
         logits -= np.log(np.exp(logits).sum(1, keepdims=True))
-        total -= logits[np.arange(len(logits)), y[fold != k]].mean()
+        total -= (weight[fold != k] * logits[np.arange(len(logits)), y[fold != k]]).mean()
     return total
 
 
-def test_the_interpolation_is_that_of_a_generic_optimiser() -> None:
+@pytest.mark.parametrize("weighed", [False, True])
+def test_the_interpolation_is_that_of_a_generic_optimiser(weighed: bool) -> None:
     """L-BFGS-B of scipy on the same criterion: ours is at most one step of 1/64 from it.
 
     The shared statistics are the client's own plus noise, so that neither end is best.
     """
-    _, here = a_client("fitted")
+    made, here = a_client("fitted", weighed)
     model, task = here.model, here.task
     z = model.features(task.w0, here.examples.x)
     y = here.examples.y
+    counted = made.federation.weights(0) if weighed else np.ones(len(y))
+    given = z.double().numpy(), y.numpy()
     method = PFedFda()
     first = method.init(task)
     own = PFedFda(beta="local").fit(here, first)
@@ -159,14 +169,14 @@ def test_the_interpolation_is_that_of_a_generic_optimiser() -> None:
     best = minimize(
         criterion,
         np.full(2, 0.5),
-        args=(z.double().numpy(), y.numpy(), server),
+        args=(*given, server, counted / counted.mean()),
         bounds=[(0, 1), (0, 1)],
         method="L-BFGS-B",
     )
     assert [b, d] == pytest.approx(best.x.tolist(), abs=1 / 64)
-    reached = criterion(np.array([b, d]), z.double().numpy(), y.numpy(), server)
+    reached = criterion(np.array([b, d]), *given, server, counted / counted.mean())
     assert reached == pytest.approx(best.fun, abs=1e-3)
-    assert reached < criterion(np.full(2, 0.5), z.double().numpy(), y.numpy(), server)
+    assert reached < criterion(np.full(2, 0.5), *given, server, counted / counted.mean())
 
 
 def test_statistics_are_learned_while_training() -> None:

@@ -105,7 +105,7 @@ class PFedFda(Method):
 
     def fit(self, client: Client, server: Server) -> Server:
         v, mu, cov = server.v, server.mu.double(), server.cov.double()
-        x, y, *_, weight = client.examples
+        x, y, *_, importance, weight = client.examples
         no_head = v.new_zeros(client.model.size - len(v))
         z = client.model.features(torch.cat([v, no_head]), x).double()
         weight = torch.ones_like(z[:, 0]) if weight is None else weight.double()
@@ -129,6 +129,7 @@ class PFedFda(Method):
                 slopes, intercepts = discriminant(means, covariance, prior(client).double())
                 logits = torch.einsum("nd,lcd->ncl", z, slopes) + intercepts.T
                 losses = cross_entropy(logits, y[:, None].expand(-1, len(b)), reduction="none")
+                losses = losses * importance[:, None] if isinstance(importance, Tensor) else losses
                 total = total + rest @ losses / rest.sum().clamp(min=1)
             return total
 
