@@ -350,6 +350,19 @@ def test_a_federation_needs_an_owner_for_each_row() -> None:
     assert federation.notes == ("in the clients 'b ' counts as 'b'",)
 
 
+def test_clients_files_may_say_how_much_examples_count(tmp_path: Path) -> None:
+    save(tmp_path / "a.npz", x=X, y=Y, weight=np.arange(20))
+    held = {"test_x": X[:4], "test_y": Y[:4]}
+    save(tmp_path / "b.npz", train_x=X[:6], train_y=Y[:6], train_weight=np.full(6, 0.5), **held)
+    arrays = files(tmp_path)
+    assert arrays.weight is not None
+    assert arrays.weight.tolist() == [*range(20), *[0.5] * 6, *[1] * 4]
+    save(tmp_path / "b.npz", x=X, y=Y)
+    assert "b.npz has no weight, and other files have" in refused(lambda: files(tmp_path))
+    save(tmp_path / "b.npz", x=X, y=Y, weight=-np.ones(20))
+    assert "b.npz: weight is -1.0 in row 1" in refused(lambda: files(tmp_path))
+
+
 def test_a_file_of_tokens_trains_a_network_that_looks_them_up(isthmus: Isthmus) -> None:
     symbols = np.arange(120).reshape(40, 3) % 7
     save(Path("text.npz"), x=symbols, y=symbols[:, 0] % 2, client=np.arange(40) % 2)

@@ -33,6 +33,7 @@ class Piece(NamedTuple):
     part: int | None
     x: NDArray[Any]
     y: NDArray[Any]
+    weight: NDArray[np.float64] | None = None  # how much each counts in training, if that is said
 
 
 def unpack_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -64,7 +65,10 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def read_pieces(path: Path, owner: str | None, part: int | None = None) -> list[Piece]:
-    """Reads x and y of one owner, or train_x, train_y, test_x, ... where they are divided."""
+    """Reads x and y of one owner, or train_x, train_y, test_x, ... where they are divided.
+
+    A `weight`, or `train_weight`, says how much each example counts in training.
+    """
     return _split_pieces(path, read_arrays(path), owner, part)
 
 
@@ -92,15 +96,15 @@ def _split_pieces(
                 f"{path} has no label in row {row} of {prefix}y; expected one for each example; "
                 "fill it, or delete the row"
             )
-        result.append(Piece(path, owner, place, x, y))
+        weight = arrays.get(f"{prefix}weight")
+        if weight is not None:
+            weight = check_weights(weight, len(y), f"{path}: {prefix}weight")
+        result.append(Piece(path, owner, place, x, y, weight))
     return result
 
 
 def read_owners_file(path: Path, scale: float, like: Arrays | None = None) -> Arrays:
-    """Reads one file of many owners: `client` says whose, `split` in which part an example is.
-
-    A `weight` says how much each counts in training.
-    """
+    """Reads one file of many owners: `client` says whose, `split` in which part an example is."""
     arrays = read_arrays(path)
     joined = join_pieces(_split_pieces(path, arrays, None, None), scale, like)
     for name in ("client", "split"):
@@ -114,9 +118,6 @@ def read_owners_file(path: Path, scale: float, like: Arrays | None = None) -> Ar
         joined = joined._replace(
             owner=owners.numbers, names=owners.names, notes=joined.notes + owners.notes
         )
-    if "weight" in arrays:
-        weight = check_weights(arrays["weight"], len(joined.y), f"{path}: weight")
-        joined = joined._replace(weight=weight)
     if "split" in arrays:
         joined = joined._replace(split=number_parts(arrays["split"]))
     return joined
@@ -190,10 +191,25 @@ def join_pieces(pieces: Sequence[Piece], scale: float, like: Arrays | None = Non
         names=tuple(names),
         split=np.concatenate(split) if any(p.part is not None for p in pieces) else None,
         labels=labels,
+        weight=_join_weights(pieces),
         notes=notes,
     )
     check_range(joined)
     return joined
+
+
+def _join_weights(pieces: Sequence[Piece]) -> NDArray[np.float64] | None:
+    """Joins how much examples count: for all that are trained on, or for none."""
+    if all(piece.weight is None for piece in pieces):
+        return None
+    trained = [piece for piece in pieces if piece.part in (None, TRAIN)]
+    lacking = next((piece for piece in trained if piece.weight is None), None)
+    if lacking is not None:
+        raise IsthmusError(
+            f"{lacking.path} has no weight, and other files have; expected one in each file of "
+            "training examples, or in none; add np.ones where all count alike"
+        )
+    return np.concatenate([np.ones(len(p.y)) if p.weight is None else p.weight for p in pieces])
 
 
 def to_native(values: NDArray[Any]) -> NDArray[Any]:
