@@ -280,6 +280,19 @@ def test_settings_are_chosen_on_validation_data(isthmus: Isthmus) -> None:
             assert f"lr={run.lr}" == best
 
 
+def test_reported_runs_may_keep_best_models(isthmus: Isthmus) -> None:
+    asked = ["compare", "--methods", "fedavg", "--seeds", "1", *TINY, "--tune", "lr=0.1,0.2"]
+    ended = isthmus(*asked, "--keep-best", "--out", "kept", "--jobs", "1")
+    assert ended.code == 0, ended.err
+    best = isthmus("export", "kept/runs/fedavg-1", "--client=0", "--which=best", "--to=models")
+    assert best.code == 0, best.err
+    summary = json.loads(Path("kept/trials/fedavg/1/summary.json").read_text())
+    assert "keeps_best" not in summary
+    assert "keep-best true there, false here" in isthmus(*asked, "--out", "kept").mistake
+    none = isthmus(*asked[:-2], "--keep-best", "--set", "validation=0", "--set", "selection=fixed")
+    assert "--keep-best with validation=0" in none.mistake
+
+
 def test_one_split_may_serve_all_seeds() -> None:
     asked = grid("fedavg", "local")
     one = {m: change(e, split_seed=7) for m, e in asked.experiments.items()}

@@ -64,6 +64,13 @@ def compare(
     data_root: DataRoot = Path("data"),
     ray: Ray = None,
     send_data: SendData = False,
+    keep_best: Annotated[
+        bool,
+        typer.Option(
+            "--keep-best/--no-keep-best",
+            help="Keep each client's model that was best on validation data, too.",
+        ),
+    ] = False,
 ) -> None:
     """Compares methods over seeds on one federation; leaves tables and a page.
 
@@ -88,7 +95,7 @@ def compare(
         experiment = read_experiment(file, {"method": name, **named}, own[name])
         experiments[name] = _locate(experiment, numbers[0], data_root)
     tuning = grids.read_tuning(tune or [], names)
-    grid = grids.check(grids.Grid(experiments, numbers, tuning, reference))
+    grid = grids.check(grids.Grid(experiments, numbers, tuning, reference, keep_best))
     grids.refuse_another(grid, out)
     carry_out(grid, out, data_root, jobs, read_cluster(ray, send_data))
 

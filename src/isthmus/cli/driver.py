@@ -16,7 +16,7 @@ from isthmus.evaluation import splits_of
 from isthmus.storage.store import Store
 from isthmus.training import early_stopping
 from isthmus.training.build import Built, build
-from isthmus.training.estimate import estimate, refuse_what_cannot_fit
+from isthmus.training.estimate import count_best_bytes, estimate, refuse_what_cannot_fit
 from isthmus.training.federate import Done, Run, reopen, train
 
 UNASKED = 1 << 30  # bytes of best models that are kept unless somebody says otherwise
@@ -46,13 +46,12 @@ def begin(
     experiment, setting = built
     with closing(setting.engine):  # whatever happens before the first round
         spent = setting.engine.watch() if profile else None
-        models = 2 * setting.task.clients * setting.task.w0.nbytes  # of two rounds
         if keep_best is None:
-            keep_best = models <= UNASKED and "validation" in splits_of(setting)
+            keep_best = count_best_bytes(setting) <= UNASKED and "validation" in splits_of(setting)
         needed = estimate(experiment, setting)
         if needed is not None:
             if keep_best:
-                needed = needed._replace(disk_bytes=needed.disk_bytes + models)
+                needed = needed.keep_best(setting)
             refuse_what_cannot_fit(needed, out)
         _open_cluster(setting)
         store = Store.create(out, setting, experiment.toml(), sync, keep_best)  # type: ignore[arg-type]

@@ -189,6 +189,7 @@ class Conductor:
                     "experiment": cell.experiment.toml(),
                     "place": str(self._out / cell.place),
                     "data_root": str(self._data_root),
+                    "keep_best": self._grid.keep_best and cell.trial is None,
                 },
             )
             for cell in cells

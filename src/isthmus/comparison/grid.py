@@ -58,6 +58,7 @@ class Grid:
     seeds: tuple[int, ...]
     tune: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)  # by method
     reference: str | None = None  # what the tables compare with; no run depends on it
+    keep_best: bool = False  # reported runs keep clients' best models, too
 
     @property
     def tuning_seed(self) -> int:
@@ -103,7 +104,12 @@ class Grid:
     def toml(self) -> str:
         """Writes all of it as TOML that `read` reads back."""
         experiments = {method: each.table() for method, each in self.experiments.items()}
-        written = {"seeds": self.seeds, "reference": self.reference, "tune": self.tune}
+        written = {
+            "seeds": self.seeds,
+            "reference": self.reference,
+            "tune": self.tune,
+            "keep_best": self.keep_best,
+        }
         filled = {key: value for key, value in written.items() if value}
         return tomli_w.dumps({**filled, "experiments": experiments})
 
@@ -122,6 +128,7 @@ class GridFile(BaseModel):
     experiments: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
     tune: dict[str, dict[str, list[str]]] = {}
     reference: str | None = None
+    keep_best: bool = False
 
 
 def read(path: Path) -> Grid:
@@ -139,7 +146,7 @@ def read(path: Path) -> Grid:
         method: {key: tuple(values) for key, values in each.items()}
         for method, each in given.tune.items()
     }
-    return Grid(experiments, tuple(given.seeds), tune, given.reference)
+    return Grid(experiments, tuple(given.seeds), tune, given.reference, given.keep_best)
 
 
 def _explain(error: Exception) -> str:
@@ -176,6 +183,11 @@ def check(grid: Grid) -> Grid:
                 "the other one in --methods"
             )
         _refuse_unlike(first, grid.experiments[first], method, experiment)
+        if grid.keep_best and experiment.validation == 0:
+            raise IsthmusError(
+                "--keep-best with validation=0; expected validation data to tell the best by; for "
+                "example --set validation=0.1, or leave --keep-best out"
+            )
     if grid.reference not in (None, first, *others):
         raise IsthmusError(
             f"--reference {grid.reference} is not among the methods; "
@@ -378,6 +390,7 @@ def _describe_differences(here: Grid, there: Grid) -> Iterator[str]:
         "methods": (sorted(here.experiments), sorted(there.experiments)),
         "seeds": (list(here.seeds), list(there.seeds)),
         "tune": (dict(here.tune), dict(there.tune)),
+        "keep-best": (here.keep_best, there.keep_best),
     }
     for name, (mine, theirs) in pairs.items():
         if mine != theirs:

@@ -67,6 +67,8 @@ def estimate_run(job: Mapping[str, Any], send: Send, stop: Event) -> None:
     built = build(_read_experiment(job), data_root=job["data_root"], **_read_share(job))
     with closing(built.setting.engine):
         needed = estimate(*built)
+    if needed is not None and job.get("keep_best"):
+        needed = needed.keep_best(built.setting)
     send(
         ended=None if needed is None else needed._asdict(),
         clients=built.experiment.clients,
@@ -98,7 +100,8 @@ def _open(job: Mapping[str, Any]) -> tuple[Built, Store]:
         store.start(built.experiment.toml())
         return built, store
     built = build(_read_experiment(job), data_root=data_root, **_read_share(job))
-    return built, Store.create(place, built.setting, built.experiment.toml())
+    keep_best = bool(job.get("keep_best"))
+    return built, Store.create(place, built.setting, built.experiment.toml(), keep_best=keep_best)
 
 
 def _read_share(job: Mapping[str, Any]) -> dict[str, Any]:

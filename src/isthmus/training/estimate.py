@@ -49,6 +49,15 @@ class Estimate(NamedTuple):
     disk_bytes: int
     wire_bytes: int
 
+    def keep_best(self, setting: Setting) -> "Estimate":
+        """Adds what the clients' best models take."""
+        return self._replace(disk_bytes=self.disk_bytes + count_best_bytes(setting))
+
+
+def count_best_bytes(setting: Setting) -> int:
+    """Counts the bytes of all clients' best models, of a round and the one before it."""
+    return 2 * setting.task.clients * setting.task.w0.nbytes
+
 
 class First(Loop):
     """An engine that runs the first client it is asked for, and answers the same for all others."""
