@@ -115,7 +115,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "an unknown kind": (changed("age", kind="numbr"), "kind = 'numbr'; expected number, category"),
     "no kind": ({**SCHEMA, "age": {}}, "column 'age' has no kind"),
     "no table": ({**SCHEMA, "age": "number"}, "column 'age' is 'number'; expected a table"),
-    "an unknown key": (changed("age", mising="mean"), "has 'mising'; expected kind, missing; did"),
+    "an unknown key": (changed("age", mising="mean"), "has 'mising'; expected kind, missing, "),
     "another kind's key": (changed("age", format="iso"), "'age', a number, has 'format'"),
     "an unknown rule": (changed("age", missing="zero"), "expected refuse, mean, median or"),
     "categories that are none": (changed("code", categories="c0"), "expected a list of different"),

@@ -228,7 +228,8 @@ def _describe_table(file: Path, settings: list[str] | None, data_root: Path) -> 
             raise IsthmusError(f"{file} has no column {name!r} for {role}; {nearest(name, known)}")
     categorical = [name.strip() for name in options["categorical"].split(",")]
     missing = "" if options["missing"] == "refuse" else options["missing"]
-    return write_schema(table, roles, categorical, options["categories"], missing)
+    named = [value.strip() for value in str(options["missing_values"]).split(",") if value.strip()]
+    return write_schema(table, roles, categorical, options["categories"], missing, named)
 
 
 def _describe_study(

@@ -1,5 +1,6 @@
 """Cells that stand for no value, as people and programs write them."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 EXACTLY = ("NA", "NaT", "?")
@@ -15,3 +16,26 @@ def is_missing(word: str) -> bool:
     """
     word = word.strip()
     return word in EXACTLY or word.lower() in IN_ANY_CASE
+
+
+def empty_named(cells: Sequence[str], values: tuple[str, ...]) -> Sequence[str]:
+    """Empties the cells that have one of the values which somebody says to stand for none.
+
+    >>> empty_named(["41", "-999.0", "unknown", "known"], ("-999", "unknown"))
+    ['41', '', '', 'known']
+    """
+    named = {cell for cell in set(cells) if _is_named(cell, values)}
+    return ["" if cell in named else cell for cell in cells] if named else cells
+
+
+@lru_cache(1024)
+def _is_named(cell: str, values: tuple[str, ...]) -> bool:
+    word, number = cell.strip(), _read_number(cell)
+    return word in values or (number is not None and number in map(_read_number, values))
+
+
+def _read_number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None

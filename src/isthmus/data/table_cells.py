@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.dates import find_formats
-from isthmus.data.holes import is_missing
+from isthmus.data.holes import empty_named, is_missing
 from isthmus.errors import IsthmusError
 
 Texts = Sequence[str]
@@ -26,11 +26,19 @@ class Cells:
     Words are remembered beyond the limit where those up to it are dates.
     """
 
-    def __init__(self, path: Path, name: str, most: int | None, may_be_numbers: bool):
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        most: int | None,
+        may_be_numbers: bool,
+        missing_values: Sequence[str] = (),
+    ):
         self.path = path
         self.name = name
         self.most = most  # different words to remember; None: all of them
         self.may_be_numbers = may_be_numbers
+        self.missing_values = tuple(missing_values)  # that stand for none beside the usual ones
         self.rows = 0
         # numbered in the order of their first rows: a new word gets the next number
         self.words: dict[str, int] = defaultdict(count().__next__)
@@ -44,6 +52,8 @@ class Cells:
 
     def add(self, cells: Texts) -> None:
         """Takes the next rows."""
+        if self.missing_values:
+            cells = empty_named(cells, self.missing_values)
         values = None
         if self.may_be_numbers and cells[0] not in self._nonsense:
             values = parse_numbers(cells)

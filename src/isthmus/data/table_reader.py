@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from isthmus.data.table_cells import Cells, Texts
@@ -55,11 +56,21 @@ def open_table(path: Path, delimiter: str = "") -> TableFile:
 
 
 def read_columns(
-    table: TableFile, words: Sequence[str], inputs: Sequence[str], most: int
+    table: TableFile,
+    words: Sequence[str],
+    inputs: Sequence[str],
+    most: int,
+    missing_values: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Mapping[str, Cells]:
-    """Reads columns by name: some as words, and `inputs`, as numbers or `most` different words."""
-    columns = {name: Cells(table.path, name, None, may_be_numbers=False) for name in words}
-    columns |= {name: Cells(table.path, name, most, may_be_numbers=True) for name in inputs}
+    """Reads columns by name: some as words, and `inputs`, as numbers or `most` different words.
+
+    `missing_values` are, by column, what stands for no value beside what everybody writes so.
+    """
+    wanted: dict[str, int | None] = {**dict.fromkeys(words), **dict.fromkeys(inputs, most)}
+    columns = {
+        name: Cells(table.path, name, count, count is not None, missing_values.get(name, ()))
+        for name, count in wanted.items()
+    }
     blocks = _blocks(table.path, table.delimiter)
     next(blocks, None)
     rows = 0

@@ -72,10 +72,11 @@ class Predictor:
                 "each; fill them up"
             )
         numbers = {c.name for c in columns if c.category is None and not c.part}
+        named = {column.name: column.missing_values for column in columns}
         cells = {}
         for name in names:
             count = 0 if name in numbers else None
-            cells[name] = Cells(THE_TABLE, name, count, may_be_numbers=name in numbers)
+            cells[name] = Cells(THE_TABLE, name, count, name in numbers, named[name])
             cells[name].add(tuple(_to_text(value) for value in table[name]))
         raw = read_cells(columns, cells, rows.pop())
         plain = [column._replace(mean=0.0, std=1.0, fill=None) for column in columns]

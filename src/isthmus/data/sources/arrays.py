@@ -1,5 +1,6 @@
 """What every data set becomes: arrays, as compact as they came."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -24,6 +25,7 @@ class Column(NamedTuple):
     missing: str = REFUSE  # where a cell says nothing: how `fill` is found; words need none
     fill: float | None = None  # what a number is that is missing, before it is scaled
     scaled: bool = True  # whether a number is; words never are
+    missing_values: Sequence[str] = ()  # that stand for none, beside those that always do
 
     @property
     def fills(self) -> bool:

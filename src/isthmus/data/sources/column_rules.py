@@ -38,6 +38,7 @@ class ColumnRule(NamedTuple):
     other: bool = False  # words that are not among the categories have an input together
     format: str = ""  # of a date
     cycles: tuple[str, ...] | None = None  # that a date is placed in
+    missing_values: tuple[str, ...] | None = None  # that stand for none; None: as the run says
 
 
 def parse_boolean(text: str) -> float:
@@ -91,6 +92,13 @@ def make_columns(
     name: str, rule: ColumnRule, holes: NDArray[np.bool_], scaled: bool
 ) -> list[Column]:
     """Lists the inputs that a column becomes; `holes` are those of rows to learn from."""
+    columns = _list_columns(name, rule, holes, scaled)
+    return [column._replace(missing_values=rule.missing_values or ()) for column in columns]
+
+
+def _list_columns(
+    name: str, rule: ColumnRule, holes: NDArray[np.bool_], scaled: bool
+) -> list[Column]:
     missing = MEAN if rule.missing == INDICATOR else rule.missing
     lacks = missing != REFUSE and bool(holes.any())
     if rule.kind == CATEGORY:

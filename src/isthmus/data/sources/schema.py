@@ -32,6 +32,7 @@ class InputTable(TypedDict):
     missing: NotRequired[Literal["refuse", "mean", "median"]]
     fill: NotRequired[float]
     scaled: NotRequired[bool]
+    missing_values: NotRequired[list[str]]
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -75,7 +76,9 @@ def describe(arrays: Arrays) -> Schema:
 def _describe_column(column: Column) -> InputTable:
     usual = Column(column.name, None)._asdict()
     always = {"name", "category"} | (set() if column.category is not None else {"mean", "std"})
-    given = {key: value for key, value in column._asdict().items() if value is not None}
+    given = {key: value for key, value in column._asdict().items() if value not in (None, ())}
+    if column.missing_values:
+        given["missing_values"] = list(column.missing_values)
     return {k: v for k, v in given.items() if k in always or v != usual[k]}  # type: ignore[return-value]
 
 

@@ -73,6 +73,7 @@ class Table:
     categorical: str = ""  # numbers that are names: postcodes, codes of wards
     categories: PositiveInt = 50  # different words that a column may have
     missing: Missing = "refuse"  # numbers that are missing: filled by what clients train on
+    missing_values: str | int | float = ""  # that stand for none, with commas between: -999,unknown
     standardise: bool | Literal["sums", "client"] = True  # numbers to mean 0 and deviation 1
     weight: str = ""  # a column that says how much a row counts in training
     schema: str | Mapping[str, Any] = ""  # what each column is: a file of isthmus data schema
@@ -88,7 +89,8 @@ class Table:
         roles, rules = self._follow_schema(table, root) if self.schema else self._plan(table)
         others = [name for name in roles.inputs if rules[name].kind in ("", NUMBER)]
         words = [name for name in roles.inputs if rules[name].kind not in ("", NUMBER)]
-        cells = read_columns(table, [*roles.words(), *words], others, self.categories)
+        named = {name: rules[name].missing_values or () for name in roles.inputs}
+        cells = read_columns(table, [*roles.words(), *words], others, self.categories, named)
         contents = self._survey(table, roles, cells, rules)
         return self._build_arrays(table, roles, cells, contents, None)
 
@@ -144,12 +146,13 @@ class Table:
                 f"{', '.join(sorted(taken))}; drop fewer"
             )
         kinds = {name: CATEGORY if name in categorical else "" for name in inputs}
-        rules = {name: ColumnRule(kind, self.missing) for name, kind in kinds.items()}
+        rule = ColumnRule("", self.missing, missing_values=self.list_missing_values())
+        rules = {name: rule._replace(kind=kind) for name, kind in kinds.items()}
         return roles._replace(inputs=tuple(inputs)), rules
 
     def _follow_schema(self, table: TableFile, root: Path) -> tuple[Roles, dict[str, ColumnRule]]:
         """Says what the columns are, as the schema tells."""
-        rules = read_rules(self.schema, self.missing, root)
+        rules = read_rules(self.schema, self.missing, root, self.list_missing_values())
         roles = find_roles(rules)
         for option, usual in ROLE_OPTIONS.items():
             given = getattr(self, option)
@@ -167,6 +170,10 @@ class Table:
                 "category, date or boolean; change a kind"
             )
         return Roles(*roles, inputs), rules
+
+    def list_missing_values(self) -> tuple[str, ...]:
+        """Lists what stands for no value besides what always does."""
+        return tuple(_names(str(self.missing_values)))
 
     def _like_roles(self, table: TableFile) -> Roles:
         """Finds the columns that are no inputs; a table of one client need not say whose it is."""
@@ -292,7 +299,8 @@ def _read_like(table: TableFile, words: Sequence[str], other: Arrays) -> Mapping
     columns = other.columns
     numbers = [c.name for c in columns if c.category is None and not c.part]
     rest = [name for name in list_names(columns) if name not in set(numbers)]
-    return read_columns(table, [*words, *rest], numbers, most=0)
+    named = {column.name: column.missing_values for column in columns}
+    return read_columns(table, [*words, *rest], numbers, 0, named)
 
 
 def _read_weights(cells: Cells) -> NDArray[np.float64]:

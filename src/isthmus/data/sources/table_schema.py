@@ -27,10 +27,10 @@ from isthmus.system.files import open_regular
 
 LABEL, CLIENT, SPLIT, WEIGHT, IGNORE = "label", "client", "split", "weight", "ignore"
 KINDS: Mapping[str, tuple[str, ...]] = {  # and what may be said of each
-    NUMBER: ("missing",),
-    CATEGORY: ("missing", "categories", "other"),
-    DATE: ("missing", "format", "cycles"),
-    BOOLEAN: ("missing",),
+    NUMBER: ("missing", "missing_values"),
+    CATEGORY: ("missing", "missing_values", "categories", "other"),
+    DATE: ("missing", "missing_values", "format", "cycles"),
+    BOOLEAN: ("missing", "missing_values"),
     LABEL: ("categories",),
     CLIENT: (),
     SPLIT: (),
@@ -44,6 +44,7 @@ HEAD = """\
 # What isthmus reads from {name}. Change what is wrong, and use it with --set schema=FILE
 # kind: number, category, date, boolean; label, client, split, weight; ignore
 # missing, of an input: refuse, mean, median or indicator; left out: as --set missing says
+# missing_values, of an input: what stands for no value, as [-999, "unknown"]
 """
 
 
@@ -66,8 +67,10 @@ def inline_schema(data: Mapping[str, Any], root: Path) -> dict[str, Any]:
     )
 
 
-def read_rules(given: str | Mapping[str, Any], missing: str, root: Path) -> dict[str, ColumnRule]:
-    """Reads what a schema says of each column; `missing` counts where it says nothing of holes."""
+def read_rules(
+    given: str | Mapping[str, Any], missing: str, root: Path, missing_values: Sequence[str] = ()
+) -> dict[str, ColumnRule]:
+    """Reads what a schema says of each column; the rest counts where it says nothing of holes."""
     table = _read_file(given, root) if isinstance(given, str) else given
     where = f"schema {given}" if isinstance(given, str) else "the schema"
     unknown = next((key for key in table if key != "columns"), None)
@@ -79,7 +82,13 @@ def read_rules(given: str | Mapping[str, Any], missing: str, root: Path) -> dict
         )
     rules = {name: _read_rule(f"{where}: column {name!r}", each) for name, each in columns.items()}
     return {
-        n: rule if rule.missing else rule._replace(missing=missing) for n, rule in rules.items()
+        name: rule._replace(
+            missing=rule.missing or missing,
+            missing_values=tuple(missing_values)
+            if rule.missing_values is None
+            else rule.missing_values,
+        )
+        for name, rule in rules.items()
     }
 
 
@@ -133,6 +142,7 @@ def _read_rule(where: str, given: Any) -> ColumnRule:
             )
     checks: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "missing": (lambda v: v in get_args(Missing), "refuse, mean, median or indicator"),
+        "missing_values": (_are_values, "a list of words and numbers"),
         "categories": (_are_words, "a list of different words"),
         "other": (lambda v: isinstance(v, bool), "true or false"),
         "format": (_is_format, "iso, or days, months and years as in %d.%m.%Y"),
@@ -150,12 +160,17 @@ def _read_rule(where: str, given: Any) -> ColumnRule:
         given.get("other", False),
         given.get("format", ""),
         tuple(given["cycles"]) if "cycles" in given else None,
+        tuple(map(str, given["missing_values"])) if "missing_values" in given else None,
     )
 
 
 def _are_words(value: Any) -> bool:
     words = isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)
     return words and len(set(value)) == len(value)
+
+
+def _are_values(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(v, str | int | float) for v in value)
 
 
 def _is_format(value: Any) -> bool:
@@ -169,7 +184,12 @@ def _is_format(value: Any) -> bool:
 
 
 def write_schema(
-    table: TableFile, roles: Mapping[str, str], categorical: Sequence[str], most: int, missing: str
+    table: TableFile,
+    roles: Mapping[str, str],
+    categorical: Sequence[str],
+    most: int,
+    missing: str,
+    missing_values: Sequence[str] = (),
 ) -> str:
     """Writes down what the columns of a table are, as far as their cells tell.
 
@@ -178,7 +198,8 @@ def write_schema(
     names = [name for name in table.header if name]
     words = [name for name in names if name in roles or name in set(categorical)]
     others = [name for name in names if name not in set(words)]
-    cells = read_columns(table, words, others, IDENTIFIERS)
+    named = {name: missing_values for name in names if name not in roles}
+    cells = read_columns(table, words, others, IDENTIFIERS, named)
     parts = [HEAD.format(name=table.path.name)]
     if LABEL not in roles.values():
         parts.append("# No column is the label yet: set kind = 'label' where the classes are\n")
@@ -231,4 +252,6 @@ def _describe(
     if holes and described["kind"] != IGNORE:
         notes.append(f"{holes:,} of {cells.rows:,} cells have no value")
         described |= {"missing": missing} if missing else {}
+        if cells.missing_values:
+            described["missing_values"] = list(cells.missing_values)
     return described, "; ".join(notes)
