@@ -8,11 +8,15 @@ import zlib
 from pathlib import Path
 
 import lmdb
+import numpy as np
 import pytest
 
 from isthmus import Experiment, federate, resume
+from isthmus.evaluation import Evaluation, Score
+from isthmus.metrics.score import Figures
 from isthmus.records import schema
-from isthmus.records.writer import Cost, TableRows
+from isthmus.records.columns import read_arrays
+from isthmus.records.writer import Cost, TableRows, round_rows, table_text
 from isthmus.storage.database import FORMAT, FORMAT_KEY, Database
 from isthmus.storage.rows import pack_rows, unpack_rows
 from isthmus.storage.store import STATE
@@ -121,3 +125,27 @@ def test_a_run_of_the_format_before_goes_on_to_the_same_tables(tmp_path: Path) -
     with environment.begin() as transaction:
         assert transaction.get(FORMAT_KEY) == FORMAT
     environment.close()
+
+
+def test_rows_in_blocks_are_the_rows_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three clients at two points a path has 6 rows; blocks of two rows, files read by two."""
+    at = np.array([[[0.0], [0.5]]] * 3)
+    numbers = Figures(*np.arange(8 * 6, dtype=np.float64).reshape(8, 3, 2) / 64)
+    score = Score("path", "test", np.arange(3), at, numbers._replace(n=np.full((3, 2), 5)), None)
+    cost = Cost(7, 0.1, 2, 2, 1808, 1816, None, 1.25, 0.5)
+
+    def write_and_read() -> tuple[dict[str, list[list[object]]], str, list[float]]:
+        rows = round_rows(cost, Evaluation((score,), None), withheld=(1,))
+        assert len(rows["clients"]) == 4
+        text = table_text("", "clients", rows["clients"])
+        (tmp_path / "clients.csv").write_text(text)
+        read = read_arrays(tmp_path / "clients.csv", schema.CLIENTS)
+        return plain(unpack_rows(pack_rows(rows))), text, read["loss"].tolist()
+
+    whole = write_and_read()
+    monkeypatch.setattr("isthmus.records.writer.BLOCK", 2)
+    monkeypatch.setattr("isthmus.records.columns.LINES", 2)
+    assert write_and_read() == whole
+    assert len(whole[2]) == 4

@@ -1,7 +1,8 @@
 """Tables with the experiment at their head, read into immutable columns."""
 
 import csv
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import dropwhile, islice
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -16,33 +17,49 @@ Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 Column = TypeVar("Column", bound=NDArray[Any])
 
+LINES = 50_000  # that are read at a time
+
 
 def columns(path: Path, expected: Iterable[str]) -> dict[str, list[str]]:
     """Reads a table into columns of text; an incomplete last line is left out."""
+    blocks = list(read_blocks(path, expected))
+    return {name: [cell for block in blocks for cell in block[name]] for name in blocks[0]}
+
+
+def read_blocks(path: Path, expected: Iterable[str]) -> Iterator[dict[str, list[str]]]:
+    """Yields the columns of some lines at a time, as text takes ten times the memory of numbers.
+
+    The first block is there even where a table has no lines.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            # A killed process leaves a last line without its end: it may be half a number.
+            whole = (line.rstrip("\n").removesuffix("\r") for line in file if line.endswith("\n"))
+            places = dropwhile(lambda place: place[1].startswith("#"), enumerate(whole, start=1))
+            (header,) = parse_lines([line for _, line in islice(places, 1)]) or [[]]
+            missing = [name for name in expected if name not in header]
+            if missing:
+                raise IsthmusError(
+                    f"{path} has no column {missing[0]!r}; expected {','.join(expected)}, so run "
+                    "it again"
+                )
+            block = list(islice(places, LINES))
+            while True:
+                rows = parse_lines(line for _, line in block)
+                for (place, _), row in zip(block, rows, strict=True):
+                    if len(row) != len(header):
+                        raise IsthmusError(
+                            f"{path} line {place} has {len(row)} fields; expected {len(header)}, "
+                            "so restore the file, or run it again"
+                        )
+                turned = zip(*rows, strict=True) if rows else ([] for _ in header)
+                yield {name: list(column) for name, column in zip(header, turned, strict=True)}
+                if not (block := list(islice(places, LINES))):
+                    return
     except UnicodeDecodeError as error:
         raise IsthmusError(f"{path} is not text ({error}); restore it, or run again") from None
-    # A killed process leaves a last line without its end: what it says may be half a number.
-    complete = [line.removesuffix("\r") for line in text.split("\n")[:-1]]
-    start = next((i for i, line in enumerate(complete) if not line.startswith("#")), len(complete))
-    try:
-        header, *lines = parse_lines(complete[start:]) or [[]]
     except csv.Error as error:
         raise IsthmusError(f"{path} is no CSV ({error}); restore it, or run again") from None
-    missing = [name for name in expected if name not in header]
-    if missing:
-        raise IsthmusError(
-            f"{path} has no column {missing[0]!r}; expected {','.join(expected)}, so run it again"
-        )
-    for place, line in enumerate(lines, start=start + 2):
-        if len(line) != len(header):
-            raise IsthmusError(
-                f"{path} line {place} has {len(line)} fields; expected {len(header)}, "
-                "so restore the file, or run it again"
-            )
-    turned = zip(*lines, strict=True) if lines else ([] for _ in header)
-    return {name: list(column) for name, column in zip(header, turned, strict=True)}
 
 
 def read_arrays(
@@ -55,8 +72,21 @@ def read_arrays(
     """
     given = dict(zip(names(schema, per_batch), schema, strict=True))
     needed = [name for name, column in given.items() if not column.may_be_missing]
-    table = columns(path, needed) if path.is_file() else {name: [] for name in given}
-    empty = [""] * len(table[needed[0]])
+    nothing: dict[str, list[str]] = {name: [] for name in given}
+    blocks = read_blocks(path, needed) if path.is_file() else iter([nothing])
+    parts = [_read_block(path, given, needed[0], block) for block in blocks]
+    return {
+        name: parts[0][name]
+        if len(parts) == 1
+        else freeze(np.concatenate([p[name] for p in parts]))
+        for name in parts[0]
+    }
+
+
+def _read_block(
+    path: Path, given: Mapping[str, RecordColumn], first: str, table: Mapping[str, list[str]]
+) -> dict[str, NDArray[Any]]:
+    empty = [""] * len(table[first])
     readers: dict[type, Callable[[str], Any]] = {int: int, float: number}
     arrays: dict[str, NDArray[Any]] = {}
     for name, column in given.items():

@@ -362,9 +362,10 @@ def _federation(path: Path) -> RecordTable:
 
 def _clients(path: Path, per_batch: bool) -> RecordTable:
     arrays = read_arrays(path, CLIENTS, per_batch)
-    clients, places = arrays["client"].tolist(), arrays["at"].tolist()
-    arrays["client"] = parse(path, "client", clients, _client, np.int64)
-    arrays["lam"] = parse(path, "at", places, _lam, np.float64)
+    clients, whose = np.unique(arrays["client"], return_inverse=True)
+    places, where = np.unique(arrays["at"], return_inverse=True)
+    arrays["client"] = freeze(parse(path, "client", clients.tolist(), _client, np.int64)[whose])
+    arrays["lam"] = freeze(parse(path, "at", places.tolist(), _lam, np.float64)[where])
     return RecordTable(arrays)
 
 

@@ -6,6 +6,7 @@ with the state they belong to; the tables are written anew when a run is resumed
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,7 +20,9 @@ from isthmus.system.files import append_text, write_text
 from isthmus.task import Calibration
 
 # The rows that tables get, by the table's name: a value for each of its columns, None for nothing.
-TableRows: TypeAlias = Mapping[str, Sequence[Sequence[Any]]]
+TableRows: TypeAlias = Mapping[str, Collection[Sequence[Any]]]
+
+BLOCK = 10_000  # rows that are written at a time
 
 OF_A_ROUND = (
     "calls",
@@ -71,7 +74,8 @@ class TableWriter:
             self._begin("calls")  # where clients always answer there is no such table
         for table in OF_A_ROUND if rows.get("calls") else OF_A_ROUND[1:]:
             # Opened for each round: a full disk shows here, and closing has nothing left to write.
-            append_text(self._path / f"{table}.csv", _text(TABLES[table], rows[table]))
+            for block in split_rows(rows[table]):
+                append_text(self._path / f"{table}.csv", _text(TABLES[table], block))
 
     def _begin(
         self, table: str, rows: Iterable[Sequence[Any]] = (), absent: Sequence[str] = ()
@@ -88,21 +92,47 @@ def round_rows(
     withheld: Collection[int] = (),
 ) -> TableRows:
     """Lists what one finished round and, where there was one, its evaluation add to the tables."""
-    clients, bins = [], []
-    if evaluation is not None:
-        rows = _rows_of_scores(cost.round, evaluation.scores)
-        clients = [row for row in rows if row[1] not in withheld]
-        bins = list(_rows_of_bins(cost.round, evaluation.scores))
-        if evaluation.server is not None:
-            figures = (figure.item() for figure in evaluation.server)
-            clients.append((cost.round, "server", "shared", (), "test", *figures))
+    bins = [] if evaluation is None else list(_rows_of_bins(cost.round, evaluation.scores))
     return {
         "rounds": [cost],
-        "clients": clients,
+        "clients": [] if evaluation is None else ScoreRows(cost.round, evaluation, withheld),
         "notes": [(cost.round, note) for note in notes],
         "calls": [(cost.round, *outcome) for outcome in outcomes],
         "reliability": bins,
     }
+
+
+class ScoreRows(Collection[tuple[Any, ...]]):
+    """The rows of an evaluation, made when they are looked at: they take ten times its memory."""
+
+    def __init__(self, round: int, evaluation: Evaluation, withheld: Collection[int] = ()):
+        self._round, self._evaluation, self._withheld = round, evaluation, withheld
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Yields the clients' rows and then, where there is one, that of the server's test set."""
+        for row in _rows_of_scores(self._round, self._evaluation.scores):
+            if row[1] not in self._withheld:
+                yield row
+        if self._evaluation.server is not None:
+            figures = (figure.item() for figure in self._evaluation.server)
+            yield self._round, "server", "shared", (), "test", *figures
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, row: object) -> bool:
+        return any(row == other for other in self)
+
+
+def split_rows(rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
+    """Yields rows some at a time.
+
+    >>> [len(block) for block in split_rows([()] * 10_001)]
+    [10000, 1]
+    """
+    left = iter(rows)
+    while block := list(islice(left, BLOCK)):
+        yield block
 
 
 def newcomer_rows(
@@ -157,11 +187,14 @@ def _clients_of(federation: Federation, kinds: Sequence[str]) -> Iterator[tuple[
 def _rows_of_scores(first: Any, scores: Iterable[Score]) -> Iterator[tuple[Any, ...]]:
     """Lists one row per client or, along a path, one per client and point."""
     for model, split, clients, at, figures, _ in scores:
-        places = (at if at.ndim == 3 else at[:, None]).tolist()
-        columns = [(c if c.ndim == 2 else c[:, None]).tolist() for c in figures]
-        for i, points, *each in zip(clients.tolist(), places, *columns, strict=True):
-            for point, *values in zip(points, *each, strict=True):
-                yield first, i, model, point, split, *values
+        places = at if at.ndim == 3 else at[:, None]
+        numbers = [c if c.ndim == 2 else c[:, None] for c in figures]
+        for begin in range(0, len(clients), BLOCK):
+            some = slice(begin, begin + BLOCK)  # lists of numbers are much larger than arrays
+            columns = [column[some].tolist() for column in (clients, places, *numbers)]
+            for i, points, *each in zip(*columns, strict=True):
+                for point, *values in zip(points, *each, strict=True):
+                    yield first, i, model, point, split, *values
 
 
 def _rows_of_bins(round: int, scores: Iterable[Score]) -> Iterator[tuple[Any, ...]]:

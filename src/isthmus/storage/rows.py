@@ -17,25 +17,44 @@ import numpy as np
 from isthmus.errors import IsthmusError, quote
 from isthmus.records.columns import columns
 from isthmus.records.schema import TABLES, RecordColumn, names
-from isthmus.records.writer import TableRows
+from isthmus.records.writer import TableRows, split_rows
 
 OLDER = ("rounds", "clients", "notes", "reliability")  # the order of texts in "isthmus vault 2"
 
 
 def pack_rows(rows: TableRows) -> bytes:
-    """Writes the rows of a round as bytes."""
-    head: dict[str, dict[str, Sequence[Any] | None]] = {}
-    numbers: list[Sequence[float]] = []
+    """Writes the rows of a round as bytes, some of them at a time: there may be millions."""
+    tables: list[str] = []
+    numbers: list[bytes] = []
     for table, lines in rows.items():
-        columns = list(zip(*lines, strict=True)) or [()] * len(TABLES[table])
-        head[table] = {}
-        for column, values in zip(TABLES[table], columns, strict=True):
-            packed = column.type is float and not column.may_be_empty
-            head[table][column.name] = None if packed else values
-            numbers += [values] if packed else []
-    text = json.dumps(head, separators=(",", ":")).encode()
-    block = b"".join(np.asarray(values, dtype="<f8").tobytes() for values in numbers)
-    return zlib.compress(text + b"\n" + block, 1)
+        columns = TABLES[table]
+        pieces: list[list[Any]] = [[] for _ in columns]
+        for block in split_rows(lines):
+            for column, piece, values in zip(
+                columns, pieces, zip(*block, strict=True), strict=True
+            ):
+                packed = (
+                    np.asarray(values, "<f8").tobytes() if _is_packed(column) else _json(values)
+                )
+                piece.append(packed)
+        texts = []
+        for column, piece in zip(columns, pieces, strict=True):
+            numbers += piece if _is_packed(column) else []
+            text = "null" if _is_packed(column) else f"[{','.join(piece)}]"
+            texts.append(f'"{column.name}":{text}')
+        tables.append(f'"{table}":{{{",".join(texts)}}}')
+    packer = zlib.compressobj(1)
+    head = f"{{{','.join(tables)}}}\n".encode()
+    return b"".join([*map(packer.compress, (head, *numbers)), packer.flush()])
+
+
+def _is_packed(column: RecordColumn) -> bool:
+    return column.type is float and not column.may_be_empty
+
+
+def _json(values: Sequence[Any]) -> str:
+    """Writes values as the entries of a list in JSON, without its brackets."""
+    return json.dumps(values, separators=(",", ":"))[1:-1]
 
 
 def unpack_rows(data: bytes) -> TableRows:
