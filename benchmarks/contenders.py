@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.environments import VARIABLES, PeerError, find_python
 from benchmarks.networks import Settings
-from isthmus import Experiment, Federation
+from isthmus import Experiment, Federation, streams
 from isthmus.context import Setting
 from isthmus.engines import Cluster
 from isthmus.storage.store import Memory, Store
@@ -23,6 +23,7 @@ from isthmus.training.build import build
 from isthmus.training.federate import advance
 
 CORES = 2  # processes that compute, for everybody
+FIRST = 1  # the round in which everybody has the same cohort; ours plays one before
 ROOT = Path(__file__).parent.parent
 
 
@@ -130,5 +131,9 @@ def write_work(setting: Setting, network: str, rounds: int, folder: Path) -> Non
     np.save(folder / "ends.npy", np.cumsum([len(y) for _, y in clients]))
     np.save(folder / "start.npy", task.w0.numpy())
     sgd = Settings(task.epochs, task.batch_size, task.lr_at(0), task.momentum, task.weight_decay)
-    work = {"network": network, "rounds": rounds, "cohort": task.clients_per_round}
-    (folder / "work.json").write_text(json.dumps(work | {"sgd": sgd, "processes": CORES}))
+    cohorts = [
+        [int(i) for i in streams.cohort(task.seed, t, task.clients, task.clients_per_round)]
+        for t in range(FIRST, FIRST + rounds)
+    ]
+    work = {"network": network, "cohorts": cohorts, "sgd": sgd, "processes": CORES}
+    (folder / "work.json").write_text(json.dumps(work))

@@ -1,7 +1,8 @@
-"""The networks of W1 and W2 and their local training, as one writes them in PyTorch.
+"""The networks of W1, W2 and W5 and their local training, as one writes them in PyTorch.
 
 What is here runs in the peers' environments too, which have torch and no isthmus. The networks are
-`twonn` on MNIST and `twocnn` on CIFAR-10, with their parameters in the same order.
+`twonn` on MNIST, `twocnn` on CIFAR-10 and `stackedlstm` on Shakespeare, with their parameters in
+the same order.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -51,16 +52,43 @@ def twocnn() -> nn.Module:
     )
 
 
+class StackedLSTM(nn.Module):
+    """LEAF's network for Shakespeare.
+
+    The second bias of every gate in `nn.LSTM` would only train the first one twice as fast: it is
+    zero, and stays.
+    """
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+        self.embedding = nn.Embedding(81, 8)
+        self.lstm = nn.LSTM(8, 256, 2, batch_first=True)
+        self.classifier = nn.Linear(256, 81)
+        for bias in (self.lstm.bias_hh_l0, self.lstm.bias_hh_l1):
+            nn.init.zeros_(bias).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Predicts the next symbol."""
+        logits: Tensor = self.classifier(self.lstm(self.embedding(x))[0][:, -1])
+        return logits
+
+
 NETWORKS: Mapping[str, Callable[[], nn.Module]] = MappingProxyType(
-    {"twonn": twonn, "twocnn": twocnn}
+    {"twonn": twonn, "twocnn": twocnn, "stackedlstm": StackedLSTM}
 )
+
+
+def list_trained(module: nn.Module) -> list[nn.Parameter]:
+    """Lists the parameters that are trained."""
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 def load(module: nn.Module, w: Tensor) -> None:
     """Copies a vector [P] into a module's parameters."""
-    sizes = [parameter.numel() for parameter in module.parameters()]
+    trained = list_trained(module)
+    sizes = [parameter.numel() for parameter in trained]
     with torch.no_grad():
-        for parameter, part in zip(module.parameters(), w.split(sizes), strict=True):
+        for parameter, part in zip(trained, w.split(sizes), strict=True):
             parameter.copy_(part.view_as(parameter))
 
 
@@ -79,7 +107,7 @@ def train(
     module: nn.Module, x: Tensor, y: Tensor, orders: Iterable[Tensor], settings: Settings
 ) -> None:
     """Trains a module on a client's examples, once in each of the orders."""
-    sgd = make_optimiser(module.parameters(), settings)
+    sgd = make_optimiser(list_trained(module), settings)
     for order in orders:
         for rows in order.split(settings.batch_size):
             sgd.zero_grad()

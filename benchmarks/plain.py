@@ -20,7 +20,7 @@ from torch.multiprocessing import get_context
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 
-from benchmarks.networks import Settings, load, make_optimiser, train
+from benchmarks.networks import Settings, list_trained, load, make_optimiser, train
 from isthmus import streams
 from isthmus.context import Setting
 from isthmus.methods.superfed import SuPerFed
@@ -58,9 +58,11 @@ class PlainWork(NamedTuple):
 
 
 class Plain:
-    """Plays rounds of the plain loop in some processes."""
+    """Plays rounds of the plain loop in some processes, from round `first` on."""
 
-    def __init__(self, setting: Setting, build: Callable[[], nn.Module], processes: int):
+    def __init__(
+        self, setting: Setting, build: Callable[[], nn.Module], processes: int, first: int = 0
+    ):
         method, task, federation = setting.method, setting.task, setting.federation
         clients = [federation.part(i, "train") for i in range(len(federation))]
         cohort = torch.zeros(task.clients_per_round, task.model.size)
@@ -78,7 +80,7 @@ class Plain:
             wl=cohort.clone().share_memory_(),
         )
         self.w, self.own = self._work.w, dict[int, Tensor]()
-        self._t = 0
+        self._t = first
         self._pool = ProcessPoolExecutor(
             processes, get_context("spawn"), initializer=start_process, initargs=(self._work,)
         )
@@ -128,10 +130,10 @@ def local(place: int, t: int, i: int) -> None:
     if work.mixes:
         load(own, work.wl[place])
         train_both(module, own, work, work.mixes, t, i)
-        work.wl[place].copy_(parameters_to_vector(own.parameters()).detach())
+        work.wl[place].copy_(parameters_to_vector(list_trained(own)).detach())
     else:
         train(module, *work.data(i), work.draw_orders(t, i), work.settings)
-    work.wf[place].copy_(parameters_to_vector(module.parameters()).detach())
+    work.wf[place].copy_(parameters_to_vector(list_trained(module)).detach())
 
 
 def train_both(

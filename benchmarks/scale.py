@@ -7,7 +7,8 @@ themselves. Each number of clients has a process of its own, which writes to dis
 they take turns round by round, so that only one computes at a time and both see the same machine.
 
 A round is training, commit and reading the state back. Evaluation visits all clients and is linear
-in their number: it is timed where there are at most 1000 of them.
+in their number: after one more round it is timed, with the writing of its records and with reading
+them for the table that a run ends with, where there are at most `--evaluate` clients.
 """
 
 import argparse
@@ -30,17 +31,17 @@ from rich.table import Table
 
 from benchmarks.contenders import prepare_run
 from isthmus import Experiment, Federation, streams
-from isthmus.cohort import Round
+from isthmus.context import Setting
 from isthmus.data.federation import Parts
 from isthmus.data.sources.arrays import Arrays
-from isthmus.evaluation import evaluate
+from isthmus.records import reader
+from isthmus.report.tables import summary
 from isthmus.storage.database import Database
 from isthmus.storage.store import STATE, Store
 from isthmus.training.federate import advance
 
 POOL, FEATURES, CLASSES = 60_000, 784, 10
 TRAIN, VALIDATION, TEST = 44, 4, 12  # of 60
-EVALUATED = 1000  # clients, at most
 
 
 class DrawnParts(Sequence[Parts]):
@@ -81,13 +82,13 @@ def write_figures(**figures: float) -> None:
     print(json.dumps(figures), flush=True)
 
 
-def serve(clients: int, rounds: int, folder: Path) -> None:
+def serve(clients: int, rounds: int, folder: Path, evaluates: bool, workers: int | None) -> None:
     """Plays one round whenever a line comes in, and writes what it took."""
     data = make_federation(clients)
     method = {"name": "superfed-mm", "start": 0.0}
-    wanted = Experiment(method=method, model="twonn", rounds=rounds, eval_every=0, data="own")
+    wanted = Experiment(method=method, model="twonn", rounds=rounds + 1, eval_every=0, data="own")
     digest, _ = measure_seconds(data.digest)
-    prepared, (experiment, setting) = measure_seconds(lambda: prepare_run(wanted, data))
+    prepared, (experiment, setting) = measure_seconds(lambda: prepare_run(wanted, data, workers))
     created, store = measure_seconds(
         lambda: Store.create(folder / "run", setting, experiment.toml())
     )
@@ -105,18 +106,43 @@ def serve(clients: int, rounds: int, folder: Path) -> None:
         committed = time.perf_counter()
         progress = store.progress
         write_figures(round=time.perf_counter() - began, commit=committed - trained)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = find_peak()
     closed, _ = measure_seconds(lambda: store.close("stopped"))
     disk = sum(path.stat().st_size for path in (folder / "run").iterdir())
     opened, database = measure_seconds(lambda: Database(folder / "run" / STATE))
     database.close()
-    evaluated = 0.0
-    if clients <= EVALUATED:
-        store = Store(folder / "run", setting, Database(folder / "run" / STATE))
-        progress = store.progress
-        everyone = Round(setting, rounds, progress.own)
-        evaluated, _ = measure_seconds(lambda: evaluate(everyone, progress.server))
-    write_figures(peak=peak, close=closed, disk=disk, open=opened, evaluate=evaluated)
+    figures = measure_evaluation(setting, experiment, folder / "run") if evaluates else {}
+    write_figures(peak=peak, close=closed, disk=disk, open=opened, **figures)
+
+
+def measure_evaluation(setting: Setting, experiment: Experiment, path: Path) -> dict[str, float]:
+    """Plays one more round, evaluates all clients after it, writes the records and reads them."""
+    store = Store(path, setting, Database(path / STATE))
+    store.start(experiment.toml())
+    began = time.process_time()
+    step = advance(setting, store.progress, evaluate=True)
+    processor = time.process_time() - began
+    evaluated = find_peak()
+    written, _ = measure_seconds(lambda: store.commit(step))
+    committed = find_peak()
+    store.close("finished")
+    read, _ = measure_seconds(lambda: summary.summarize([reader.read(path)]))
+    return {
+        "evaluate": step.cost.evaluate_seconds,
+        "evaluate_each": 1000 * step.cost.evaluate_seconds / setting.task.clients,
+        "processor_each": 1000 * processor / setting.task.clients,  # of this process alone
+        "evaluate_peak": evaluated,
+        "write": written,
+        "write_peak": committed,
+        "read": read,
+        "read_peak": find_peak(),
+        "records": sum(path.stat().st_size for path in path.glob("*.csv")),
+    }
+
+
+def find_peak() -> float:
+    """Gives the most bytes of memory that this process held so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def play_round(process: subprocess.Popen[str]) -> dict[str, float]:
@@ -142,10 +168,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[1000, 100_000])
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--evaluate", type=int, default=1000, metavar="N", help="clients, at most")
+    parser.add_argument("--workers", type=int, help="processes that compute, one per core")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     wanted = parser.parse_args()
     if wanted.serve:
-        serve(wanted.clients[0], wanted.rounds + 1, wanted.serve)
+        (clients,) = wanted.clients
+        evaluates = clients <= wanted.evaluate
+        serve(clients, wanted.rounds + 1, wanted.serve, evaluates, wanted.workers)
         return
     with tempfile.TemporaryDirectory() as folder:
         processes, starts = {}, {}
@@ -153,6 +183,8 @@ def main() -> None:
             place = Path(folder, str(clients))
             place.mkdir()
             arguments = ["--clients", str(clients), "--rounds", str(wanted.rounds)]
+            arguments += ["--evaluate", str(wanted.evaluate)]
+            arguments += ["--workers", str(wanted.workers)] if wanted.workers else []
             processes[clients] = subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.scale", *arguments, "--serve", str(place)],
                 stdin=subprocess.PIPE,
@@ -190,7 +222,15 @@ def show(
             "begin a run, seconds": starts[clients]["create"],
             "close, seconds": ends[clients]["close"],
             "open the state, seconds": ends[clients]["open"],
-            "evaluate all, seconds": ends[clients]["evaluate"],
+            "evaluate all, seconds": ends[clients].get("evaluate", 0.0),
+            "a client, milliseconds": ends[clients].get("evaluate_each", 0.0),
+            "a client, processor, milliseconds": ends[clients].get("processor_each", 0.0),
+            "write its records, seconds": ends[clients].get("write", 0.0),
+            "read them, seconds": ends[clients].get("read", 0.0),
+            "tables, MB": ends[clients].get("records", 0.0) / 1e6,
+            "peak memory, evaluated, MB": ends[clients].get("evaluate_peak", 0.0) / 1e6,
+            "peak memory, written, MB": ends[clients].get("write_peak", 0.0) / 1e6,
+            "peak memory, read, MB": ends[clients].get("read_peak", 0.0) / 1e6,
         }
         for clients in starts
     }

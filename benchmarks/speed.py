@@ -21,7 +21,7 @@ from statistics import median
 from rich.console import Console
 
 from benchmarks import evaluation, memory, startup
-from benchmarks.contenders import CORES, Contender, Ours, Peer, prepare_run
+from benchmarks.contenders import CORES, FIRST, Contender, Ours, Peer, prepare_run
 from benchmarks.environments import PeerError
 from benchmarks.networks import NETWORKS
 from benchmarks.plain import Plain
@@ -69,7 +69,7 @@ def start_contenders(
         contenders[FEDAVG] = Ours(prepare_run(plainer, data, workers=CORES)[1])
     if work.network:
         for processes, name in PLAIN.items():
-            contenders[name] = Plain(setting, NETWORKS[work.network], processes)
+            contenders[name] = Plain(setting, NETWORKS[work.network], processes, FIRST)
     for name, title in PEERS.items() if peers and work.peers else ():
         try:
             contenders[title] = Peer(name, setting, work.network, rounds)

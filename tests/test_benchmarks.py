@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from benchmarks import evaluation, memory, results, speed, startup
-from benchmarks.contenders import CORES, write_work
+from benchmarks.contenders import CORES, FIRST, write_work
 from benchmarks.environments import PeerError
 from benchmarks.networks import NETWORKS, load
 from benchmarks.peers.work import read
@@ -21,8 +21,10 @@ from benchmarks.plain import Plain
 from benchmarks.results import Result, compute_ratios, write_json, write_page
 from benchmarks.works import MIXING, WORKS, read_data
 
+from isthmus import streams
 from isthmus.engines.base import one_thread
 from isthmus.models.plain import twocnn, twonn
+from isthmus.models.recurrent import stackedlstm
 from isthmus.training.federate import advance
 from small import federation, network, played, setting
 
@@ -75,6 +77,13 @@ def test_the_plain_networks_are_ours(name: str, ours: Any, shape: tuple[int, ...
     assert torch.equal(plain(x), mine(x))
 
 
+def test_the_plain_recurrent_network_is_ours() -> None:
+    mine, plain = stackedlstm((80,), 81), NETWORKS["stackedlstm"]()
+    load(plain, torch.cat([parameter.detach().flatten() for parameter in mine.parameters()]))
+    x = torch.randint(81, (3, 80), generator=torch.Generator().manual_seed(1))
+    assert torch.equal(plain(x), mine(x))
+
+
 @pytest.mark.parametrize(("name", "examples"), [("W1", 480), ("W2s", 400)])
 def test_a_client_trains_on_four_fifths_of_its_share(
     name: str, examples: int, tmp_path: Path
@@ -98,6 +107,7 @@ def test_a_peer_finds_in_its_folder_what_we_train_on(tmp_path: Path) -> None:
     write_work(given, "twonn", 7, tmp_path)
     work = read(str(tmp_path))
     assert (work.rounds, work.cohort, work.processes) == (7, 4, CORES)
+    assert work.cohorts[0] == list(streams.cohort(given.task.seed, FIRST, 6, 4))
     assert work.sgd == (2, 8, 0.1, 0.9, 1e-4)
     assert torch.equal(work.start, given.task.w0)
     for i in range(6):

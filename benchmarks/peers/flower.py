@@ -1,7 +1,8 @@
 """Flower's simulation: its FedAvg strategy over Ray actors, one per core, of one thread each.
 
 A client's examples are tensors that its actor holds; it trains with the plain loop's own inner
-loop. The strategy is Flower's, evaluation is off; it waits for its turn where a round begins.
+loop. The strategy is Flower's, evaluation is off; it waits for its turn where a round begins. Each
+of the nodes that Flower chooses is told whose examples to take, so that cohorts are everybody's.
 """
 
 import sys
@@ -19,24 +20,28 @@ from benchmarks.peers.work import Turns, read
 
 
 class InTurns(FedAvg):
-    """Flower's FedAvg, which waits for its turn where a round begins."""
+    """Flower's FedAvg, which waits for its turn where a round begins, with cohorts as given."""
 
-    def __init__(self, turns: Turns, cohort: int, clients: int):
+    def __init__(self, turns: Turns, cohorts: list[list[int]]):
+        nodes = len(cohorts[0])
         FedAvg.__init__(
             self,
-            fraction_train=cohort / clients,
+            fraction_train=1.0,
             fraction_evaluate=0.0,
-            min_train_nodes=cohort,
-            min_available_nodes=clients,
+            min_train_nodes=nodes,
+            min_available_nodes=nodes,
         )
-        self._turns = turns
+        self._turns, self._cohorts = turns, cohorts
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Waits, then lets Flower choose the cohort."""
+        """Waits, then lets Flower choose nodes, and tells each its client."""
         self._turns.wait()
-        return FedAvg.configure_train(self, server_round, arrays, config, grid)
+        messages = FedAvg.configure_train(self, server_round, arrays, config, grid)
+        for message, i in zip(messages, self._cohorts[server_round - 1], strict=True):
+            message.content["client"] = ConfigRecord({"id": i})
+            yield message
 
 
 def client_app(folder: str) -> ClientApp:
@@ -47,7 +52,7 @@ def client_app(folder: str) -> ClientApp:
     def local(message: Message, context: Context) -> Message:
         torch.set_num_threads(1)
         work = read(folder)
-        x, y = work.data(int(context.node_config["partition-id"]))
+        x, y = work.data(int(message.content["client"]["id"]))
         module = work.module()
         module.load_state_dict(message.content["arrays"].to_torch_state_dict())
         orders = (torch.randperm(len(y)) for _ in range(work.sgd.epochs))
@@ -69,7 +74,7 @@ def main(folder: str) -> None:
 
     @server.main()
     def rounds(grid: Grid, context: Context) -> None:
-        strategy = InTurns(turns, work.cohort, len(work.ends))
+        strategy = InTurns(turns, work.cohorts)
         start = ArrayRecord(work.module().state_dict())
         strategy.start(grid, start, num_rounds=work.rounds)
         turns.wait()
@@ -77,7 +82,7 @@ def main(folder: str) -> None:
     run_simulation(
         server,
         client_app(folder),
-        num_supernodes=len(work.ends),
+        num_supernodes=work.cohort,
         backend_config={
             "init_args": {"num_cpus": work.processes},
             "client_resources": {"num_cpus": 1.0},

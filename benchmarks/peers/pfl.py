@@ -2,19 +2,21 @@
 
 A user's examples are tensors; pfl cuts them into batches once, and takes these in the same order in
 every epoch: it is spared the shuffling and gathering that the others do. Evaluation is off, but for
-the first round. The processes wait for each other where a round ends, and rank 0 for its turn.
+the first round. The processes wait for each other where a round ends, and rank 0 for its turn. The
+cohorts are everybody's; pfl knows how large users are, and spreads them over the processes by it.
 """
 
 import os
 import socket
 import subprocess
 import sys
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.networks import make_optimiser
+from benchmarks.networks import list_trained, make_optimiser
 from benchmarks.peers.work import PeerWork, Turns, read
 
 NEVER = 10**9
@@ -60,7 +62,6 @@ def simulate(work: PeerWork, turns: Turns | None) -> None:
     from pfl.callback.base import TrainingProcessCallback
     from pfl.data.federated_dataset import FederatedDataset
     from pfl.data.pytorch import PyTorchTensorDataset
-    from pfl.data.sampling import get_user_sampler
     from pfl.hyperparam import NNTrainHyperParams
     from pfl.metrics import Metrics, Weighted
     from pfl.model.pytorch import PyTorchModel
@@ -97,13 +98,14 @@ def simulate(work: PeerWork, turns: Turns | None) -> None:
                 return {"loss": Weighted(float(self.loss(x, y)) * len(y), len(y))}
 
     users = [PyTorchTensorDataset(work.data(i), str(i)) for i in range(len(work.ends))]
-    sampler = get_user_sampler("minimize_reuse", list(range(len(users))))
-    data = FederatedDataset(users.__getitem__, sampler)
+    ids = chain.from_iterable(work.cohorts)
+    sizes = {i: len(work.data(i)[1]) for i in range(len(users))}
+    data = FederatedDataset(users.__getitem__, ids.__next__, sizes)
     network = Network()
     model = PyTorchModel(
         network,
         lambda parameters, lr: make_optimiser(parameters, work.sgd._replace(lr=lr)),
-        central_optimizer=torch.optim.SGD(network.parameters(), lr=1.0),
+        central_optimizer=torch.optim.SGD(list_trained(network), lr=1.0),
     )
     FederatedAveraging().run(
         NNAlgorithmParams(

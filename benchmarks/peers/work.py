@@ -18,14 +18,23 @@ class PeerWork(NamedTuple):
     """The clients' training examples, the network, and how it is trained."""
 
     network: str
-    rounds: int
-    cohort: int  # clients a round
+    cohorts: list[list[int]]  # the clients of each round
     processes: int
     sgd: Settings
     x: Tensor
     y: Tensor
     ends: list[int]
     start: Tensor  # [P]
+
+    @property
+    def rounds(self) -> int:
+        """The rounds to play."""
+        return len(self.cohorts)
+
+    @property
+    def cohort(self) -> int:
+        """The clients of a round."""
+        return len(self.cohorts[0])
 
     def data(self, i: int) -> tuple[Tensor, Tensor]:
         """Gives client i's training examples."""
