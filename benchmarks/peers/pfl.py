@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 import sys
-from itertools import chain
+from itertools import chain, cycle
 from typing import Any
 
 import numpy as np
@@ -98,7 +98,7 @@ def simulate(work: PeerWork, turns: Turns | None) -> None:
                 return {"loss": Weighted(float(self.loss(x, y)) * len(y), len(y))}
 
     users = [PyTorchTensorDataset(work.data(i), str(i)) for i in range(len(work.ends))]
-    ids = chain.from_iterable(work.cohorts)
+    ids = cycle(chain.from_iterable(work.cohorts))  # pfl draws cohorts ahead, and never ends
     sizes = {i: len(work.data(i)[1]) for i in range(len(users))}
     data = FederatedDataset(users.__getitem__, ids.__next__, sizes)
     network = Network()

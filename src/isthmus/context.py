@@ -105,6 +105,7 @@ class Setting(NamedTuple):
     federation: Federation
     engine: Engine
     newcomers: Federation | None = None  # clients that are kept out of training
+    evaluated: Sequence[int] | None = None  # the clients that evaluations ask; None: all
     first: int = 0  # the number of the federation's first client; newcomers come after all others
 
     def kind(self, i: int) -> int:

@@ -36,7 +36,7 @@ class Score(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """All scores after a round, of all clients; and the shared model on the server's test set."""
+    """All scores after a round, of all clients that are evaluated; and on the server's test set."""
 
     scores: tuple[Score, ...]
     server: Figures | None
@@ -56,10 +56,12 @@ Keep = Callable[[int, float, Point], None]  # a client, its validation loss, its
 def evaluate(round: Round, server: State, keep: Keep | None = None) -> Evaluation:
     """Scores what every client would deploy, the shared model, and the path, on all data.
 
-    `keep` gets each client's personal model, where somebody wants them.
+    Where only some clients are evaluated, also a choice for all is made by theirs. `keep` gets each
+    client's personal model, where somebody wants them.
     """
     setting = round.setting
-    clients = Clients(range(setting.task.clients), round)
+    everybody = range(setting.task.clients)
+    clients = Clients(everybody if setting.evaluated is None else setting.evaluated, round)
     delivery = setting.method.deliver(server, clients)
     scores = score(setting, clients, delivery, keep)
     return Evaluation(scores, score_on_server(setting, delivery.common), is_chosen(setting))

@@ -6,6 +6,7 @@ no engine can change what is drawn by computing clients in another order.
 """
 
 import hashlib
+from math import ceil
 
 import numpy as np
 
@@ -30,6 +31,21 @@ def stream(seed: int, purpose: str, *place: int) -> np.random.Generator:
 def seed_of(seed: int, purpose: str, *place: int) -> int:
     """Derives a 63-bit seed for libraries that want a number."""
     return key(seed, purpose, *place) & (2**63 - 1)
+
+
+def sample(seed: int, total: int, wanted: float) -> list[int]:
+    """Draws the clients that are evaluated throughout a run: a share of all, or a number above 1.
+
+    At least two, since of one there is no telling how far others are from it; in ascending order.
+
+    >>> len(sample(7, 100, 0.05)), len(sample(7, 100, 12)), sample(7, 3, 0.9)
+    (5, 12, [0, 1, 2])
+    """
+    share = wanted if wanted > 1 else ceil(round(wanted * total, 9))
+    size = min(total, max(2, int(share)))
+    return sorted(
+        stream(seed, "evaluated clients").choice(total, size=size, replace=False).tolist()
+    )
 
 
 def cohort(seed: int, t: int, total: int, size: int) -> list[int]:

@@ -39,7 +39,8 @@ def test_numbers_stay_numbers() -> None:
 def test_names_of_clients_come_back_from_a_table(tmp_path: Path) -> None:
     rows = [(i, 3, 1, 1, (2, 3), name) for i, name in enumerate(NAMES)]
     path = tmp_path / "federation.csv"
-    path.write_text(table_text("seed = 1", "federation", rows, ["kind"]), "utf-8", newline="")
+    text = table_text("seed = 1", "federation", rows, ["kind", "evaluated"])
+    path.write_text(text, "utf-8", newline="")
     read = read_arrays(path, FEDERATION)
     assert read["name"].tolist() == NAMES
     assert read["client"].tolist() == list(range(len(NAMES)))

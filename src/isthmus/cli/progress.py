@@ -31,6 +31,8 @@ LEGEND = (
     "best: least mean validation loss of the personal models, and @ which round"
 )
 
+SAMPLED = "means over a sample of clients (eval_sample), with intervals when a run ends"
+
 
 class BoardRow(NamedTuple):
     """How one run stands."""
@@ -234,8 +236,10 @@ class Board:
             below.add_row(self._count())
         if self._below is not None:
             below.add_row(Text(self._below()))
-        on_test = any(row.headline is not None and row.headline.on_test for row in rows)
-        return Group(table, below, Text(f"{LEGEND}\n{DAGGER}" if on_test else LEGEND, style="dim"))
+        shown = [row.headline for row in rows if row.headline is not None]
+        legend = [LEGEND, *([SAMPLED] if any(each.sampled for each in shown) else [])]
+        legend += [DAGGER] if any(each.on_test for each in shown) else []
+        return Group(table, below, Text("\n".join(legend), style="dim"))
 
 
 def format_clock(seconds: float) -> str:
@@ -269,7 +273,8 @@ def describe_headline(headline: "Headline") -> str:
     dagger = "†" if headline.on_test else ""
     means = f"personal{dagger} {headline.personal:.1%}"
     means += "" if headline.shared is None else f", shared {headline.shared:.1%}"
-    return f"{means} (test, top-1, mean over clients){f' {DAGGER}' if dagger else ''}"
+    over = f"a sample of {headline.sampled:,} clients" if headline.sampled else "clients"
+    return f"{means} (test, top-1, mean over {over}){f' {DAGGER}' if dagger else ''}"
 
 
 def _describe_row(row: BoardRow, headline: "Headline") -> str:

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -63,6 +64,7 @@ class Experiment(BaseModel):
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0  # share of clients that join afterwards
     head: Head = "last"
     eval_every: NonNegativeInt = 10  # 0: only after the last round
+    eval_sample: float | None = None  # clients evaluated: a share, or 2 or more; None: all
     patience: NonNegativeInt = 0  # evaluations without a better one that end a run; 0: none do
     selection: Selection = "validation"
     calibration: Calibration = "split"  # per-batch: as the released SuPerFed code measures it
@@ -87,6 +89,12 @@ class Experiment(BaseModel):
             raise IsthmusError(
                 f"clients_per_round={self.clients_per_round} of clients={self.clients}; expected "
                 "at most as many as there are; lower clients_per_round"
+            )
+        sample = 1 if self.eval_sample is None else self.eval_sample
+        if not (0 < sample <= 1 or (1 < sample < inf and sample % 1 == 0)):
+            raise IsthmusError(
+                f"eval_sample={sample:g}; expected a share of the clients, above 0 and "
+                "at most 1, or a whole number of them; set eval_sample=0.1, or eval_sample=1000"
             )
         for name, example in (("validation", 0.1), ("eval_every", 10)):
             if self.patience and not getattr(self, name):

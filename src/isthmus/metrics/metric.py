@@ -9,6 +9,7 @@ Sizes: L models, C classes, n examples.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,6 +56,12 @@ class Metric:
     def is_calibration(self) -> bool:
         """Whether it is a calibration error, which `calibration = "per-batch"` changes."""
         return self.of_bins is not None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the largest value that it can take."""
+        _, to, most = self.range.partition(" to ")
+        return 0.0, float(most) if to else inf
 
     @property
     def heading(self) -> str:

@@ -47,6 +47,13 @@ class RecordTable:
         return self._columns[name]
 
 
+class EvaluationSample(NamedTuple):
+    """How many clients were drawn to be evaluated, and of how many."""
+
+    clients: int
+    of: int
+
+
 class Curve(NamedTuple):
     """A mean over clients at each evaluated round."""
 
@@ -107,6 +114,12 @@ class RecordedRun(NamedTuple):
         """Returns the digest of the federation, if it is known."""
         digest = self.summary.get("federation")
         return None if digest is None else str(digest)
+
+    @property
+    def sample(self) -> EvaluationSample | None:
+        """Tells on how many clients models are evaluated; None: on all."""
+        drawn = self.federation.evaluated == "yes"
+        return EvaluationSample(int(drawn.sum()), drawn.size) if drawn.size else None
 
     @property
     def last(self) -> int:
@@ -382,7 +395,10 @@ def _find_evaluated(federation: RecordTable, clients: RecordTable) -> Integers:
     measured &= clients.client != SERVER
     pairs = np.unique(np.stack([clients.round[measured], clients.client[measured]]), axis=1)
     rounds, counts = np.unique(pairs[0], return_counts=True)
-    return freeze(rounds[counts >= np.sum(federation.test > 0)])
+    tested = federation.test > 0
+    if federation.evaluated.size:
+        tested &= federation.evaluated == "yes"
+    return freeze(rounds[counts >= np.sum(tested)])
 
 
 def _client(text: str) -> int:

@@ -95,6 +95,13 @@ FEDERATION = (
         may_be_missing=True,
     ),
     RecordColumn(
+        "evaluated",
+        str,
+        "only where `eval_sample` leaves clients out: whether this one is in the sample",
+        values="`yes` or `no`",
+        may_be_missing=True,
+    ),
+    RecordColumn(
         "name",
         str,
         "the client's name; the column is there only where clients have names",

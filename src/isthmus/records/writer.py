@@ -57,12 +57,14 @@ class TableWriter:
         federation: Federation,
         calibration: Calibration,
         kinds: Sequence[str] = (),
+        evaluated: Collection[int] | None = None,
     ):
         self._path = path
         self._experiment = experiment
         self._per_batch = calibration == "per-batch"
-        absent = [*([] if kinds else ["kind"]), *([] if federation.names else ["name"])]
-        self._begin("federation", _clients_of(federation, kinds), absent)
+        there = {"kind": kinds, "evaluated": evaluated, "name": federation.names}
+        absent = [name for name, given in there.items() if not given]
+        self._begin("federation", _clients_of(federation, kinds, evaluated), absent)
         self._begin("notes", ((0, note) for note in federation.notes))
         for table in ("rounds", "clients", "reliability"):
             self._begin(table)
@@ -177,11 +179,15 @@ def _cell(column: RecordColumn) -> Callable[[Any], Any]:
     return lambda value: value
 
 
-def _clients_of(federation: Federation, kinds: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def _clients_of(
+    federation: Federation, kinds: Sequence[str], evaluated: Collection[int] | None
+) -> Iterator[tuple[Any, ...]]:
+    sample = set(evaluated or ())
     for i in range(len(federation)):
         name = federation.name(i)
-        kind_and_name = (*kinds[i : i + 1], *([] if name is None else [name]))
-        yield i, *federation.count_holdings(i), *kind_and_name
+        sampled = ["yes" if i in sample else "no"] if sample else []
+        others = (*kinds[i : i + 1], *sampled, *([] if name is None else [name]))
+        yield i, *federation.count_holdings(i), *others
 
 
 def _rows_of_scores(first: Any, scores: Iterable[Score]) -> Iterator[tuple[Any, ...]]:

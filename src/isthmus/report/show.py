@@ -1,6 +1,7 @@
 """What the files of a run say of it: settings, progress, figures, sizes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,19 @@ import numpy as np
 
 from isthmus.errors import IsthmusError
 from isthmus.metrics import spread
+from isthmus.metrics.metric import METRICS
 from isthmus.records import reader
+from isthmus.report.statistics import LEVEL, Interval, mean_of_sample, ratio_of_sample
 from isthmus.report.tables import newcomers
-from isthmus.report.tables.formats import DAGGER, FOOTNOTE, format_bytes, format_metric
-from isthmus.report.tables.summary import IN_TABLES
+from isthmus.report.tables.formats import (
+    DAGGER,
+    FOOTNOTE,
+    describe_sample,
+    format_bounds,
+    format_bytes,
+    format_metric,
+)
+from isthmus.report.tables.summary import IN_TABLES, find_intervals
 
 RARE = 0.1  # of all examples: a class whose errors top-1 hardly shows
 
@@ -43,6 +53,7 @@ def collect(path: Path, target: float | None = None) -> dict[str, Any]:
         "rounds_done": int(run.rounds.round[-1]) if len(run.rounds.round) else 0,
         "rounds": run.settings.get("rounds"),
         "clients": len(run.federation.client),
+        "sample": None if run.sample is None else run.sample._asdict(),
         "federated": run.federated,
         "last": {
             "round": run.last,
@@ -54,6 +65,7 @@ def collect(path: Path, target: float | None = None) -> dict[str, Any]:
             "personal_pooled_over_test_examples": {
                 metric.name: run.pool(metric.name) for metric in IN_TABLES
             },
+            **_collect_intervals(run),
         },
         **({} if target is None else {"to_target": _measure_target(run, target)}),
         "best_by_validation_loss": None
@@ -67,6 +79,33 @@ def collect(path: Path, target: float | None = None) -> dict[str, Any]:
         "settings": dict(run.settings),
         "bytes": sizes,
     }
+
+
+def _collect_intervals(run: reader.RecordedRun) -> dict[str, Any]:
+    """Collects [low, high] of means over all clients, where only some were evaluated."""
+    if run.sample is None:
+        return {}
+    total, n = int(np.sum(run.federation.test > 0)), run.values("n")
+    pooled = {
+        metric.name: ratio_of_sample(run.values(metric.name), n, total).clip(metric.bounds)[1:]
+        for metric in IN_TABLES
+        if metric.of_examples is not None
+    }
+    means = {name: interval[1:] for name, interval in find_intervals(run).items()}
+    balanced = mean_of_sample(run.over_clients("balanced"), total)
+    return {
+        "personal_top1_test_interval": means["top1"],
+        "shared_top1_test_interval": means.get("shared"),
+        "personal_balanced_test_interval": balanced.clip(METRICS["balanced"].bounds)[1:],
+        "personal_pooled_over_test_examples_intervals": pooled,
+        "interval_level": LEVEL,
+    }
+
+
+def _describe_bounds(
+    bounds: tuple[float, float] | None, printed: Callable[[float], str] = "{:.2%}".format
+) -> str:
+    return "" if bounds is None else format_bounds(Interval(nan, *bounds), printed)
 
 
 def _find_best_rounds(run: reader.RecordedRun) -> dict[str, Any] | None:
@@ -99,6 +138,13 @@ def _describe_target(to: dict[str, Any], dagger: str) -> str:
     return (
         f"{target}{dagger}: first reached after round {to['rounds']}, with {to['seconds']:,.1f} s "
         f"of training and {format_bytes(to['nbytes'])} down and up"
+    )
+
+
+def _describe_sample(sample: dict[str, int]) -> str:
+    return (
+        f"evaluated on {describe_sample(reader.EvaluationSample(**sample))}; [ ]: "
+        f"{100 * LEVEL:g} % interval of the figure over all clients"
     )
 
 
@@ -135,26 +181,35 @@ def describe(facts: dict[str, Any]) -> str:
         dagger = DAGGER if facts["chosen_on_test_data"] else ""
         lines += [
             f"rounds: {facts['rounds_done']} of {facts['rounds']}, {facts['clients']} clients",
+            *([] if facts["sample"] is None else [_describe_sample(facts["sample"])]),
             *([] if facts["federated"] else ["NOT federated: trained on all data in one place"]),
             *([f"ended early: {facts['reason']}"] if facts["reason"] else []),
             f"last evaluation, after round {last['round']}: personal models, mean top-1 over "
-            f"clients' own test parts {last['personal_top1_test']:.2%}{dagger}, worst 5 % "
+            f"clients' own test parts {last['personal_top1_test']:.2%}{dagger}"
+            f"{_describe_bounds(last.get('personal_top1_test_interval'))}, worst 5 % "
             f"{last['personal_top1_test_worst_5_percent']:.2%}{dagger}",
         ]
         if last["personal_balanced_test"] is not None and last["rarest_class"] < RARE:
             lines.append(
                 f"the rarest class has {last['rarest_class']:.1%} of all examples: with all "
                 f"classes of a client counted alike, {last['personal_balanced_test']:.2%}"
+                f"{_describe_bounds(last.get('personal_balanced_test_interval'))}"
             )
         if last["shared_top1_test"] is not None:
-            lines.append(f"the shared model on the same parts: {last['shared_top1_test']:.2%}")
+            lines.append(
+                f"the shared model on the same parts: {last['shared_top1_test']:.2%}"
+                f"{_describe_bounds(last.get('shared_top1_test_interval'))}"
+            )
         pooled = last["personal_pooled_over_test_examples"]
+        intervals = last.get("personal_pooled_over_test_examples_intervals", {})
         numbers = ", ".join(
             f"{metric.label} {format_metric(metric.name, pooled[metric.name])}"
             f"{' %' if metric.factor == 100 else ''}{dagger}"
+            + _describe_bounds(intervals.get(metric.name), metric.text)
             for metric in IN_TABLES
         )
-        lines.append(f"personal models, pooled over all clients' test examples: {numbers}")
+        whose = "all clients'" if facts["sample"] is None else "the sampled clients'"
+        lines.append(f"personal models, pooled over {whose} test examples: {numbers}")
         if "to_target" in facts:
             lines.append(_describe_target(facts["to_target"], dagger))
         if best is not None:

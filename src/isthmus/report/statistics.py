@@ -22,11 +22,20 @@ CELLS = 4_000_000  # numbers that a bootstrap holds at a time
 
 
 class Interval(NamedTuple):
-    """A mean, and the bounds of its bootstrap interval; nan where there is nothing to resample."""
+    """A mean, and the bounds of its interval; nan where too little is known for any."""
 
     mean: float
     low: float
     high: float
+
+    def clip(self, bounds: tuple[float, float]) -> "Interval":
+        """Cuts off what no mean can be.
+
+        >>> Interval(0.9, 0.7, 1.1).clip((0, 1))
+        Interval(mean=0.9, low=0.7, high=1.0)
+        """
+        low, high = np.clip([self.low, self.high], *bounds)
+        return Interval(self.mean, float(low), float(high))
 
     def holds(self, value: float) -> bool:
         """Tells whether a value is within the bounds, as any is where there are none."""
@@ -87,6 +96,50 @@ def bootstrap(
     means = np.concatenate([resample(seeds, len(part), rng) for part in parts])
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return Interval(mean(seeds), float(low), float(high))
+
+
+def mean_of_sample(values: ArrayLike, total: int, level: float = LEVEL) -> Interval:
+    """Estimates the mean over `total` clients from n of them, drawn without replacement.
+
+    The standard error is sqrt((1 - n / total) s^2 / n), where s^2 = sum (v_i - v)^2 / (n - 1): of
+    all clients the mean is known. The bounds are as many of them away as Student's t with n - 1
+    degrees of freedom says. A nan is a client without a value.
+
+    >>> mean_of_sample([0.25, 0.5, 0.75], total=3)
+    Interval(mean=0.5, low=0.5, high=0.5)
+    >>> mean_of_sample([0.25, 0.5, 0.75], total=30)  # 4.303 * sqrt(0.9 * 0.0625 / 3) = 0.589
+    Interval(mean=0.5, low=-0.0891..., high=1.0891...)
+    """
+    v = np.asarray(values, dtype=np.float64)
+    return ratio_of_sample(v, np.ones_like(v), total, level)
+
+
+def ratio_of_sample(
+    values: ArrayLike, sizes: ArrayLike, total: int, level: float = LEVEL
+) -> Interval:
+    """Estimates the mean over the examples of `total` clients from n of them.
+
+    Both sums are estimated, that of right answers and that of examples: r = sum m_i v_i / sum m_i
+    over the sample. Its standard error is that of the mean of the residuals m_i (v_i - r), over the
+    mean of the m_i.
+
+    >>> ratio_of_sample([0.5, 1.0], sizes=[30, 10], total=2)
+    Interval(mean=0.625, low=0.625, high=0.625)
+    """
+    v, m = (np.asarray(column, dtype=np.float64) for column in (values, sizes))
+    v, m = v[~np.isnan(v)], m[~np.isnan(v)]
+    n = len(v)
+    if not n:
+        return Interval(nan, nan, nan)
+    ratio = float(m @ v / m.sum())
+    if n < 2:
+        return Interval(ratio, nan, nan)
+    from scipy import stats
+
+    residuals = m * (v - ratio)
+    error = sqrt((1 - n / total) / n * residuals @ residuals / (n - 1)) / m.mean()
+    far = float(stats.t.ppf((1 + level) / 2, n - 1) * error)
+    return Interval(ratio, ratio - far, ratio + far)
 
 
 def pair(values: ArrayLike, reference: ArrayLike, n: ArrayLike) -> Floats:

@@ -141,6 +141,7 @@ class Store:
                 setting.federation,
                 setting.task.calibration,
                 name_kinds(setting),
+                setting.evaluated,
             )
             for key in self._database.keys(b"round/"):
                 self._add(unpack_rows(_present(self._database.read(key), self._path)))
@@ -281,6 +282,9 @@ class Store:
         summary = {"status": status, **figures, "federation": self._federation, **_versions()}
         if self.best_models is not None:
             summary["keeps_best"] = True
+        if self._setting.evaluated is not None:
+            total = self._setting.task.clients
+            summary["sample"] = {"clients": len(self._setting.evaluated), "of": total}
         if not self._setting.method.about().federated:
             summary["federated"] = False  # so that no table takes it for a competitor
         write_text(self._path / "summary.json", json.dumps(summary, indent=2) + "\n")

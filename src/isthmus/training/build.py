@@ -110,7 +110,19 @@ def build(
     experiment = experiment.model_copy(update=chosen)
     task = _build_task(experiment, federation, networks)
     engine = ENGINES[plan.engine](plan)
-    return Built(experiment, Setting(method, task, federation, engine, newcomers))
+    evaluated = _draw_evaluated(experiment, len(federation))
+    return Built(experiment, Setting(method, task, federation, engine, newcomers, evaluated))
+
+
+def _draw_evaluated(experiment: Experiment, clients: int) -> Sequence[int] | None:
+    """Draws the clients that are evaluated; None: all are.
+
+    By the seed that divides the data, so that all runs on one division look at the same clients.
+    """
+    if experiment.eval_sample is None:
+        return None
+    drawn = streams.sample(experiment.dividing_seed, clients, experiment.eval_sample)
+    return drawn if len(drawn) < clients else None
 
 
 def _choose_cluster(experiment: Experiment, cluster: Cluster | None) -> Experiment:

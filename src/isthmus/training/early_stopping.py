@@ -24,7 +24,9 @@ def find_reason(experiment: Experiment, done: int, best: Best) -> str:
     """Says why a run ends after so many rounds, before its last; nothing where it does not."""
     if not experiment.patience or best.since < experiment.patience or done == experiment.rounds:
         return ""
+    of = "" if experiment.eval_sample is None else " of the sampled clients"
     return (
-        f"patience={experiment.patience}: mean validation loss of the personal models no less than "
+        f"patience={experiment.patience}: mean validation loss of the personal models{of} no less "
+        "than "
         f"{best.loss:.4g}, after round {best.round}, in the {best.since} evaluations since"
     )

@@ -204,8 +204,9 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
         for n, trial in phases
     ]
     worked = sum(n * seconds for n, seconds in each) * count_rounds(experiment) / rounds
-    scores = clients * evaluation.rows
-    judged = clients * evaluation.seconds / setting.engine.workers + evaluation.server_seconds
+    evaluated = clients if setting.evaluated is None else len(setting.evaluated)
+    scores = evaluated * evaluation.rows
+    judged = evaluated * evaluation.seconds / setting.engine.workers + evaluation.server_seconds
     return Estimate(
         seconds=worked + evaluations * judged,
         ram_bytes=int(working + 2 * (own + last.round.up) + scores * 100),

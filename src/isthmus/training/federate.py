@@ -79,9 +79,11 @@ class Run(NamedTuple):
             for score in scores
             if score.split == "test" and score.model in ("personal", "shared")
         ]
+        total, sample = len(self.setting.federation), self.setting.evaluated
+        drawn = "" if sample is None else f"a sample of {len(sample)} of "
         return (
             f"<{name} after {t} rounds: mean top-1 over "
-            f"{len(self.setting.federation)} clients' test parts: {', '.join(means)}"
+            f"{drawn}{total} clients' test parts: {', '.join(means)}"
             f"{self._choice()}; digest {self.digest}>"
         )
 

@@ -15,6 +15,7 @@ class Headline(NamedTuple):
     shared: float | None
     validation: float | None  # loss of the personal models on validation parts
     on_test: bool = False  # the personal models were chosen on test data
+    sampled: int = 0  # clients of whom they are the means, where these are a sample
 
     @classmethod
     def of(cls, experiment: Experiment, done: "Done") -> "Headline | None":
@@ -28,4 +29,5 @@ class Headline(NamedTuple):
             None if shared is None else float(shared.top1.mean()),
             None if judged is None else float(judged.loss.mean()),
             on_test=done.evaluation.chosen and experiment.rule.on_test,
+            sampled=0 if experiment.eval_sample is None else len(scores["personal", "test"].n),
         )

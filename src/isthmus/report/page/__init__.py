@@ -67,6 +67,7 @@ def render(
         plotly=Markup(get_plotlyjs()),
         data=_encode(figures),
         format_setting=formats.format_setting,
+        describe_sample=formats.describe_sample,
     )
 
 

@@ -1,7 +1,8 @@
 """How tables, figures and captions print numbers and names, and the marks that they carry."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import isnan
 from typing import Any, Literal
 
 from rich import box
@@ -9,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from isthmus.metrics.metric import METRICS
-from isthmus.records.reader import RecordedRun
+from isthmus.records.reader import EvaluationSample, RecordedRun
+from isthmus.report.statistics import Interval
 
 MISSING = "–"
 DAGGER = "†"
@@ -74,6 +76,26 @@ def format_spread(value: float | None, deviation: float | None) -> str:
     if value is None or deviation is None:
         return MISSING
     return f"{format_percent(value)} ± {format_percent(deviation)}"
+
+
+def format_bounds(interval: Interval | None, printed: Callable[[float], str]) -> str:
+    """Prints the bounds of an interval behind its mean; nothing where there are none.
+
+    >>> format_bounds(Interval(0.5, 0.4, 0.6), format_percent), format_bounds(None, str)
+    (' [40.00, 60.00]', '')
+    """
+    if interval is None or isnan(interval.low):
+        return ""
+    return f" [{printed(interval.low)}, {printed(interval.high)}]".replace("+", "")
+
+
+def describe_sample(sample: EvaluationSample) -> str:
+    """Says how many clients were evaluated, and of how many.
+
+    >>> describe_sample(EvaluationSample(50, 1000))
+    'a sample of 50 of 1,000 clients'
+    """
+    return f"a sample of {sample.clients:,} of {sample.of:,} clients"
 
 
 def format_decimal(value: float | None) -> str:

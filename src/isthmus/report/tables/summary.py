@@ -9,8 +9,15 @@ from rich.text import Text
 
 from isthmus.metrics import spread
 from isthmus.metrics.metric import METRICS, Metric
-from isthmus.records.reader import RecordedRun, find_counterpart, labels, mean_or_none
+from isthmus.records.reader import (
+    EvaluationSample,
+    RecordedRun,
+    find_counterpart,
+    labels,
+    mean_or_none,
+)
 from isthmus.report.groups import Group
+from isthmus.report.statistics import LEVEL, Interval, mean_of_sample
 from isthmus.report.tables.formats import (
     BATCHED,
     DAGGER,
@@ -18,6 +25,8 @@ from isthmus.report.tables.formats import (
     MISSING,
     PER_BATCH,
     build_terminal_table,
+    describe_sample,
+    format_bounds,
     format_bytes,
     format_decimal,
     format_metric,
@@ -49,6 +58,9 @@ class SummaryRow(NamedTuple):
     per_batch: bool  # ECE and MCE are means over mini-batches
     kinds: tuple[tuple[str, int, float], ...]  # of clients: name, how many, mean top-1
     means: Mapping[str, float | None]  # of each metric of METRICS that tables have
+    # Of these means and of `shared`, over all clients, where only some were evaluated.
+    intervals: Mapping[str, Interval]
+    sample: EvaluationSample | None  # None: all were
     deviation: float | None  # these three of top-1
     worst: float | None
     gini: float | None
@@ -67,6 +79,10 @@ class SummaryRow(NamedTuple):
     def mark(self, text: str) -> str:
         """Marks a number of a personal model that was chosen on test data."""
         return text + DAGGER if self.chosen_on_test and text != MISSING else text
+
+    def bound(self, name: str, printed: Callable[[float], str]) -> str:
+        """Prints the bounds of a mean over all clients, where it is known of a sample only."""
+        return format_bounds(self.intervals.get(name), printed)
 
     def mark_metric(self, metric: Metric, text: str) -> str:
         """Marks a metric of a personal model; a calibration error may be per batch."""
@@ -101,6 +117,13 @@ def describe(rows: Sequence[SummaryRow]) -> str:
         f"mean ± population standard deviation {describe_scope(rows)}.",
         "Worst 5 %: mean over the lowest twentieth of them.",
     ]
+    if any(row.intervals for row in rows):
+        sentences.append(
+            f"[ ]: {100 * LEVEL:g} % interval of the mean over all clients; deviation, worst 5 % "
+            "and Gini are the sample's."
+        )
+    if any(row.sample and row.selection and RULES[row.selection].for_all for row in rows):
+        sentences.append("One point for all clients: chosen by those of the sample.")
     if any(row.per_batch for row in rows):
         sentences.append(BATCHED)
     if any(row.shared is not None for row in rows):
@@ -127,11 +150,14 @@ def describe(rows: Sequence[SummaryRow]) -> str:
 def describe_scope(rows: Sequence[SummaryRow]) -> str:
     """Says over which clients the means are taken, and after which round."""
     counts = [f"{row.clients} of {row.total}" for row in rows]
-    clients = (
-        f"all {rows[0].total} clients"
-        if all((row.clients, row.total) == (rows[0].total, rows[0].total) for row in rows)
-        else f"the clients that have a test part ({', '.join(dict.fromkeys(counts))})"
-    )
+    drawn = dict.fromkeys(row.sample for row in rows if row.sample is not None)
+    if drawn:
+        clients = ", or ".join(map(describe_sample, drawn))
+        clients += " (for some runs)" if any(row.sample is None for row in rows) else ""
+    elif all((row.clients, row.total) == (rows[0].total, rows[0].total) for row in rows):
+        clients = f"all {rows[0].total} clients"
+    else:
+        clients = f"the clients that have a test part ({', '.join(dict.fromkeys(counts))})"
     rounds = sorted({row.round for row in rows})
     when = (
         f"after round {rounds[0]}"
@@ -188,7 +214,11 @@ def terminal(rows: Sequence[SummaryRow]) -> Table:
     on_test = any(row.chosen_on_test for row in rows)
     table = build_terminal_table(heads, describe(rows), chosen_on_test=on_test, vertical="bottom")
     for row in rows:
-        table.add_row(Text(row.label), *(column.cell(row) for column in narrow))
+        parts = [(column.narrow_bounds, *column.cell(row).partition(" [")) for column in narrow]
+        cells = [
+            f"{mean}\n[{bounds}" if cut and room else mean for room, mean, cut, bounds in parts
+        ]
+        table.add_row(Text(row.label), *map(Text, cells))
     return table
 
 
@@ -210,6 +240,7 @@ class SummaryColumn(NamedTuple):
     short: tuple[str, str]  # on the page: what, and its unit
     cell: Callable[[SummaryRow], str]
     narrow: tuple[str, ...] = ()  # in a terminal of 80 columns; none: it is left out there
+    narrow_bounds: bool = True  # whether there is room for those of an interval there
 
 
 def _metric_column(metric: Metric) -> SummaryColumn:
@@ -218,8 +249,12 @@ def _metric_column(metric: Metric) -> SummaryColumn:
         f"personal {metric.heading}",
         PERSONAL,
         (metric.label, unit),
-        lambda row: row.mark_metric(metric, format_metric(metric.name, row.means[metric.name])),
+        lambda row: (
+            row.mark_metric(metric, format_metric(metric.name, row.means[metric.name]))
+            + row.bound(metric.name, metric.text)
+        ),
         narrow=("ECE", "%") if metric.name == "ece" else (),
+        narrow_bounds=False,
     )
 
 
@@ -236,7 +271,9 @@ COLUMNS = (
         "personal top-1 %, mean ± std",
         PERSONAL,
         ("top-1 accuracy", "%, mean ± std"),
-        lambda row: row.mark(format_spread(row.top1, row.deviation)),
+        lambda row: (
+            row.mark(format_spread(row.top1, row.deviation)) + row.bound("top1", format_percent)
+        ),
         narrow=("personal", "top-1 %"),
     ),
     SummaryColumn(
@@ -257,7 +294,7 @@ COLUMNS = (
         "shared top-1 %, clients",
         "Shared model",
         ("on clients", "top-1 %"),
-        lambda row: format_percent(row.shared),
+        lambda row: format_percent(row.shared) + row.bound("shared", format_percent),
         narrow=("shared %", "clients"),
     ),
     SummaryColumn(
@@ -300,6 +337,8 @@ def _row(run: RecordedRun, label: str, runs: Sequence[RecordedRun]) -> SummaryRo
         per_batch=run.per_batch,
         kinds=tuple(_by_kind(run)),
         means={metric.name: mean_or_none(run.over_clients(metric.name)) for metric in IN_TABLES},
+        intervals=find_intervals(run),
+        sample=run.sample,
         deviation=spread.deviation(top1) if top1.size else None,
         worst=spread.worst(top1) if top1.size else None,
         gini=spread.gini(top1) if top1.size else None,
@@ -310,6 +349,20 @@ def _row(run: RecordedRun, label: str, runs: Sequence[RecordedRun]) -> SummaryRo
         up_bytes=run.total("up_bytes"),
         seconds=run.total("train_seconds") + run.total("evaluate_seconds"),
     )
+
+
+def find_intervals(run: RecordedRun) -> dict[str, Interval]:
+    """Finds between what bounds the means over all clients lie; nothing where all are evaluated."""
+    if run.sample is None:
+        return {}
+    total = int(np.sum(run.federation.test > 0))
+    values = {metric.name: run.over_clients(metric.name) for metric in IN_TABLES}
+    values["shared"] = run.over_clients("top1", "shared")
+    return {
+        name: mean_of_sample(each, total).clip(METRICS["top1" if name == "shared" else name].bounds)
+        for name, each in values.items()
+        if each.size
+    }
 
 
 def _by_kind(run: RecordedRun) -> Iterator[tuple[str, int, float]]:
@@ -349,8 +402,18 @@ def _average(group: Group, rows: Sequence[SummaryRow]) -> SummaryRow:
         status=next((row.status for row in rows if row.status != "finished"), "finished"),
         round=min(row.round for row in rows),
         means={name: average_known([row.means[name] for row in rows]) for name in rows[0].means},
+        intervals=_average_intervals(rows),
         **numbers,
     )
+
+
+def _average_intervals(rows: Sequence[SummaryRow]) -> dict[str, Interval]:
+    """Averages the bounds of seeds: wide enough also where all of them look at the same clients."""
+    return {
+        name: Interval(*map(float, np.mean([row.intervals[name] for row in rows], axis=0)))
+        for name in rows[0].intervals
+        if all(name in row.intervals for row in rows)
+    }
 
 
 def average_known(values: Sequence[float | None]) -> float | None:

@@ -12,6 +12,7 @@ from isthmus.report.tables.formats import (
     DAGGER,
     FOOTNOTE,
     MISSING,
+    format_bounds,
     format_bytes,
     format_metric,
     format_p,
@@ -108,7 +109,7 @@ def describe(comparison: Comparison) -> str:
     sentences = [
         "Personal: the model each client deploys, on its own test part; "
         + ("mean over seeds of the mean over clients" if several else "mean over clients")
-        + ", at the last round that was evaluated on every client.",
+        + ", at the last round that was evaluated.",
         f"[ ]: {100 * LEVEL:g} % percentile bootstrap interval, {RESAMPLES} resamples of "
         f"{_describe_resampling(rows)}.",
         f"Bold: the highest mean{_except_oracles(rows)}; {TIED}: the interval of the difference to "
@@ -283,8 +284,7 @@ def list_notes(comparison: Comparison) -> list[str]:
 def _format_interval(it: Interval, printed: Callable[[float], str], mark: str) -> str:
     if isnan(it.mean):
         return MISSING
-    bounds = "" if isnan(it.low) else f" [{printed(it.low)}, {printed(it.high)}]"
-    return f"{printed(it.mean)}{mark}{bounds.replace('+', '')}"
+    return f"{printed(it.mean)}{mark}{format_bounds(it, printed)}"
 
 
 def _if_compared(row: MethodRow, printed: Callable[[Difference], str]) -> str:
