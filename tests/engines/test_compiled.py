@@ -1,5 +1,6 @@
 """Compiled steps: every method's can be captured whole, and gives what the plain loop gives."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,13 @@ from torch import nn
 from isthmus import Experiment, IsthmusError, federate, tree
 from isthmus.client import Batch
 from isthmus.engines import ENGINES, Loop, Plan
-from isthmus.engines.compiled import Compiled, find_functions, find_tensors, has_compiler
+from isthmus.engines.compiled import (
+    Compiled,
+    find_functions,
+    find_tensors,
+    has_compiler,
+    load_passes,
+)
 from isthmus.engines.compiled import advance as advance_in_place
 from isthmus.engines.loop import fold
 from isthmus.methods import METHODS
@@ -33,7 +40,8 @@ def as_it_is(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> Callable[...
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_s_step_is_captured_once_for_all_clients_and_rounds(method: str) -> None:
-    compiled = Compiled(batch_size=8, layers=2, fills=True, make_program=as_it_is)
+    """Once for two steps at a time, and once for the one that may be left."""
+    compiled = Compiled(batch_size=8, layers=2, fills=True, together=2, make_program=as_it_is)
     ours, theirs = setting(method, Loop()), setting(method, Loop(compiled=compiled))
     one, other = begin(ours), begin(theirs)
     made = []
@@ -47,15 +55,15 @@ def test_every_method_s_step_is_captured_once_for_all_clients_and_rounds(method:
 
 
 @pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler")
-@pytest.mark.parametrize("method", ["superfed-lm", "fedsimsup"])
-def test_a_compiled_step_gives_what_the_plain_loop_gives(method: str) -> None:
+@pytest.mark.parametrize(("method", "together"), [("superfed-lm", 3), ("fedsimsup", 1)])
+def test_a_compiled_step_gives_what_the_plain_loop_gives(method: str, together: int) -> None:
     """Of the two methods, one mixes by layer and the other looks up a table of its examples."""
-    compiled = Compiled(batch_size=8, layers=2, fills=True)
+    compiled = Compiled(batch_size=8, layers=2, fills=True, together=together)
     changes = {"name": method, "start": 0.0} if method == "superfed-lm" else method
     ours, theirs = setting(changes), setting(changes, Loop(compiled=compiled))
     one, _ = advance(ours, begin(ours), evaluate=False)
     other, _ = advance(theirs, begin(theirs), evaluate=False)
-    assert compiled.programs == (1 if method == "superfed-lm" else 2)
+    assert compiled.programs == 2
     assert close(one.server, other.server)
     assert all(close(one.own[i], other.own[i]) for i in one.own)
 
@@ -156,8 +164,64 @@ def test_a_program_that_does_not_agree_with_the_plain_step_is_not_used() -> None
 def test_a_step_may_exchange_what_it_carries() -> None:
     """The new values are all taken before the first of the old ones is overwritten."""
     a, b = torch.zeros(2), torch.ones(2)
-    advance_in_place(lambda carry, _: (carry[1], carry[0]), (a, b), None)  # type: ignore[arg-type]
+    advance_in_place(lambda carry, _: (carry[1], carry[0]), (a, b), [None])  # type: ignore[list-item]
     assert (a.tolist(), b.tolist()) == ([1, 1], [0, 0])
+
+
+def turned(carry: tuple[torch.Tensor, torch.Tensor], batch: Batch) -> Any:
+    """A step each of whose results needs both of what it starts from."""
+    a, b = carry
+    return a + 0.1 * b + batch.x.sum(), b - 0.1 * a
+
+
+@pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler")
+def test_a_step_s_results_are_written_when_nothing_needs_what_they_are_written_over() -> None:
+    """Seven steps, three at a time: two programs of three, and one that is left."""
+    start = (torch.linspace(0, 1, 9000), torch.linspace(1, 2, 9000))
+    compiled = Compiled(batch_size=8, layers=1, together=3)
+    found = compiled.fold(turned, start, iter(batches(7)), n=-1)
+    assert close(found, fold(turned, start, iter(batches(7))))
+    assert (compiled.programs, compiled.notes) == (2, [])
+
+
+def test_a_compiler_that_is_not_known_is_left_alone_and_a_note_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its programs take one step, and graph_passes.py, which may not even load, is not asked."""
+    monkeypatch.setattr(torch, "__version__", "3.0.1")
+    monkeypatch.setitem(sys.modules, "isthmus.engines.graph_passes", None)
+    load_passes.cache_clear()
+    try:
+        changes = {"clients": 20, "rounds": 100_000, "step": "compiled"}
+        _, made = build(Experiment(method="fedavg", data="digits", **changes))
+        assert isinstance(made.engine, Loop)
+        assert made.engine.compiled is not None
+        assert made.engine.compiled.together == 1
+        compiled = Compiled(batch_size=8, layers=1, make_program=as_it_is)
+        start = (torch.ones(6, 6),)
+        found = compiled.fold(added, start, iter(batches(3)), n=-1)
+        assert close(found, fold(added, start, iter(batches(3))))
+        (note,) = compiled.notes
+        assert note.startswith("torch 3.0.1 compiles steps as it does by itself")
+    finally:
+        load_passes.cache_clear()
+
+
+@pytest.mark.skipif(load_passes() is None, reason="nothing is known of this version of torch")
+@pytest.mark.parametrize(
+    ("model", "rounds", "together"),
+    [("twonn", 700, 4), ("twonn", 300, 1), ("twocnn", 70_000, 1)],
+)
+def test_programs_take_several_steps_where_these_are_short_and_many(
+    model: str, rounds: int, together: int
+) -> None:
+    """TwoNN has 3 layers; the digits take 300 steps a round, so 120,000 in 400 rounds."""
+    several = {"model": model, "rounds": rounds, "step": "compiled"}
+    _, made = build(Experiment(method="fedavg", data="digits", **several))
+    assert isinstance(made.engine, Loop)
+    assert made.engine.compiled is not None
+    assert made.engine.compiled.together == together
+    assert ("4 at a time" in made.engine.describe()) is (together == 4)
 
 
 def test_tensors_are_found_in_functions_within_functions() -> None:

@@ -1,4 +1,4 @@
-"""Products of matrices in compiled programs: turned round, and written where they are wanted."""
+"""What is changed in compiled programs: products of matrices, sums, and numbers for vectors."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from isthmus.engines.compiled import Compiled, has_compiler
-from isthmus.engines.graph_passes import LARGE, SMALL, JoinedInPlace, ProductPass, join
+from isthmus.engines.graph_passes import LARGE, LONG, SMALL, JoinedInPlace, StepPass, join, keep
 
 aten = torch.ops.aten
 
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 def gone_over(function: Callable[..., Tensor], *inputs: Tensor) -> list[Any]:
     """Gives the operations of a program that the pass has gone over, having run it."""
     program = make_fx(function, {aten.t.default: lambda x: x.permute(1, 0)}, "fake")(*inputs)
-    ProductPass()(program.graph)
+    StepPass()(program.graph)
     program.graph.lint()
     program.recompile()
     assert torch.allclose(program(*inputs), function(*inputs), atol=1e-4)
@@ -56,6 +56,32 @@ def test_a_large_layer_comes_first_where_the_batch_is_small(
 def test_a_layer_that_is_laid_out_otherwise_stays_where_it_is() -> None:
     x, weight = torch.randn(8, 64), torch.randn(64, LARGE // 64)
     assert aten.addmm.default in gone_over(torch.addmm, weight[0], x, weight)
+
+
+@pytest.mark.parametrize(
+    ("size", "sums"), [(LONG, 2), (LONG + 5, 3), (LONG - 1, 1)], ids=["rows", "rest", "short"]
+)
+def test_a_long_vector_is_summed_up_by_rows(size: int, sums: int) -> None:
+    operations = gone_over(lambda a: (a * a).sum(), torch.randn(size))
+    by_rows = operations.count(aten.sum.dim_IntList)
+    assert by_rows + operations.count(aten.sum.default) == sums
+    assert by_rows == (sums > 1)
+
+
+def test_a_number_is_computed_before_the_vectors_that_it_enters() -> None:
+    """But not one that is given, nor one that enters none."""
+    a, number = torch.randn(LONG), torch.tensor(2.0)
+    assert gone_over(lambda a, n: a * (1 / n), a, number).count(keep) == 1
+    assert gone_over(lambda a, n: a * n, a, number).count(keep) == 0
+    assert gone_over(lambda a, n: a[:3] * (1 / n), a, number).count(keep) == 0
+
+
+@pytest.mark.parametrize("value", [1, -1, 0.5])
+def test_a_product_that_is_added_is_written_as_such(value: float) -> None:
+    a, b, c = torch.randn(3, 7)
+    operations = gone_over(lambda a, b, c: a.addcmul(b, c, value=value), a, b, c)
+    assert aten.mul.Tensor in operations
+    assert aten.addcmul.default not in operations
 
 
 @pytest.fixture

@@ -6,16 +6,18 @@ weight decay, momentum and update become a few loops over memory, and no Python 
 
 torch looks at the step when a client begins: whether a program for it exists, or one must be made.
 That costs a third of a small step. So it is done for the first step only; for the rest, the very
-same program is called with the tensors of the next batch in place of those of the first. The first
-step of a new program is held against the plain one, and a program that does not agree is not used.
+same program is called with the tensors of the next batch in place of those of the first. Where
+steps are so short that calling a program tells, it takes several of them. The first call of a new
+program is held against the plain steps, and a program that does not agree is not used.
 """
 
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property, partial
-from types import FunctionType
+from itertools import islice
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -27,11 +29,15 @@ from isthmus.client import Batch, Step
 from isthmus.engines.base import Plan
 from isthmus.models.flat import Flat
 
+KNOWN = ("2.13.",)  # versions of torch whose compiler graph_passes.py knows from inside
 REPAID = 10_000  # steps, for each layer of the network, after which compiling has paid
 SOON = 1_000  # steps of a round, for each layer of the network, that take less than compiling does
 TOLERANCE = 1e-4  # of the largest entry, by which a program's first step may differ
 SHALLOW = 8  # layers up to which convolutions are faster with channels last
 EMPTIEST = 4  # how many times a client's examples may fit into a batch that is filled up
+TOGETHER = 4  # steps that a program takes where they are short:
+LIGHT = 1 << 22  # where a network without convolutions has at most so many weights times examples
+LASTING = 4  # times as long as repays compiling must a run be to repay programs of several steps
 
 Program = Callable[..., Any]
 Make = Callable[[torch.fx.GraphModule, list[Tensor]], Program]
@@ -47,6 +53,7 @@ class Compiled:
         since: int = 0,
         fills: bool = False,
         random: bool = False,
+        together: int = 1,
         make_program: Make | None = None,
     ):
         self.make_program = self._compile if make_program is None else make_program
@@ -55,6 +62,7 @@ class Compiled:
         self.since = since  # the first round, from 0, whose steps are compiled
         self.fills = fills  # whether the network treats examples apart, so that some may not count
         self.random = random  # whether steps draw numbers, so that two of them never agree
+        self.together = together  # steps of a program
         self.programs = 0  # made so far
         self._latest: tuple[Program, tuple[Any, ...]] | None = None
         self._refused: set[tuple[Any, ...]] = set()  # the code of steps that cannot be compiled
@@ -71,14 +79,21 @@ class Compiled:
         layers = plan.networks[0].layers
         mixes_examples = plan.own or plan.mixes_examples  # an own network may do so unnoticed
         since = int(plan.steps_per_round <= SOON * layers)
-        return cls(plan.batch_size, layers, since, not mixes_examples, plan.random)
+        together = TOGETHER if repays_several(plan) else 1
+        return cls(plan.batch_size, layers, since, not mixes_examples, plan.random, together)
 
     def __reduce__(self) -> Any:
         # Programs are every process's own.
-        return Compiled, (self.batch_size, self.layers, self.since, self.fills, self.random)
+        given = (self.batch_size, self.layers, self.since, self.fills, self.random, self.together)
+        return Compiled, given
 
     @cached_property
-    def _begin(self) -> Callable[[Step, Any, Batch], None]:
+    def _begin(self) -> Callable[[Step, Any, tuple[Batch, ...]], None]:
+        if load_passes() is None:
+            self.notes.append(
+                f"torch {torch.__version__} compiles steps as it does by itself, which is slower; "
+                f"what isthmus changes in programs is known to be right for {list_known()}"
+            )
         return torch.compile(advance, backend=self._backend, fullgraph=True, dynamic=False)
 
     def fill(
@@ -104,18 +119,30 @@ class Compiled:
     def fold(self, step: Step, carry: Any, batches: Iterator[Batch], n: int) -> Any:
         """Takes one step after another; a batch that is not full is taken without the program."""
         carry = tree.map(torch.clone, carry)
-        run: Callable[[Batch], None] | None = None
-        for batch in batches:
-            if len(batch.y) < self.batch_size:
-                advance(step, carry, batch)
-            elif run is None:
-                run = self._take_first(step, carry, batch, n)
+        run: dict[int, Callable[[tuple[Batch, ...]], None]] = {}  # by how many steps it takes
+        for some in self._group(batches):
+            if len(some[0].y) < self.batch_size:
+                advance(step, carry, some)
+            elif len(some) in run:
+                run[len(some)](some)
             else:
-                run(batch)
+                run[len(some)] = self._take_first(step, carry, some, n)
         return carry
 
-    def _take_first(self, step: Step, carry: Any, batch: Batch, n: int) -> Callable[[Batch], None]:
-        """Takes the first step, and returns the function that takes the others."""
+    def _group(self, batches: Iterator[Batch]) -> Iterator[tuple[Batch, ...]]:
+        """Yields as many batches as a program takes, or single ones where they are not full."""
+        while some := tuple(islice(batches, self.together)):
+            full = all(len(batch.y) == self.batch_size for batch in some)
+            if full and len(some) == self.together:
+                yield some
+            else:
+                yield from ((batch,) for batch in some)
+
+    def _take_first(
+        self, step: Step, carry: Any, some: tuple[Batch, ...], n: int
+    ) -> Callable[[tuple[Batch, ...]], None]:
+        """Takes the first steps, and returns the function that takes the others."""
+        some = tuple(part_tensors(batch) for batch in some)
         functions = list(find_functions(step))
         code = tuple(function.__code__ for function in functions)
         if code not in self._refused:
@@ -125,14 +152,14 @@ class Compiled:
             began, before, made = time.perf_counter(), tree.map(torch.clone, carry), self.programs
             drawn = torch.get_rng_state()
             try:
-                self._capture(step, carry, batch)
+                self._capture(step, carry, some)
                 if self.programs == made or self.random:
-                    return self._reuse_program(batch)
+                    return self._reuse_program(some)
                 after = torch.get_rng_state()
-                torch.set_rng_state(drawn)  # the plain step draws what is drawn without a program
-                if self._agrees(step, before, batch, carry):
+                torch.set_rng_state(drawn)  # plain steps draw what is drawn without a program
+                if self._agrees(step, before, some, carry):
                     torch.set_rng_state(after)
-                    return self._reuse_program(batch)
+                    return self._reuse_program(some)
                 self._refused.add(code)
                 self.notes.append("a compiled step does not agree with the plain one, which runs")
                 for old, plain in zip(tree.leaves(carry), tree.leaves(before), strict=True):
@@ -144,36 +171,37 @@ class Compiled:
                 self.notes.append(f"a step cannot be compiled and runs as it is: {reason}")
             finally:
                 self.seconds += time.perf_counter() - began
-        advance(step, carry, batch)
+        advance(step, carry, some)
         return partial(advance, step, carry)
 
-    def _capture(self, step: Step, carry: Any, batch: Batch) -> None:
+    def _capture(self, step: Step, carry: Any, some: tuple[Batch, ...]) -> None:
         limits = {"recompile_limit": 1000, "accumulated_recompile_limit": 10_000}
         with warnings.catch_warnings(), torch._dynamo.config.patch(limits):
             warnings.simplefilter("ignore")  # torch warns of what it does itself
-            self._begin(step, carry, batch)
+            self._begin(step, carry, some)
 
-    def _agrees(self, step: Step, before: Any, batch: Batch, after: Any) -> bool:
-        """Tells whether a program took its first step as the plain one does, from `before` on."""
-        advance(step, before, batch)
+    def _agrees(self, step: Step, before: Any, some: tuple[Batch, ...], after: Any) -> bool:
+        """Tells whether a program took its first steps as plain ones do, from `before` on."""
+        advance(step, before, some)
         pairs = zip(tree.leaves(after), tree.leaves(before), strict=True)
         return all(_is_close(ours.double(), plain.double()) for ours, plain in pairs)
 
-    def _reuse_program(self, batch: Batch) -> Callable[[Batch], None]:
-        """Gives what runs the latest program on other batches in place of this one."""
+    def _reuse_program(self, some: tuple[Batch, ...]) -> Callable[[tuple[Batch, ...]], None]:
+        """Gives what runs the latest program on other batches in place of these."""
         assert self._latest is not None
         (program, inputs), self._latest = self._latest, None
         places = [
-            (place, name)
+            (place, number, name)
             for place, value in enumerate(inputs)
+            for number, batch in enumerate(some)
             for name in ("x", "y", "u", "rows", "importance", "weight")
             if value is getattr(batch, name)
         ]
         given = list(inputs)
 
-        def run(batch: Batch) -> None:
-            for place, name in places:
-                given[place] = getattr(batch, name)
+        def run(some: tuple[Batch, ...]) -> None:
+            for place, number, name in places:
+                given[place] = getattr(some[number], name)
             program(*given)
 
         return run
@@ -181,15 +209,15 @@ class Compiled:
     def _compile(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
         from torch._inductor.compile_fx import compile_fx
 
-        from isthmus.engines.graph_passes import ProductPass
-
         options: dict[str, Any] = {
             "cpp_wrapper": True,
             "cpp.threads": 1,
             "compile_threads": 1,
             "layout_optimization": self.layers <= SHALLOW,
-            "post_grad_custom_post_pass": ProductPass(),
         }
+        if passes := load_passes():
+            options["cpp.enable_floating_point_contract_flag"] = "fast"  # products that are added
+            options["post_grad_custom_post_pass"] = passes.StepPass()
         program: Any = compile_fx(graph, examples, config_patches=options)
         return program  # type: ignore[no-any-return]
 
@@ -204,15 +232,26 @@ class Compiled:
         return run
 
 
-def advance(step: Step, carry: Any, batch: Batch) -> None:
-    """Takes one step, and overwrites the carry with its result."""
+def advance(step: Step, carry: Any, batches: Sequence[Batch]) -> None:
+    """Takes one step after another, and overwrites the carry with the result of each."""
     before = list(tree.leaves(carry))
-    after = [
-        new.clone() if any(new is old for old in before) else new
-        for new in tree.leaves(step(carry, batch))
-    ]
-    for old, new in zip(before, after, strict=True):
-        old.copy_(new)
+    now = carry
+    for left, batch in zip(reversed(range(len(batches))), batches, strict=True):
+        after = [
+            new.clone() if any(new is old for old in before) else new
+            for new in tree.leaves(step(now, batch))
+        ]
+        if left and torch.compiler.is_compiling():  # a program is told where steps' results go,
+            placed = iter(torch.ops.isthmus.place(after, before))
+            now = tree.map(lambda _, placed=placed: next(placed), carry)
+        else:  # and sees by itself that what it is given is overwritten in the end
+            for old, new in zip(before, after, strict=True):
+                old.copy_(new)
+
+
+def part_tensors(batch: Batch) -> Batch:
+    """Makes a batch's tensors its own: what two batches share would be one input of a program."""
+    return Batch(*(part.view_as(part) if isinstance(part, Tensor) else part for part in batch))
 
 
 def _is_close(ours: Tensor, plain: Tensor) -> bool:
@@ -246,8 +285,38 @@ def has_compiler() -> bool:
     return any(shutil.which(name) for name in ("g++", "clang++", "cl"))
 
 
+@cache
+def load_passes() -> ModuleType | None:
+    """Gives what changes programs before they are made, None if the compiler is not known."""
+    if not torch.__version__.startswith(KNOWN):
+        return None
+    from isthmus.engines import graph_passes
+
+    return graph_passes
+
+
+def list_known() -> str:
+    """Lists the versions of torch whose compiler is known.
+
+    >>> list_known()
+    'torch 2.13'
+    """
+    return "torch " + ", ".join(version.rstrip(".") for version in KNOWN)
+
+
 def repays(network: Flat, steps: float) -> bool:
     """Tells whether a run of so many steps is worth compiling the step of this network."""
     if network.recurrent or network.random:  # no program of random steps can be held against them
         return False
     return has_compiler() and steps >= REPAID * network.layers
+
+
+def repays_several(plan: Plan) -> bool:
+    """Tells whether a run is worth programs of several steps.
+
+    Such programs take longer to make, and save the calling of others, which only short steps show.
+    """
+    network, steps = plan.networks[0], plan.rounds * plan.steps_per_round
+    light = not network.convolutional and network.size * plan.batch_size <= LIGHT
+    lasting = steps >= LASTING * REPAID * network.layers
+    return light and lasting and load_passes() is not None

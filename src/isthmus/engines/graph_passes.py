@@ -1,12 +1,17 @@
-"""Products of matrices as they are fastest, in programs that torch compiles.
+"""Steps as they are fastest, in programs that torch compiles.
 
 The gradient of a network, as one vector, is its tensors' gradients one after another, and most of
 these are products of matrices. Torch's compiler has each product written to memory of its own and
 copied from there: of the seven vectors that a step of plain SGD then reads and writes, two are the
-copy. Here a product writes its result into the vector.
+copy. Here a product writes its result into the vector. And where a layer is large and a batch is
+small, nearly all of a product's time goes into reading the layer, which the library does twice as
+fast if the layer is the first of the two factors.
 
-And where a layer is large and a batch is small, nearly all of a product's time goes into reading
-the layer, which the library does twice as fast if the layer is the first of the two factors.
+What a step does with vectors is arranged for the loops that the compiler makes of it. Numbers that
+belong to a whole vector are computed before its loop, not once for every eight entries; a product
+that is added is written as such, which processors do at once; sums over a vector are taken row by
+row, as the compiler's own way of adding up long vectors waits for memory at every entry. And where
+a program takes several steps, each writes its result over what it started from.
 
 This is the one place that knows torch's compiler from inside.
 """
@@ -17,10 +22,12 @@ import torch
 from torch import fx
 from torch._inductor import ir
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
-from torch._inductor.lowering import register_lowering
+from torch._inductor.lowering import mutate_to, register_lowering
 
 LARGE = 1 << 20  # entries of a layer from which on its place among the factors tells,
 SMALL = 32  # and examples up to which it does
+LONG = 1 << 13  # entries of a vector from which on it is summed up by rows
+ROW = 1 << 11  # entries
 
 Node = Any  # an fx.Node, whose arguments may be anything
 
@@ -32,9 +39,17 @@ library.define("join(Tensor[] parts) -> Tensor")
 library.impl("join", lambda parts: torch.cat(parts), "CompositeExplicitAutograd")
 join = torch.ops.isthmus.join.default
 
+library.define("keep(Tensor number) -> Tensor")
+library.impl("keep", torch.clone, "CompositeExplicitAutograd")
+keep = torch.ops.isthmus.keep.default
 
-class ProductPass(CustomGraphPass):
-    """Rewrites a program before it is compiled: turns some products round, joins others."""
+library.define("place(Tensor[] values, Tensor[] where) -> Tensor[]")
+library.impl("place", lambda values, _: [*map(torch.clone, values)], "CompositeExplicitAutograd")
+place = torch.ops.isthmus.place.default  # in a program, `where` is lost
+
+
+class StepPass(CustomGraphPass):
+    """Rewrites a program before it is compiled."""
 
     def __call__(self, graph: fx.Graph) -> None:
         """Rewrites the operations of a program."""
@@ -44,6 +59,14 @@ class ProductPass(CustomGraphPass):
         for node in graph.find_nodes(op="call_function", target=aten.cat.default):
             if _should_join(node):
                 _replace(node, _call(node, join, node.args[0]))
+        for node in graph.find_nodes(op="call_function", target=aten.addcmul.default):
+            _replace(node, _write_out(node))
+        for node in graph.find_nodes(op="call_function", target=aten.sum.default):
+            if _is_vector(node.args[0]):
+                _replace(node, _sum_by_rows(node))
+        for node in list(graph.nodes):
+            if _is_number(node):
+                _keep_for_vectors(node)
 
     def uuid(self) -> Any:
         """Names this version: programs that another one left on disk are not used."""
@@ -73,6 +96,58 @@ def _should_join(node: Node) -> bool:
     return node.meta["val"].dim() == 1 and any(
         part.target in RESHAPED and part.args[0].target is aten.mm.default for part in node.args[0]
     )
+
+
+def _write_out(node: Node) -> Node:
+    """Writes addcmul as the product and the sum that it is."""
+    start, first, second = node.args
+    product, factor = _call(node, aten.mul.Tensor, first, second), node.kwargs.get("value", 1)
+    if factor == -1:
+        return _call(node, aten.sub.Tensor, start, product)
+    if factor != 1:
+        product = _call(node, aten.mul.Tensor, product, factor)
+    return _call(node, aten.add.Tensor, start, product)
+
+
+def _sum_by_rows(node: Node) -> Node:
+    """Sums up a vector by rows, and what is left over."""
+    vector = node.args[0]
+    size = vector.meta["val"].numel()
+    rows = size // ROW
+    table = _call(node, aten.slice.Tensor, vector, 0, 0, rows * ROW)
+    table = _call(node, aten.view.default, table, [rows, ROW])
+    total = _call(node, aten.sum.default, _call(node, aten.sum.dim_IntList, table, [1]))
+    if size == rows * ROW:
+        return total
+    rest = _call(node, aten.slice.Tensor, vector, 0, rows * ROW, size)
+    return _call(node, aten.add.Tensor, total, _call(node, aten.sum.default, rest))
+
+
+def _is_vector(node: Node) -> bool:
+    """Tells whether a node gives a long vector of numbers with a fraction."""
+    value = node.meta.get("val")
+    return (
+        isinstance(value, torch.Tensor)
+        and value.dim() == 1
+        and value.numel() >= LONG
+        and value.is_floating_point()
+    )
+
+
+def _is_number(node: Node) -> bool:
+    """Tells whether a node computes a single number."""
+    value = node.meta.get("val")
+    single = isinstance(value, torch.Tensor) and value.numel() == 1 and value.is_floating_point()
+    return bool(single and node.op == "call_function")
+
+
+def _keep_for_vectors(node: Node) -> None:
+    """Has a number computed before the loops over vectors that it enters."""
+    users = [user for user in node.users if _is_vector(user)]
+    if users:
+        kept = _call(node.next, keep, node)
+        for user in users:
+            user.replace_input_with(node, kept)
 
 
 def _call(node: Node, target: Any, *arguments: Any) -> Node:
@@ -123,3 +198,18 @@ def _find_product(part: Any) -> Any:
 @register_lowering(join, type_promotion_kind=None)
 def _join(parts: list[Any]) -> Any:
     return ir.TensorBox(JoinedInPlace.create(parts, 0))
+
+
+@register_lowering(keep, type_promotion_kind=None)
+def _keep(number: Any) -> Any:
+    number.realize()
+    return number
+
+
+@register_lowering(place, type_promotion_kind=None)
+def _place(values: list[Any], where: list[Any]) -> list[Any]:
+    for value in values:
+        value.realize()  # all are computed from what is there before any is written
+    for value, old in zip(values, where, strict=True):
+        mutate_to(old, value)  # type: ignore[no-untyped-call]
+    return where

@@ -141,8 +141,10 @@ class Loop:
     def describe_steps(self, why: str) -> str:
         """Says whether steps are compiled, since when, and why."""
         compiled = "are not compiled" if self.compiled is None else "are compiled"
-        if self.compiled is not None and self.compiled.since:
-            compiled += f" from round {self.compiled.since + 1} on"
+        if self.compiled is not None:
+            together, since = self.compiled.together, self.compiled.since
+            compiled += f", {together} at a time" if together > 1 else ""
+            compiled += f" from round {since + 1} on" if since else ""
         reason = f", {why}" if why else ""
         return f"steps {compiled}{reason}"
 
