@@ -251,7 +251,8 @@ def advance(step: Step, carry: Any, batches: Sequence[Batch]) -> None:
 
 def part_tensors(batch: Batch) -> Batch:
     """Makes a batch's tensors its own: what two batches share would be one input of a program."""
-    return Batch(*(part.view_as(part) if isinstance(part, Tensor) else part for part in batch))
+    parts: Any = (part.view_as(part) if isinstance(part, Tensor) else part for part in batch)
+    return Batch(*parts)
 
 
 def _is_close(ours: Tensor, plain: Tensor) -> bool:
