@@ -149,6 +149,11 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         "expected images",
     ),
     "a width below one": (["run", "--set", "hidden=-3"], "model.hidden=-3"),
+    "data for no cluster": (["run", "--send-data"], "--send-data without --ray"),
+    "a cluster for stacked clients": (
+        ["run", *TINY, "--ray", "10.0.0.1:6379", "--set", "engine=stacked"],
+        "engine=stacked on a Ray cluster",
+    ),
     "an unknown command": (["rum"], "rum"),
     "something unknown to list": (["list", "method"], "did you mean 'methods'?"),
     "a report of nothing": (["report", "missing"], "missing"),

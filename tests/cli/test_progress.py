@@ -72,6 +72,13 @@ def test_a_row_says_where_a_run_stands(moment: Callable[[float], None]) -> None:
     assert row.split() == ["fedavg", "3/10", "50.0%", "25.0%", "1.5000", "@2", "2.00", "0:00:13"]
 
 
+def test_what_else_there_is_to_know_stands_below_the_bar() -> None:
+    said = iter(["3 nodes, 6 actors, 5 computing", "2 nodes, 4 actors, 4 computing"])
+    shown = Board({"fedavg": 10}, below=lambda: next(said))
+    assert "3 nodes, 6 actors, 5 computing" in picture(shown)[3]
+    assert "2 nodes, 4 actors, 4 computing" in picture(shown)[3]
+
+
 def test_the_best_is_that_of_least_validation_loss(moment: Callable[[float], None]) -> None:
     """Of losses 1.5, 0.5, 0.75 the second; one from before the run was resumed counts."""
     shown = Board({"new": 9, "resumed": 9})

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from commands import Isthmus
 from isthmus import Experiment, Federation, IsthmusError, Run, federate, resume
 from isthmus.engines import Cluster, messages
 from isthmus.errors import ClusterLostError
@@ -78,6 +79,12 @@ def test_a_wrong_address_is_one_line(address: str, words: str) -> None:
         federate(Experiment(**SMALL), cluster=Cluster(address))
 
 
+def test_at_the_command_line_it_leaves_nothing_behind(isthmus: Isthmus) -> None:
+    said = isthmus("run", "--ray", "127.0.0.1:1", "--rounds", 1, "--out", "run")
+    assert "no Ray cluster listens at 127.0.0.1:1" in said.mistake
+    assert not Path("run").exists()
+
+
 def test_another_version_of_ray_is_one_line(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "__version__", "2.1.0")
     with pytest.raises(IsthmusError, match=r"Version mismatch.*expected the same version"):
@@ -119,7 +126,7 @@ def test_any_nodes_and_actors_give_the_bits_of_loop(cluster: Any, plain: Run) ->
     assert "its actor on node" in notes[2]
     everything = " | ".join(notes.values())
     assert everything.count("computed again") >= 2
-    assert "has joined, with 1 cores" in everything
+    assert "has joined, with 1 core" in everything
 
 
 def test_other_or_missing_data_on_a_node_are_one_line(cluster: Any, tmp_path: Path) -> None:

@@ -250,6 +250,8 @@ class Federation:
     def pack(self) -> "Federation":
         """Makes the same federation with all indices in one array, which is quick to send."""
         packed = PackedParts.pack(self.parts)
+        if self.arrays.scaled_by == SUMS:
+            self.scales(0)  # found once, for everybody who gets it
         return Federation(self.arrays, packed, self.shares, self.notes, self.names, self._scales)
 
     def name(self, i: int) -> str | None:

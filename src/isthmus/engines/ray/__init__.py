@@ -15,11 +15,11 @@ from isthmus.data.federation import Federation
 from isthmus.engines.base import Cluster, Plan
 from isthmus.engines.compiled import Compiled
 from isthmus.engines.loop import ClientPool, Loop
+from isthmus.engines.ray.connection import Connected, connect, count_things
 from isthmus.engines.ray.cost import cost_call
 
 if TYPE_CHECKING:
     from isthmus.engines.ray.actors import ActorPool
-    from isthmus.engines.ray.connection import Connected
 
 
 class ClusterShare(NamedTuple):
@@ -32,10 +32,9 @@ class ClusterShare(NamedTuple):
 
     def describe(self) -> str:
         """Says what there is, and what each run has."""
-        return (
-            f"ray at {self.cluster.address}: {_count(self.nodes, 'node')}, "
-            f"{_count(self.cores, 'core')} for each of {_count(self.runs, 'run')} at a time"
-        )
+        nodes, cores = count_things(self.nodes, "node"), count_things(self.cores, "core")
+        runs = count_things(self.runs, "run")
+        return f"ray at {self.cluster.address}: {nodes}, {cores} for each of {runs} at a time"
 
     def to_table(self) -> dict[str, Any]:
         """Writes down for another process what a run has."""
@@ -48,8 +47,6 @@ def share_cluster(cluster: Cluster, runs: int | None) -> Iterator[ClusterShare]:
 
     One that is started for it stays until the end; to another one only runs are connected.
     """
-    from isthmus.engines.ray.connection import connect
-
     connected = connect(cluster)
     try:
         nodes = connected.list_nodes()
@@ -61,10 +58,6 @@ def share_cluster(cluster: Cluster, runs: int | None) -> Iterator[ClusterShare]:
         yield ClusterShare(found, len(nodes), together, cores // together)
     finally:
         connected.close()
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 class RayEngine(Loop):
@@ -115,7 +108,8 @@ class RayEngine(Loop):
     def describe(self, why: str = "") -> str:
         """Says where the cluster is and how large, and whether and why steps are compiled."""
         connected = self._connect()
-        nodes, cores = _count(len(connected.list_nodes()), "node"), _count(self.workers, "core")
+        nodes = count_things(len(connected.list_nodes()), "node")
+        cores = count_things(self.workers, "core")
         return f"ray {connected.where}: {nodes}, {cores}; {self.describe_steps(why)}"
 
     def time_call(self, clients: int, seconds: float, down: int, up: int) -> float:
@@ -135,9 +129,7 @@ class RayEngine(Loop):
             self._connected.close()
             self._connected = None
 
-    def _connect(self) -> "Connected":
+    def _connect(self) -> Connected:
         if self._connected is None:
-            from isthmus.engines.ray.connection import connect
-
             self._connected = connect(self.cluster, self.most)
         return self._connected

@@ -11,6 +11,7 @@ which all processes of a node map. What all clients of a call receive goes to ea
 
 import platform
 import time
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -31,7 +32,7 @@ from isthmus.engines.base import ClientError
 from isthmus.engines.compiled import Compiled, has_compiler
 from isthmus.engines.loop import Loop
 from isthmus.engines.profile import MESSAGES, Profile
-from isthmus.engines.ray.connection import ClusterNode, Connected
+from isthmus.engines.ray.connection import ClusterNode, Connected, count_things
 from isthmus.errors import IsthmusError
 
 PULSE = 1.0  # seconds between two looks at whether the cluster's head is still there
@@ -130,6 +131,8 @@ class ClientActor:
             answer: Any = self._loop.answer(self._setting, self._call, wanted)
             return pack(answer)
         except Exception as error:  # whatever it is, it is raised in the run's process
+            if not isinstance(error, IsthmusError):
+                error.add_note("".join(traceback.format_exception(error)))
             with suppress(messages.CannotSend):
                 return pack(error)
             return pack(ClientError(f"{type(error).__name__}: {error}"))
@@ -140,7 +143,8 @@ class Member:
 
     def __init__(self, handle: Any):
         self.handle = handle
-        self.node = ""
+        self.node = ""  # its id, once it is known
+        self.where = ""
 
 
 class ActorPool:
@@ -159,7 +163,6 @@ class ActorPool:
         self.notes: list[str] = []
         self._connected = connected
         self._compiled = compiled
-        self._read_data = read_data
         self._profile = profile
         self._most = most
         self._begun = False  # whether a client has been computed
@@ -302,11 +305,12 @@ class ActorPool:
         """Looks which nodes are there, and starts as many actors as they have cores."""
         nodes = {node.id: node for node in self._connected.list_nodes()}
         for id in self._nodes.keys() - nodes.keys():
-            self.notes.append(f"node {self._nodes[id].name} is gone")
+            self.notes.append(f"{self._name_node(id)} is gone")
             self._facts.pop(id, None)
             self._data.pop(id, None)
         for id in nodes.keys() - self._nodes.keys() if self._begun else ():
-            self.notes.append(f"node {nodes[id].name} has joined, with {nodes[id].cores} cores")
+            offered = count_things(nodes[id].cores, "core")
+            self.notes.append(f"node {nodes[id].name} has joined, with {offered}")
         self._nodes = nodes
         cores = sum(node.cores for node in nodes.values())
         wanted = min(cores, self._most) if self._most else cores
@@ -323,7 +327,7 @@ class ActorPool:
         if isinstance(node, RayError):
             self._give_up(member, node)
             return
-        member.node = node
+        member.node, member.where = node, self._name_node(node)
         if node in self._waiting:
             self._waiting[node].append(member)
         elif node not in self._data:
@@ -341,13 +345,12 @@ class ActorPool:
         if isinstance(facts, RayError):
             self._give_up(member, facts)
         else:
-            node = self._nodes.get(id) or ClusterNode(id, id[:6], 0)
             problem = self._find_problem(facts)
             if problem and not self._begun:
-                raise IsthmusError(f"node {node.name}: {problem}")
+                raise IsthmusError(f"{member.where}: {problem}")
             if problem:
-                self.notes.append(f"node {node.name} is not used: {problem}")
-            self._note_processor(node, facts)
+                self.notes.append(f"{member.where} is not used: {problem}")
+            self._note_processor(member.where, facts)
             self._facts[id] = facts
             self._data[id] = None if problem else self._sent or data
             waiting.append(member)
@@ -376,11 +379,15 @@ class ActorPool:
             )
         return ""
 
-    def _note_processor(self, node: ClusterNode, facts: NodeFacts) -> None:
+    def _name_node(self, id: str) -> str:
+        node = self._nodes.get(id)
+        return f"node {node.name if node else id[:6]}"
+
+    def _note_processor(self, where: str, facts: NodeFacts) -> None:
         others = {other.processor for other in self._facts.values()} - {facts.processor}
         if others:
             self.notes.append(
-                f"node {node.name} has a processor of another kind ({facts.processor}; others: "
+                f"{where} has a processor of another kind ({facts.processor}; others: "
                 f"{', '.join(sorted(others))}): the last bits may depend on who computes"
             )
 
@@ -411,9 +418,7 @@ class ActorPool:
         self._fill()
 
     def _note_end(self, call: Call, request: Request, member: Member, ends: Counter[int]) -> None:
-        node = self._nodes.get(member.node)
-        where = f"on node {node.name}" if node else "on a node that is gone"
-        ended = f"client {request.i}, round {call.t + 1}: its actor {where} ended"
+        ended = f"client {request.i}, round {call.t + 1}: its actor on {member.where} ended"
         ends[request.i] += 1
         if ends[request.i] >= TRIES:
             raise ClientError(

@@ -21,6 +21,10 @@ from isthmus.system.machine import count_cores
 PATIENCE = 5.0  # seconds for a head to answer
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+TOKEN_ADVICE = (
+    "copy its ~/.ray/auth_token here, or set RAY_AUTH_TOKEN; for a cluster that has none, set "
+    "RAY_AUTH_MODE=disabled"
+)
 
 
 class ClusterNode(NamedTuple):
@@ -89,7 +93,7 @@ def connect(cluster: Cluster, cores: int = 0) -> Connected:
     inside = local or _is_inside(address)
     if not inside:
         _refuse_silence(address)
-    with _explain(address), _stay_inside(inside):
+    with _explain(address), _silence(), _stay_inside(inside):
         ray.init(
             address="local" if local else address,
             num_cpus=(cores or count_cores()) if local else None,
@@ -101,6 +105,15 @@ def connect(cluster: Cluster, cores: int = 0) -> Connected:
     ray._private.worker._worker_logs_enabled = False
     head = ray.get_runtime_context().gcs_address
     return Connected(head, "on this machine" if local else f"at {address}", local=local)
+
+
+def count_things(number: int, name: str) -> str:
+    """Counts things in words.
+
+    >>> count_things(1, "node"), count_things(2, "node")
+    ('1 node', '2 nodes')
+    """
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
 
 
 def listens(address: str) -> bool:
@@ -119,14 +132,18 @@ def _prepare(local: bool) -> None:
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     if local:
         os.environ.setdefault("RAY_worker_niceness", "0")  # else they give way to everybody
-        found = any(map(os.environ.get, TOKENS)) or (Path.home() / ".ray" / "auth_token").exists()
-        if not found:
+        if not _has_token():
             os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     import ray
 
     if not ray.is_initialized():  # it may have been imported, and have looked, before
         raylet: Any = ray._raylet
         raylet.Config.initialize("")
+
+
+def _has_token() -> bool:
+    """Tells whether there is a token where Ray looks for it."""
+    return any(map(os.environ.get, TOKENS)) or (Path.home() / ".ray" / "auth_token").exists()
 
 
 def _find_outside(address: str) -> str:
@@ -144,7 +161,7 @@ def _is_inside(address: str) -> bool:
 
 
 def _refuse_silence(address: str) -> None:
-    """Refuses an address at which no cluster listens; Ray would wait there for minutes."""
+    """Refuses an address at which no cluster listens, for which Ray would wait for minutes."""
     if address == "auto":
         return
     if "://" in address or not address.rpartition(":")[2].isdigit():
@@ -157,6 +174,11 @@ def _refuse_silence(address: str) -> None:
             f"no Ray cluster listens at {address}; expected the head's HOST:PORT; is it running, "
             "and not behind a firewall? `ray start --head` starts one and prints its address"
         )
+    if os.environ["RAY_AUTH_MODE"] == "token" and not _has_token():
+        raise IsthmusError(
+            f"there is no token for the Ray cluster at {address}; expected that of its head; "
+            f"{TOKEN_ADVICE}"
+        )
 
 
 @contextmanager
@@ -165,20 +187,34 @@ def _explain(address: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # Ray raises all kinds, and some of no kind
-        reason = " ".join(str(error).split())
-        where = f"at {address}" if address else "on this machine"
+        reason = " ".join(str(error).split())[:500]
         if "ersion mismatch" in reason:
             todo = "the same versions of Ray and Python on all nodes; install those of the cluster"
-        elif "uthentication" in reason or "token" in reason.lower():
-            todo = (
-                "the cluster's token; copy ~/.ray/auth_token from its head, or set RAY_AUTH_TOKEN; "
-                "for a cluster without one, RAY_AUTH_MODE=disabled"
-            )
+        elif any("AuthToken" in str(each) for each in _list_causes(error)):
+            reason, todo = "it refuses the token", f"that of its head; {TOKEN_ADVICE}"
         else:
-            todo = "a cluster of which this machine is a node; see docs/cluster.md"
-        raise IsthmusError(
-            f"Ray {where} cannot be used ({reason[:500]}); expected {todo}"
-        ) from None
+            todo = "a cluster of which this machine is a node, and its token; see docs/cluster.md"
+        where = f"at {address}" if address else "on this machine"
+        raise IsthmusError(f"Ray {where} cannot be used ({reason}); expected {todo}") from None
+
+
+def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keeps from the terminal what Ray's libraries say there of each attempt."""
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
 
 
 @contextmanager
