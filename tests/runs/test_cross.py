@@ -136,7 +136,7 @@ def test_a_table_that_lacks_rows_is_one_clear_line(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--clients", "0,9"], "expected different numbers from 0 to 3"),
+        (["--clients", "0,9"], "the run has clients 0 to 3"),
         (["--clients", "1"], "1 clients; expected at least two clients"),
         (["--sample", "9"], "9 clients of 4 that have a test part"),
         (["--sample", "2", "--clients", "0,1"], "both --clients and --sample"),

@@ -226,9 +226,12 @@ def test_the_command_measures_and_the_page_draws(
 @pytest.mark.parametrize(
     ("words", "mistake"),
     [
-        (["--clients", "0,9"], "--clients '0,9'; expected different numbers from 0 to 4"),
-        (["--clients", "9" * 5000], "; expected different numbers from 0 to 4"),
-        (["--clients", "1,1"], "--clients '1,1'; expected different numbers"),
+        (
+            ["--clients", "0,9"],
+            "no client '9'; expected one of the run's; the run has clients 0 to 4",
+        ),
+        (["--clients", "9" * 5000], "; expected one of the run's; the run has clients 0 to 4"),
+        (["--clients", "1,1"], "--clients '1,1'; expected different clients"),
         (["--clients", "0"], "2 models (shared model, own model of client 0); expected three"),
         (["--on", "nobody"], "--on 'nobody': no test data of 'nobody'"),
         (["--split", "all"], "--split 'all'; expected train, validation or test"),

@@ -55,5 +55,10 @@ def test_a_table_is_read_as_the_runs_was(isthmus: Isthmus) -> None:
         in isthmus("predict", "run", "--client", "ulm", "--data", "new.csv").mistake
     )
     assert "no client" in isthmus("predict", "run", "--data", "new.csv").mistake
+    assert "1 model in m" in isthmus("export", "run", "--client", "blm", "--to", "m").out
+    assert "no client 'ulm'" in isthmus("export", "run", "--client", "ulm", "--to", "m").mistake
+    crossed = isthmus("cross", "run", "--clients", "0,blm").out
+    assert "blm" in crossed.splitlines()[1]
+    assert "different clients" in isthmus("cross", "run", "--clients", "blm,blm").mistake
     assert "name their file" in isthmus("predict", "run", "--client", "blm").mistake
     assert "is no site's folder" in isthmus("predict", "--data", "new.csv").mistake

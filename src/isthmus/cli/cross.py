@@ -1,13 +1,14 @@
 """The command that measures every personal model on everybody's data."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from isthmus.cli import messages
-from isthmus.cli.landscape import read_numbers
+from isthmus.cli.landscape import read_clients
 from isthmus.cli.options import DataRoot, RunPath, Which
 from isthmus.errors import IsthmusError
 
@@ -58,23 +59,24 @@ def cross(
             if time.monotonic() - began > PATIENCE:
                 tell(what, done, total)
 
-        ids = read_numbers(clients, len(here)) if clients else []
+        ids = read_clients(clients, here) if clients else []
         ids = ids or measuring.choose_clients(here, sample, split)
         path, found = measuring.survey(run, here, ids, split, tell_later, which)
         total = len(here)
-    if len(found.clients) <= FEW:
-        _print_table(found)
+        names = [here.setting.federation.name(i) or str(i) for i in found.clients.tolist()]
+    if len(names) <= FEW:
+        _print_table(found, names)
     print(measuring.describe(found, total))
     print(f"all of it: {path}")
 
 
-def _print_table(found: "Cross") -> None:
+def _print_table(found: "Cross", names: Sequence[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     print(f"top-1 %: a row for each client's model, a column for each client's {found.split} part")
-    heads = ["model of", *map(str, found.clients.tolist())]
+    heads = ["model of", *names]
     table = Table(*heads, box=None, header_style="bold", pad_edge=False)
-    for of, row in zip(found.clients.tolist(), found.top1.tolist(), strict=True):
-        table.add_row(str(of), *(f"{100 * value:.1f}" for value in row))
+    for of, row in zip(names, found.top1.tolist(), strict=True):
+        table.add_row(of, *(f"{100 * value:.1f}" for value in row))
     Console().print(table)

@@ -14,7 +14,8 @@ def export(
     run: RunPath,
     to: Annotated[Path, typer.Option(metavar="DIR", help="Where the models go.")],
     client: Annotated[
-        list[int] | None, typer.Option(help="A client's number; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="CLIENT", help="A client's number, or its name; may be repeated."),
     ] = None,
     everyone: Annotated[bool, typer.Option("--all", help="All clients.")] = False,
     which: Which = "last",
@@ -49,12 +50,8 @@ def export(
     from isthmus.runs.export import export as export_models
 
     with opened.open(run, data_root=data_root) as here:
-        wrong = [i for i in client or [] if not 0 <= i < len(here)]
-        if wrong:
-            raise IsthmusError(
-                f"no client {wrong[0]}; expected 0 to {len(here) - 1}; the run has {len(here)}"
-            )
-        cards = list(export_models(here, to, client, which, form))
+        ids = [here.find(name) for name in client] if client else None
+        cards = list(export_models(here, to, ids, which, form))
     models = "model" if len(cards) == 1 else "models"
     print(f"{len(cards)} {models} in {to}, the last one's card: {cards[-1]}")
     checks = [json.loads(card.read_text("utf-8")).get("checked") for card in cards]

@@ -1,13 +1,16 @@
 """The command that measures the landscape around a run's models."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from isthmus.cli import messages
 from isthmus.cli.options import DataRoot, RunPath
 from isthmus.errors import IsthmusError, quote
+
+if TYPE_CHECKING:
+    from isthmus.runs.opened import Opened
 
 MOST_POINTS = 500  # along a side: 250,000 models
 
@@ -64,7 +67,7 @@ def landscape(
         written = measuring.survey(
             run,
             here,
-            clients=read_numbers(clients, len(here)) if clients else (),
+            clients=read_clients(clients, here) if clients else (),
             third=third,
             on=_read_names(on, measuring.with_data(here, split), split) if on else (),
             split=split,
@@ -75,14 +78,13 @@ def landscape(
         print(f"{what}: {path}")
 
 
-def read_numbers(text: str, total: int) -> list[int]:
-    """Reads numbers of clients, separated by commas."""
-    # A number of too many digits is no client's, and int would not read it.
-    ids = [int(word) if word.isdecimal() and len(word) < 10 else -1 for word in _split(text)]
-    if not ids or len(set(ids)) < len(ids) or not all(0 <= i < total for i in ids):
+def read_clients(text: str, run: "Opened") -> list[int]:
+    """Reads numbers or names of clients, separated by commas."""
+    ids = [run.find(word) for word in _split(text)]
+    if not ids or len(set(ids)) < len(ids):
         raise IsthmusError(
-            f"--clients {quote(text)}; expected different numbers from 0 to {total - 1}; "
-            "for example --clients 0,1"
+            f"--clients {quote(text)}; expected different clients, by number or name; for example "
+            "--clients 0,1"
         )
     return ids
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from isthmus.cli.options import DataRoot
-from isthmus.errors import IsthmusError, nearest
+from isthmus.errors import IsthmusError
 
 
 def predict(
@@ -58,11 +58,13 @@ def predict(
 
         model, arrays, scales = open_model(find_site(folder), which or "best")
         found = compute(model, data, arrays, scales, _note)
+    elif client is None:
+        raise IsthmusError("no client; expected whose model to use; for example --client 0")
     else:
         with opened.open(run, data_root=data_root) as here:
             federation = here.setting.federation
             arrays = federation.arrays
-            i = _find(client, federation.names, len(here))
+            i = here.find(client)
             found = compute(
                 here.client(i, which or "last"), data, arrays, federation.scales(i), _note
             )
@@ -72,15 +74,3 @@ def predict(
 
 def _note(text: str) -> None:
     print(f"note: {text}", file=sys.stderr)
-
-
-def _find(client: str | None, names: tuple[str, ...], count: int) -> int:
-    """Finds a client by its number or its name."""
-    if client is None:
-        raise IsthmusError("no client; expected whose model to use; for example --client 0")
-    if client in names:
-        return names.index(client)
-    if client.isascii() and client.isdigit() and int(client) < count:
-        return int(client)
-    hint = nearest(client, list(names)) if names else f"the run has clients 0 to {count - 1}"
-    raise IsthmusError(f"no client {client!r}; expected one of the run's; {hint}")

@@ -17,7 +17,7 @@ from isthmus.config.experiment import Experiment
 from isthmus.context import ClientFunction, Setting
 from isthmus.data.federation import Federation, Part
 from isthmus.engines.base import one_thread
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, nearest, quote
 from isthmus.evaluation import choose_for_all, place_model
 from isthmus.method import State
 from isthmus.metrics.score import Tally, figures, tally
@@ -103,6 +103,17 @@ class Opened:
     def close(self) -> None:
         """Closes the run's store."""
         self._store.release()
+
+    def find(self, client: str) -> int:
+        """Finds a client by its name or its number."""
+        names, last = self.setting.federation.names, len(self) - 1
+        if client in names:
+            return names.index(client)
+        # A number of too many digits is no client's, and int would not read it.
+        if client.isascii() and client.isdigit() and len(client) < 10 and int(client) <= last:
+            return int(client)
+        hint = nearest(client, list(names)) if names else f"the run has clients 0 to {last}"
+        raise IsthmusError(f"no client {quote(client)}; expected one of the run's; {hint}")
 
     def client(self, i: int, which: str = "last") -> Personal:
         """Gives client i's personal model: the last, or the best on its validation data."""
