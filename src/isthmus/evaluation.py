@@ -174,11 +174,20 @@ class Scoring:
             personal = measure(client, model, self.splits)
         if self.common is None:
             return personal, *along
+        common = self.common.to(client.task.w0.device)
         if path is not None and path.from_shared:
             shared = self.common.new_zeros(0), tree.map(itemgetter(0), along[0][1])
+        elif is_deployed(common, model):
+            shared = self.common.new_zeros(0), personal[1]
         else:
-            shared = measure(client, self.common.to(client.task.w0.device), self.splits)
+            shared = measure(client, common, self.splits)
         return personal, shared, *along
+
+
+def is_deployed(common: Tensor, model: Tensor | Point) -> bool:
+    """Tells whether a client deploys the shared model as it is, where one may look."""
+    of_many = torch._C._are_functorch_transforms_active()  # as in `stacked`
+    return not of_many and torch.equal(common, place_model(model).w)
 
 
 @dataclass(frozen=True)
