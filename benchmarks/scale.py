@@ -1,10 +1,11 @@
 """Times rounds with many clients: `python -m benchmarks.scale --clients 1000 100000`.
 
-SuPerFed-MM mixes from the first round on, with TwoNN (199,210 parameters), five clients a round,
-ten epochs of batches of ten. A client's 60 examples are drawn, when they are looked at, from its
-own stream out of 60,000 synthetic ones of the shape of MNIST, so that clients cost nothing by
-themselves. Each number of clients has a process of its own, which writes to disk as any run does;
-they take turns round by round, so that only one computes at a time and both see the same machine.
+SuPerFed-MM mixes from the first round on, or FedAvg trains, with TwoNN (199,210 parameters), five
+clients a round, ten epochs of batches of ten. A client's 60 examples are drawn, when they are
+looked at, from its own stream out of 60,000 synthetic ones of the shape of MNIST, so that clients
+cost nothing by themselves. Each number of clients has a process of its own, which writes to disk as
+any run does; they take turns round by round, so that only one computes at a time and both see the
+same machine.
 
 A round is training, commit and reading the state back. Evaluation visits all clients and is linear
 in their number: after one more round it is timed, with the writing of its records and with reading
@@ -82,13 +83,16 @@ def write_figures(**figures: float) -> None:
     print(json.dumps(figures), flush=True)
 
 
-def serve(clients: int, rounds: int, folder: Path, evaluates: bool, workers: int | None) -> None:
+def serve(wanted: argparse.Namespace) -> None:
     """Plays one round whenever a line comes in, and writes what it took."""
+    (clients,), rounds, folder = wanted.clients, wanted.rounds + 1, wanted.serve
     data = make_federation(clients)
-    method = {"name": "superfed-mm", "start": 0.0}
-    wanted = Experiment(method=method, model="twonn", rounds=rounds + 1, eval_every=0, data="own")
+    method = {"name": "superfed-mm", "start": 0.0} if wanted.method == "superfed-mm" else "fedavg"
+    stated = Experiment(method=method, model="twonn", rounds=rounds + 1, eval_every=0, data="own")
     digest, _ = measure_seconds(data.digest)
-    prepared, (experiment, setting) = measure_seconds(lambda: prepare_run(wanted, data, workers))
+    prepared, (experiment, setting) = measure_seconds(
+        lambda: prepare_run(stated, data, wanted.workers)
+    )
     created, store = measure_seconds(
         lambda: Store.create(folder / "run", setting, experiment.toml())
     )
@@ -111,7 +115,9 @@ def serve(clients: int, rounds: int, folder: Path, evaluates: bool, workers: int
     disk = sum(path.stat().st_size for path in (folder / "run").iterdir())
     opened, database = measure_seconds(lambda: Database(folder / "run" / STATE))
     database.close()
-    figures = measure_evaluation(setting, experiment, folder / "run") if evaluates else {}
+    figures = {}
+    if clients <= wanted.evaluate:
+        figures = measure_evaluation(setting, experiment, folder / "run")
     write_figures(peak=peak, close=closed, disk=disk, open=opened, **figures)
 
 
@@ -169,13 +175,12 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1000, 100_000])
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--evaluate", type=int, default=1000, metavar="N", help="clients, at most")
+    parser.add_argument("--method", choices=["superfed-mm", "fedavg"], default="superfed-mm")
     parser.add_argument("--workers", type=int, help="processes that compute, one per core")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     wanted = parser.parse_args()
     if wanted.serve:
-        (clients,) = wanted.clients
-        evaluates = clients <= wanted.evaluate
-        serve(clients, wanted.rounds + 1, wanted.serve, evaluates, wanted.workers)
+        serve(wanted)
         return
     with tempfile.TemporaryDirectory() as folder:
         processes, starts = {}, {}
@@ -183,7 +188,7 @@ def main() -> None:
             place = Path(folder, str(clients))
             place.mkdir()
             arguments = ["--clients", str(clients), "--rounds", str(wanted.rounds)]
-            arguments += ["--evaluate", str(wanted.evaluate)]
+            arguments += ["--evaluate", str(wanted.evaluate), "--method", wanted.method]
             arguments += ["--workers", str(wanted.workers)] if wanted.workers else []
             processes[clients] = subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.scale", *arguments, "--serve", str(place)],
