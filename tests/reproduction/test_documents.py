@@ -47,6 +47,12 @@ def test_the_documents_are_what_the_records_give(shipped: Records) -> None:
         assert path.read_text() == text, f"{path} is old; make documents"
 
 
+def test_records_bear_the_names_of_their_runs() -> None:
+    """A setting that is new since then must not give a run another name: it would begin anew."""
+    for path in sorted((ROOT / "results").glob("*.json")):
+        assert path.stem == record.name_run(Experiment(**record.read(path).experiment))
+
+
 def test_figures_are_those_of_the_records(shipped: Records) -> None:
     """A figure's name has a digest of what it draws; `make documents` draws the missing ones."""
     drawn = {each.name for found in list_drawn(shipped).values() for each in found}

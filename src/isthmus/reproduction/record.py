@@ -26,7 +26,8 @@ from isthmus.system.machine import count_cores
 DIGITS = 6  # of what figures draw
 LATE = 10  # evaluations at the end of a run, whose mean tells a level from a swing
 SETTLED = ("engine", "block", "step")  # what a run fills in when it begins
-LATER = {"balance": "none"}  # settings that records from before lack, and what they were
+# Settings that records from before lack, and what they were.
+LATER = {"balance": "none", "eval_sample": None}
 RESULTS = "results"
 COMPARED = ("top1", "loss")
 ROUNDING = 0.01  # the most by which a long run on another machine may differ
