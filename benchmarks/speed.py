@@ -107,9 +107,13 @@ def time_rounds(
     return {name: median(each) for name, each in seconds.items()}, notes
 
 
-def compare(name: str, root: Path, rounds: int, peers: bool, others: bool = True) -> Result:
-    """Times one of the works."""
+def compare(
+    name: str, root: Path, rounds: int, peers: bool, others: bool = True, epochs: int | None = None
+) -> Result:
+    """Times one of the works, perhaps with another number of epochs."""
     work = WORKS[name]
+    if epochs is not None:
+        work = work._replace(settings={**work.settings, "epochs": epochs})
     with progress.status(f"{name}: starting"):
         contenders, notes = start_contenders(work, root, rounds + 1, peers, others)
     seconds, failed = time_rounds(contenders, rounds, name)
@@ -144,6 +148,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--json", type=Path, help="a file to write")
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--ours", action="store_true", help="nobody else: in processes, on Ray")
+    parser.add_argument("--epochs", type=int, help="other than ten; clients are shorter with less")
     parser.add_argument("--docs", action="store_true", help=f"write {DOCUMENT.name}")
     wanted = parser.parse_args(arguments)
     for name in wanted.works:
@@ -160,7 +165,8 @@ def main(arguments: Sequence[str]) -> None:
                 results[name] = OTHERS[name](wanted.data_root, wanted.rounds)
         else:
             peers, others = wanted.peers, not wanted.ours
-            results[name] = compare(name, wanted.data_root, wanted.rounds, peers, others)
+            root, rounds, epochs = wanted.data_root, wanted.rounds, wanted.epochs
+            results[name] = compare(name, root, rounds, peers, others, epochs)
         if wanted.json:  # what is done is kept, whatever happens to the rest
             wanted.json.write_text(write_json(results, machine, wanted.rounds))
     show(results, machine, wanted.rounds)

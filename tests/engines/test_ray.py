@@ -16,6 +16,7 @@ import pytest
 from commands import Isthmus
 from isthmus import Experiment, Federation, IsthmusError, Run, federate, resume
 from isthmus.engines import Cluster, messages
+from isthmus.engines.ray import share_cluster
 from isthmus.errors import ClusterLostError
 from isthmus.training.build import build
 from isthmus.training.federate import Done
@@ -89,6 +90,16 @@ def test_another_version_of_ray_is_one_line(cluster: Any, monkeypatch: pytest.Mo
     monkeypatch.setattr(ray, "__version__", "2.1.0")
     with pytest.raises(IsthmusError, match=r"Version mismatch.*expected the same version"):
         federate(Experiment(**SMALL), cluster=Cluster(cluster.address))
+
+
+@pytest.mark.parametrize(("jobs", "runs", "cores"), [(None, 3, 1), (1, 1, 3), (9, 3, 1)])
+def test_runs_of_a_comparison_share_the_cores(
+    cluster: Any, jobs: int | None, runs: int, cores: int
+) -> None:
+    with share_cluster(Cluster(cluster.address), jobs) as share:
+        assert (share.nodes, share.runs, share.cores) == (3, runs, cores)
+        assert share.to_table()["cluster"]["address"] == cluster.address
+        assert not ray.is_initialized(), "runs connect, whoever waits for them does not"
 
 
 def test_any_nodes_and_actors_give_the_bits_of_loop(cluster: Any, plain: Run) -> None:
