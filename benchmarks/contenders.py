@@ -1,15 +1,18 @@
-"""Contenders that take turns: our engine, and other frameworks in processes of their own.
+"""Contenders that take turns: our engine, other frameworks and older states of ours.
 
+Those other than our engine have processes of their own.
 Each plays one round when it is called, and waits in between.
 """
 
 import json
 import os
 import subprocess
+import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,6 +28,26 @@ from isthmus.training.federate import advance
 CORES = 2  # processes that compute, for everybody
 FIRST = 1  # the round in which everybody has the same cohort; ours plays one before
 ROOT = Path(__file__).parent.parent
+Folder = tempfile.TemporaryDirectory[str]
+
+OLDER = """
+import json
+import sys
+from pathlib import Path
+from benchmarks.contenders import Ours, prepare_run
+from benchmarks.peers.work import Turns
+from benchmarks.works import WORKS, read_data
+
+name, changes, root, rounds, cores = json.loads(sys.argv[1])
+experiment = WORKS[name].experiment(**changes)
+_, setting = prepare_run(experiment, read_data(experiment, Path(root)), workers=cores)
+ours, turns = Ours(setting), Turns(rounds)
+for _ in range(rounds):
+    turns.wait()
+    ours.round()
+turns.wait()
+ours.close()
+"""  # what another checkout runs, with benchmarks of its own
 
 
 class Contender(Protocol):
@@ -71,25 +94,19 @@ class Ours:
 
 
 class Peer:
-    """Another framework in its own environment and process: a line in starts a round.
+    """Somebody else in a process of their own: a line in starts a round."""
 
-    It gets the work as files in a folder: see `benchmarks.peers.work`.
-    """
-
-    def __init__(self, name: str, setting: Setting, network: str, rounds: int):
+    def __init__(self, name: str, command: Sequence[str], folder: Folder, **settings: Any):
         self._name = name
-        self._folder = tempfile.TemporaryDirectory(prefix=f"{name}-")
-        folder = Path(self._folder.name)
-        write_work(setting, network, rounds, folder)
-        self._log = folder / "log.txt"
+        self._folder = folder
+        self._log = Path(folder.name) / "log.txt"
         self._process = subprocess.Popen(
-            [find_python(name), "-m", f"benchmarks.peers.{name}", str(folder)],
-            cwd=ROOT,
-            env=os.environ | VARIABLES,
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log.open("w"),
             text=True,
+            **settings,
         )
         self._wait()
 
@@ -120,6 +137,29 @@ class Peer:
             self._process.terminate()
             self._process.wait()
         self._folder.cleanup()
+
+
+def start_framework(name: str, setting: Setting, network: str, rounds: int) -> Peer:
+    """Starts another framework in its own environment.
+
+    It gets the work as files in a folder: see `benchmarks.peers.work`.
+    """
+    folder = Folder(prefix=f"{name}-")
+    write_work(setting, network, rounds, Path(folder.name))
+    command = [find_python(name), "-m", f"benchmarks.peers.{name}", folder.name]
+    return Peer(name, command, folder, cwd=ROOT, env=os.environ | VARIABLES)
+
+
+def start_checkout(
+    checkout: Path, work: str, root: Path, rounds: int, changes: Mapping[str, Any]
+) -> Peer:
+    """Starts our engine as it is in another checkout of isthmus, on a work that it knows too."""
+    given = json.dumps([work, dict(changes), str(root.absolute()), rounds, CORES])
+    command = [sys.executable, "-c", OLDER, given]
+    paths = os.pathsep.join([str(checkout.absolute() / "src"), str(checkout.absolute())])
+    return Peer(
+        str(checkout), command, Folder(), cwd=checkout, env=os.environ | {"PYTHONPATH": paths}
+    )
 
 
 def write_work(setting: Setting, network: str, rounds: int, folder: Path) -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from isthmus.system.machine import free_memory
 
 OURS, ALONE, FEDAVG = "ours", "ours, 1 worker", "our FedAvg"
-ON_RAY = "ours on Ray"
+ON_RAY, BEFORE = "ours on Ray", "ours before"
 PLAIN = {1: "plain loop, 1 process", 2: "plain loop, 2 processes"}
 PEERS = {"flower": "Flower simulation", "pfl": "pfl"}
 DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks" / "speed.md"
@@ -36,8 +36,8 @@ def compute_ratios(seconds: Mapping[str, float]) -> dict[str, float]:
     {'pfl / ours': 1.5, 'ours / our FedAvg on the same work': 2.0}
     """
     ours = seconds[OURS]
-    others = [name for name in (*PLAIN.values(), *PEERS.values(), ALONE, ON_RAY) if name in seconds]
-    ratios = {f"{name} / {OURS}": seconds[name] / ours for name in others}
+    others = (*PLAIN.values(), *PEERS.values(), ALONE, ON_RAY, BEFORE)
+    ratios = {f"{name} / {OURS}": seconds[name] / ours for name in others if name in seconds}
     if FEDAVG in seconds:
         ratios[f"{OURS} / {FEDAVG} on the same work"] = ours / seconds[FEDAVG]
     return ratios

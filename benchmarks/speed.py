@@ -7,7 +7,8 @@ warms up and is not counted. Medians and their ratios are printed. The works are
 `benchmarks.works`; besides, `cohort` compares 5 with 100 clients a round of W1, `memory` adds up
 what W2s takes, `evaluation` compares evaluating all clients with training some of them, `startup`
 waits for the first thing to see. The frameworks get virtual environments of their own in
-benchmarks/.envs when they are first needed.
+benchmarks/.envs when they are first needed. A checkout of another commit takes part with
+`--before`, by benchmarks of its own: `git worktree add before HEAD~1`.
 """
 
 import argparse
@@ -17,16 +18,26 @@ from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
 from benchmarks import evaluation, memory, startup
-from benchmarks.contenders import CORES, FIRST, Contender, Ours, Peer, prepare_run
+from benchmarks.contenders import (
+    CORES,
+    FIRST,
+    Contender,
+    Ours,
+    prepare_run,
+    start_checkout,
+    start_framework,
+)
 from benchmarks.environments import PeerError
 from benchmarks.networks import NETWORKS
 from benchmarks.plain import Plain
 from benchmarks.results import (
     ALONE,
+    BEFORE,
     DOCUMENT,
     FEDAVG,
     ON_RAY,
@@ -40,7 +51,7 @@ from benchmarks.results import (
     write_json,
     write_page,
 )
-from benchmarks.works import WORKS, Work, is_real, read_data
+from benchmarks.works import WORKS, is_real, read_data
 from isthmus.engines import Cluster
 
 progress = Console(stderr=True)
@@ -48,11 +59,20 @@ progress = Console(stderr=True)
 OTHERS = {"memory": memory.measure, "evaluation": evaluation.measure, "startup": startup.measure}
 
 
+class Company(NamedTuple):
+    """Who takes part besides our engine in processes and on Ray."""
+
+    frameworks: bool = True
+    plain: bool = True  # and ours in one process, and our FedAvg
+    before: Path | None = None  # a checkout of another commit
+
+
 def start_contenders(
-    work: Work, root: Path, rounds: int, peers: bool, others: bool = True
+    name: str, root: Path, rounds: int, company: Company, changes: Mapping[str, Any]
 ) -> tuple[dict[str, Contender], list[str]]:
     """Starts all contenders of a work, and notes which could not be started."""
-    experiment, notes = work.experiment(), []
+    work, notes = WORKS[name], list[str]()
+    experiment = work.experiment(**changes)
     data = read_data(experiment, root)
     if not is_real(experiment, root):
         notes.append(f"{work.title}: on noise of the same shape, as the files are not in {root}")
@@ -61,18 +81,20 @@ def start_contenders(
     if work.is_fedavg and find_spec("ray"):
         on_ray = prepare_run(experiment, data, workers=CORES, cluster=Cluster("local"))
         contenders[ON_RAY] = Ours(on_ray[1])
-    if not others:
+    if company.before is not None:
+        contenders[BEFORE] = start_checkout(company.before, name, root, rounds, changes)
+    if not company.plain:
         return contenders, notes
     contenders[ALONE] = Ours(prepare_run(experiment, data, workers=1)[1])
     if not work.is_fedavg:
-        plainer = work.experiment(method="fedavg")
+        plainer = work.experiment(method="fedavg", **changes)
         contenders[FEDAVG] = Ours(prepare_run(plainer, data, workers=CORES)[1])
     if work.network:
         for processes, name in PLAIN.items():
             contenders[name] = Plain(setting, NETWORKS[work.network], processes, FIRST)
-    for name, title in PEERS.items() if peers and work.peers else ():
+    for framework, title in PEERS.items() if company.frameworks and work.peers else ():
         try:
-            contenders[title] = Peer(name, setting, work.network, rounds)
+            contenders[title] = start_framework(framework, setting, work.network, rounds)
         except PeerError as error:
             notes.append(str(error))
     return contenders, notes
@@ -107,17 +129,12 @@ def time_rounds(
     return {name: median(each) for name, each in seconds.items()}, notes
 
 
-def compare(
-    name: str, root: Path, rounds: int, peers: bool, others: bool = True, epochs: int | None = None
-) -> Result:
-    """Times one of the works, perhaps with another number of epochs."""
-    work = WORKS[name]
-    if epochs is not None:
-        work = work._replace(settings={**work.settings, "epochs": epochs})
+def compare(name: str, root: Path, rounds: int, company: Company, **changes: Any) -> Result:
+    """Times one of the works, perhaps with some settings changed."""
     with progress.status(f"{name}: starting"):
-        contenders, notes = start_contenders(work, root, rounds + 1, peers, others)
+        contenders, notes = start_contenders(name, root, rounds + 1, company, changes)
     seconds, failed = time_rounds(contenders, rounds, name)
-    return Result(work.title, seconds, compute_ratios(seconds), notes + failed)
+    return Result(WORKS[name].title, seconds, compute_ratios(seconds), notes + failed)
 
 
 def compare_cohorts(root: Path, rounds: int, sizes: tuple[int, int] = (5, 100)) -> Result:
@@ -149,11 +166,14 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--ours", action="store_true", help="nobody else: in processes, on Ray")
     parser.add_argument("--epochs", type=int, help="other than ten; clients are shorter with less")
+    parser.add_argument("--before", type=Path, help="a checkout of another commit, to take part")
     parser.add_argument("--docs", action="store_true", help=f"write {DOCUMENT.name}")
     wanted = parser.parse_args(arguments)
     for name in wanted.works:
         if name not in known:
             parser.error(f"no work is called {name!r}; expected some of {', '.join(known)}")
+    if wanted.before and not (wanted.before / "benchmarks" / "works.py").is_file():
+        parser.error(f"--before {wanted.before} is no checkout of isthmus; expected one; make it")
     if wanted.rounds < 1:
         parser.error(f"--rounds {wanted.rounds}; expected at least one; raise it")
     machine, results = describe_hardware(), dict[str, Result]()
@@ -164,9 +184,9 @@ def main(arguments: Sequence[str]) -> None:
             with progress.status(name):
                 results[name] = OTHERS[name](wanted.data_root, wanted.rounds)
         else:
-            peers, others = wanted.peers, not wanted.ours
-            root, rounds, epochs = wanted.data_root, wanted.rounds, wanted.epochs
-            results[name] = compare(name, root, rounds, peers, others, epochs)
+            company = Company(wanted.peers, not wanted.ours, wanted.before)
+            changes = {"epochs": wanted.epochs} if wanted.epochs else {}
+            results[name] = compare(name, wanted.data_root, wanted.rounds, company, **changes)
         if wanted.json:  # what is done is kept, whatever happens to the rest
             wanted.json.write_text(write_json(results, machine, wanted.rounds))
     show(results, machine, wanted.rounds)
