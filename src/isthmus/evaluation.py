@@ -185,9 +185,9 @@ class Scoring:
 
 
 def is_deployed(common: Tensor, model: Tensor | Point) -> bool:
-    """Tells whether a client deploys the shared model as it is, where one may look."""
+    """Tells whether a client deploys the shared model as it is, where looking costs nothing."""
     of_many = torch._C._are_functorch_transforms_active()  # as in `stacked`
-    return not of_many and torch.equal(common, place_model(model).w)
+    return common.is_cpu and not of_many and torch.equal(common, place_model(model).w)
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def wrap_errors(call: Call, who: str) -> Iterator[None]:
     except IsthmusError:
         raise
     except Exception as error:
-        function = getattr(call.function, "__qualname__", repr(call.function))
+        function = getattr(call.function, "__qualname__", type(call.function).__qualname__)
         raise ClientError(
             f"{who}, round {call.t + 1}, {function}: {type(error).__name__}: {error}"
         ) from error
