@@ -341,7 +341,7 @@ class Client:
         for begin in range(first, end, some):
             rows = plan.rows[begin : min(begin + some, end)]
             together = torch.cat(rows)
-            lengths = [len(batch) for batch in rows]
+            lengths = [batch.size(0) for batch in rows]  # len() of a tensor takes ten times as long
             parts = zip(rows, *(torch.split(t[together], lengths) for t in gathered), strict=True)
             for s, part in enumerate(parts, start=begin):
                 weight = None if plan.weight is None else plan.weight[s]

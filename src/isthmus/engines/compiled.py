@@ -121,7 +121,7 @@ class Compiled:
         carry = tree.map(torch.clone, carry)
         run: dict[int, Callable[[tuple[Batch, ...]], None]] = {}  # by how many steps it takes
         for some in self._group(batches):
-            if len(some[0].y) < self.batch_size:
+            if some[0].y.size(0) < self.batch_size:
                 advance(step, carry, some)
             elif len(some) in run:
                 run[len(some)](some)
@@ -132,8 +132,8 @@ class Compiled:
     def _group(self, batches: Iterator[Batch]) -> Iterator[tuple[Batch, ...]]:
         """Yields as many batches as a program takes, or single ones where they are not full."""
         while some := tuple(islice(batches, self.together)):
-            full = all(len(batch.y) == self.batch_size for batch in some)
-            if full and len(some) == self.together:
+            full = len(some) == self.together
+            if full and all(batch.y.size(0) == self.batch_size for batch in some):
                 yield some
             else:
                 yield from ((batch,) for batch in some)
