@@ -32,6 +32,8 @@ from isthmus.training.estimate import estimate
 _DIGITS = {"data": "digits", "clients": 20}
 _TINY = {**_DIGITS, "clients": 100, "clients_per_round": 60, "model": {"name": "mlp", "hidden": 16}}
 
+KEPT = {"validation": 0.1}  # to choose points of paths by; the works have none
+
 RUNS = MappingProxyType(
     {
         "digits, FedAvg, plain steps": {**_DIGITS, "method": "fedavg", "rounds": 60},
