@@ -72,6 +72,15 @@ def test_sites_scale_as_the_simulation_does_to_the_bit(
     assert len(exchanges) == (6 if way == "sums" else 0)  # two each, once in all
 
 
+def deploy(experiment: Experiment, folder: Path) -> tuple[Experiment, Federation, str]:
+    """Runs an experiment at sites: gives what they ran, the data of all, and the run's digest."""
+    data = read_federation(experiment, folder)
+    study = plan_study(experiment, data)
+    with Deployment(folder / "sites", study, data) as deployed:
+        plan = ServePlan(experiment=study.toml())
+        return study, data, run_rounds(plan, folder / "run", deployed.corridor, bool).digest
+
+
 @BOTH
 def test_sites_fill_holes_as_the_simulation_does_to_the_bit(way: str, tmp_path: Path) -> None:
     path = write_patients(tmp_path / "patients.csv")
@@ -82,12 +91,8 @@ def test_sites_fill_holes_as_the_simulation_does_to_the_bit(way: str, tmp_path: 
     table = {"name": "table", "path": str(path), "label": "outcome", "client": "hospital"}
     given = {**table, "standardise": way, "missing": "indicator"}
     experiment = Experiment(method="fedavg", rounds=1, epochs=1, data=given)
-    data = read_federation(experiment, tmp_path)
-    study = plan_study(experiment, data)
-    with Deployment(tmp_path / "sites", study, data) as deployed:
-        plan = ServePlan(experiment=study.toml())
-        run = run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
-    assert run.digest == digest_of(played(simulate(study, data), 1))
+    study, data, digest = deploy(experiment, tmp_path)
+    assert digest == digest_of(played(simulate(study, data), 1))
     median = read_federation(
         Experiment(method="fedavg", data={**given, "missing": "median"}), tmp_path
     )
@@ -161,14 +166,10 @@ def test_sites_weigh_examples_as_the_simulation_does_to_the_bit(tmp_path: Path) 
     table = {"name": "table", "path": str(path), "label": "outcome", "client": "hospital"}
     given = {**table, "weight": "w"}
     experiment = Experiment(method="fedavg", rounds=1, epochs=1, data=given, balance="classes")
-    data = read_federation(experiment, tmp_path)
-    study = plan_study(experiment, data)
-    with Deployment(tmp_path / "sites", study, data) as deployed:
-        plan = ServePlan(experiment=study.toml())
-        run = run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
-    assert run.digest == digest_of(played(simulate(study, data), 1))
+    study, data, digest = deploy(experiment, tmp_path)
+    assert digest == digest_of(played(simulate(study, data), 1))
     plain = Federation(data.arrays._replace(weight=None), data.parts)
-    assert run.digest != digest_of(played(simulate(study, plain), 1))
+    assert digest != digest_of(played(simulate(study, plain), 1))
 
 
 @BOTH
