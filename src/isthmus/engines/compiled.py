@@ -175,7 +175,8 @@ class Compiled:
         return partial(advance, step, carry)
 
     def _capture(self, step: Step, carry: Any, some: tuple[Batch, ...]) -> None:
-        limits = {"recompile_limit": 1000, "accumulated_recompile_limit": 10_000}
+        # torch 2.6 knows these by no other names, and later ones by these too
+        limits = {"cache_size_limit": 1000, "accumulated_cache_size_limit": 10_000}
         with warnings.catch_warnings(), torch._dynamo.config.patch(limits):
             warnings.simplefilter("ignore")  # torch warns of what it does itself
             self._begin(step, carry, some)

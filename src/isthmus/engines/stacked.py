@@ -193,7 +193,8 @@ def _pad_steps(
     rows = pad(torch.as_tensor(random.orders), (0, slots)).view(passes * per_pass, size)
     weight = pad(torch.ones(passes, n), (0, slots)).view(passes * per_pass, size)
     u = torch.as_tensor(random.u).view(passes, steps, -1)
-    u = pad(u, (0, 0, 0, per_pass - steps)).view(passes * per_pass, u.shape[2])
+    filler = u.new_zeros(passes, per_pass - steps, u.shape[2])  # torch 2.6 cannot pad no columns
+    u = torch.cat([u, filler], 1).view(passes * per_pass, u.shape[2])
     return rows, u, weight
 
 
