@@ -9,6 +9,7 @@ from torch.func import vmap
 from isthmus.formulas.vector import class_means
 
 EPSILON = 1e-4  # of the mean variance is mixed into a covariance before it is inverted
+FLAT = 1e-12  # of the least value, by which values differ through rounding alone
 
 
 def moments(
@@ -75,6 +76,7 @@ def least_on_square(f: Callable[[Tensor, Tensor], Tensor], halvings: int = 4) ->
     for k in range(halvings + 1):
         b, d = (best[:, None] + offsets / 4 / 2**k).clamp(0, 1)
         values = vmap(lambda one, b=b: f(b, one))(d)  # [second, first]
-        at = values.flatten().argmin()
+        least = values.min()
+        at = (values <= least + FLAT * least.abs()).flatten().int().argmax()  # the first of them
         best = torch.stack([b.gather(0, (at % 5)[None])[0], d.gather(0, (at // 5)[None])[0]])
     return best
