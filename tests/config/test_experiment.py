@@ -155,6 +155,7 @@ def test_a_part_that_is_no_name_is_refused(part: str, wrong: object) -> None:
         ("validation", [-0.1, 1, math.nan]),
         ("eval_every", [-1]),
         ("block", [-1, 1.5]),
+        ("unroll", [-1, 1.5, 65]),
         ("preset", ["relase"]),
         ("selection", ["best"]),
         ("engine", ["fast"]),

@@ -44,7 +44,7 @@ def as_it_is(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> Callable[...
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_s_step_is_captured_once_for_all_clients_and_rounds(method: str) -> None:
     """Once for two steps at a time, and once for the one that may be left."""
-    compiled = Compiled(batch_size=8, layers=2, fills=True, together=STEPS, make_program=as_it_is)
+    compiled = Compiled(batch_size=8, layers=2, fills=True, unroll=STEPS, make_program=as_it_is)
     ours, theirs = setting(method, Loop()), setting(method, Loop(compiled=compiled))
     one, other = begin(ours), begin(theirs)
     made = []
@@ -58,10 +58,10 @@ def test_every_method_s_step_is_captured_once_for_all_clients_and_rounds(method:
 
 
 @pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler")
-@pytest.mark.parametrize(("method", "together"), [("superfed-lm", STEPS), ("fedsimsup", 1)])
-def test_a_compiled_step_gives_what_the_plain_loop_gives(method: str, together: int) -> None:
+@pytest.mark.parametrize(("method", "unroll"), [("superfed-lm", STEPS), ("fedsimsup", 1)])
+def test_a_compiled_step_gives_what_the_plain_loop_gives(method: str, unroll: int) -> None:
     """Of the two methods, one mixes by layer and the other looks up a table of its examples."""
-    compiled = Compiled(batch_size=8, layers=2, fills=True, together=together)
+    compiled = Compiled(batch_size=8, layers=2, fills=True, unroll=unroll)
     changes = {"name": method, "start": 0.0} if method == "superfed-lm" else method
     ours, theirs = setting(changes), setting(changes, Loop(compiled=compiled))
     one, _ = advance(ours, begin(ours), evaluate=False)
@@ -183,7 +183,7 @@ def turned(carry: tuple[torch.Tensor, torch.Tensor], batch: Batch) -> Any:
 def test_a_step_s_results_are_written_when_nothing_needs_what_they_are_written_over() -> None:
     """Seven steps, three at a time: two programs of three, and one that is left."""
     start = (torch.linspace(0, 1, 9000), torch.linspace(1, 2, 9000))
-    compiled = Compiled(batch_size=8, layers=1, together=3)
+    compiled = Compiled(batch_size=8, layers=1, unroll=3)
     found = compiled.fold(turned, start, iter(batches(7)), n=-1)
     assert close(found, fold(turned, start, iter(batches(7))))
     assert (compiled.programs, compiled.notes) == (2, [])
@@ -201,7 +201,7 @@ def test_a_compiler_that_is_not_known_is_left_alone_and_a_note_says_so(
         _, made = build(Experiment(method="fedavg", data="digits", **changes))
         assert isinstance(made.engine, Loop)
         assert made.engine.compiled is not None
-        assert made.engine.compiled.together == 1
+        assert made.engine.compiled.unroll == 1
         compiled = Compiled(batch_size=8, layers=1, make_program=as_it_is)
         start = (torch.ones(6, 6),)
         found = compiled.fold(added, start, iter(batches(3)), n=-1)
@@ -214,19 +214,24 @@ def test_a_compiler_that_is_not_known_is_left_alone_and_a_note_says_so(
 
 @pytest.mark.skipif(load_passes() is None, reason=f"made for the compiler of {list_known()}")
 @pytest.mark.parametrize(
-    ("model", "rounds", "together"),
+    ("model", "rounds", "unroll"),
     [("twonn", 700, 4), ("twonn", 300, 1), ("twocnn", 70_000, 1)],
 )
 def test_programs_take_several_steps_where_these_are_short_and_many(
-    model: str, rounds: int, together: int
+    model: str, rounds: int, unroll: int
 ) -> None:
-    """TwoNN has 3 layers; the digits take 300 steps a round, so 120,000 in 400 rounds."""
+    """TwoNN has 3 layers; the digits take 300 steps a round, so 120,000 in 400 rounds.
+
+    The record says how many, and a run that is prolonged keeps to it.
+    """
     several = {"model": model, "rounds": rounds, "step": "compiled"}
-    _, made = build(Experiment(method="fedavg", data="digits", **several))
+    experiment, made = build(Experiment(method="fedavg", data="digits", **several))
+    assert experiment.unroll == unroll
+    assert build(experiment.model_copy(update={"rounds": 10_000})).experiment.unroll == unroll
     assert isinstance(made.engine, Loop)
     assert made.engine.compiled is not None
-    assert made.engine.compiled.together == together
-    assert ("4 at a time" in made.engine.describe()) is (together == 4)
+    assert made.engine.compiled.unroll == unroll
+    assert ("4 at a time" in made.engine.describe()) is (unroll == 4)
 
 
 def test_tensors_are_found_in_functions_within_functions() -> None:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from isthmus.config.experiment import Experiment, read_assignments
+from isthmus.config.experiment import CHOSEN, Experiment, read_assignments
 from isthmus.config.registry import PARTS, list_options, merge
 from isthmus.errors import IsthmusError, nearest, quote
 from isthmus.ranges import NonNegativeInt
@@ -29,8 +29,8 @@ RUNS = 10_000  # of one comparison, trials included
 OWN_SETTINGS = ("method", "lr", "lr_decay", "momentum", "weight_decay", "head", "selection")
 # What a run may make of its settings when it begins: engine chosen, clients counted, files found.
 SETTLED = (
-    *("engine", "block", "step", "clients", "clients_per_round"),
-    *("partition.drawn", "data.path"),
+    *CHOSEN,
+    *("clients", "clients_per_round", "partition.drawn", "data.path"),
 )
 
 

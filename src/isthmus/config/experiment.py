@@ -28,6 +28,7 @@ from isthmus.selection import RULES, Rule, Selection
 from isthmus.system.files import open_regular
 from isthmus.task import Balance, Calibration
 
+CHOSEN = ("engine", "block", "step", "unroll")  # what a run fills in when it begins
 LARGEST_FILE = 2**24  # bytes of an experiment; a device has no end
 Part = Annotated[Mapping[str, Any], AfterValidator(MappingProxyType)]  # {"name": ..., options}
 
@@ -72,6 +73,7 @@ class Experiment(BaseModel):
     engine: EngineName = "auto"  # as engines/choice.py says
     block: NonNegativeInt = 0  # clients that `stacked` computes together; 0: what stays in cache
     step: Literal["auto", "eager", "compiled"] = "auto"  # compiled where the run is long enough
+    unroll: Annotated[int, Field(ge=0, le=64)] = 0  # steps of a compiled program; 0: what repays
     device: str = "cpu"  # or cuda, cuda:1 and so on, mps: where client functions compute
 
     method: Part

@@ -47,6 +47,7 @@ class Plan(NamedTuple):
     sizes: Sequence[int]  # training examples of each client
     networks: Sequence[Flat]  # of a client, the common one first
     own: bool  # whether one of them is the user's, which may do what others do not
+    unroll: int = 0  # steps of a compiled program; 0: as many as repay
     workers: int = 1  # processes that may compute; 0: as many as pay
     cluster: Cluster = Cluster()  # where `ray` finds them
     read_data: Callable[[], Federation] | None = None  # does so on another machine, by its name

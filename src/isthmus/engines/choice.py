@@ -1,4 +1,4 @@
-"""Chooses what the plan of a run leaves open: its engine, step, block and workers.
+"""Chooses what the plan of a run leaves open: its engine, step, unroll, block and workers.
 
 Nothing is timed here, so a run repeats; its record says what was chosen. docs/engines.md has the
 measurements behind the numbers.
@@ -6,7 +6,7 @@ measurements behind the numbers.
 
 from isthmus.engines import devices
 from isthmus.engines.base import Plan
-from isthmus.engines.compiled import has_compiler, repays
+from isthmus.engines.compiled import UNROLL, has_compiler, repays, repays_several
 from isthmus.engines.stacked import count_block
 from isthmus.engines.workers import count_workers
 from isthmus.errors import IsthmusError
@@ -19,7 +19,7 @@ EVEN = 2.0  # steps of the largest client over the mean, up to which little is p
 
 
 def choose(plan: Plan) -> Plan:
-    """Fills in the engine, step, block and workers that a plan leaves open."""
+    """Fills in the engine, step, unroll, block and workers that a plan leaves open."""
     devices.check(plan.device)
     if plan.engine == "ray" and plan.device != "cpu":
         raise IsthmusError(
@@ -30,7 +30,8 @@ def choose(plan: Plan) -> Plan:
     block = plan.block or count_block(plan.parameters, plan.device)
     # On a cluster 0 stands for all its cores, which are counted when somebody needs to know.
     workers = plan.workers if plan.engine == "ray" else plan.workers or choose_workers(plan)
-    return plan._replace(step=choose_step(plan), block=block, workers=workers)
+    plan = plan._replace(step=choose_step(plan), block=block, workers=workers)
+    return plan._replace(unroll=choose_unroll(plan))
 
 
 def choose_engine(plan: Plan) -> str:
@@ -67,6 +68,13 @@ def choose_step(plan: Plan) -> str:
         return plan.step
     steps = plan.rounds * plan.steps_per_round
     return "compiled" if may_compile and repays(plan.networks[0], steps) else "eager"
+
+
+def choose_unroll(plan: Plan) -> int:
+    """Chooses programs of several steps where the run is long enough to repay them."""
+    if plan.step != "compiled" or plan.unroll:
+        return plan.unroll
+    return UNROLL if repays_several(plan) else 1
 
 
 def choose_workers(plan: Plan) -> int:

@@ -35,7 +35,7 @@ SOON = 1_000  # steps of a round, for each layer of the network, that take less 
 TOLERANCE = 1e-4  # of the largest entry, by which a program's first step may differ
 SHALLOW = 8  # layers up to which convolutions are faster with channels last
 EMPTIEST = 4  # how many times a client's examples may fit into a batch that is filled up
-TOGETHER = 4  # steps that a program takes where they are short:
+UNROLL = 4  # steps that a program takes where they are short:
 LIGHT = 1 << 22  # where a network without convolutions has at most so many weights times examples
 LASTING = 4  # times as long as repays compiling must a run be to repay programs of several steps
 
@@ -53,7 +53,7 @@ class Compiled:
         since: int = 0,
         fills: bool = False,
         random: bool = False,
-        together: int = 1,
+        unroll: int = 1,
         make_program: Make | None = None,
     ):
         self.make_program = self._compile if make_program is None else make_program
@@ -62,7 +62,7 @@ class Compiled:
         self.since = since  # the first round, from 0, whose steps are compiled
         self.fills = fills  # whether the network treats examples apart, so that some may not count
         self.random = random  # whether steps draw numbers, so that two of them never agree
-        self.together = together  # steps of a program
+        self.unroll = unroll  # steps of a program
         self.programs = 0  # made so far
         self._latest: tuple[Program, tuple[Any, ...]] | None = None
         self._refused: set[tuple[Any, ...]] = set()  # the code of steps that cannot be compiled
@@ -79,12 +79,12 @@ class Compiled:
         layers = plan.networks[0].layers
         mixes_examples = plan.own or plan.mixes_examples  # an own network may do so unnoticed
         since = int(plan.steps_per_round <= SOON * layers)
-        together = TOGETHER if repays_several(plan) else 1
-        return cls(plan.batch_size, layers, since, not mixes_examples, plan.random, together)
+        unroll = max(1, plan.unroll) if load_passes() else 1  # without them several gain nothing
+        return cls(plan.batch_size, layers, since, not mixes_examples, plan.random, unroll)
 
     def __reduce__(self) -> Any:
         # Programs are every process's own.
-        given = (self.batch_size, self.layers, self.since, self.fills, self.random, self.together)
+        given = (self.batch_size, self.layers, self.since, self.fills, self.random, self.unroll)
         return Compiled, given
 
     @cached_property
@@ -131,8 +131,8 @@ class Compiled:
 
     def _group(self, batches: Iterator[Batch]) -> Iterator[tuple[Batch, ...]]:
         """Yields as many batches as a program takes, or single ones where they are not full."""
-        while some := tuple(islice(batches, self.together)):
-            full = len(some) == self.together
+        while some := tuple(islice(batches, self.unroll)):
+            full = len(some) == self.unroll
             if full and all(batch.y.size(0) == self.batch_size for batch in some):
                 yield some
             else:

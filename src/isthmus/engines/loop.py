@@ -142,8 +142,8 @@ class Loop:
         """Says whether steps are compiled, since when, and why."""
         compiled = "are not compiled" if self.compiled is None else "are compiled"
         if self.compiled is not None:
-            together, since = self.compiled.together, self.compiled.since
-            compiled += f", {together} at a time" if together > 1 else ""
+            unroll, since = self.compiled.unroll, self.compiled.since
+            compiled += f", {unroll} at a time" if unroll > 1 else ""
             compiled += f" from round {since + 1} on" if since else ""
         reason = f", {why}" if why else ""
         return f"steps {compiled}{reason}"

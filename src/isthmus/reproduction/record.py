@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isthmus.config.experiment import Experiment
+from isthmus.config.experiment import CHOSEN, Experiment
 from isthmus.errors import IsthmusError
 from isthmus.metrics import spread
 from isthmus.metrics.metric import METRICS
@@ -25,7 +25,6 @@ from isthmus.system.machine import count_cores
 
 DIGITS = 6  # of what figures draw
 LATE = 10  # evaluations at the end of a run, whose mean tells a level from a swing
-SETTLED = ("engine", "block", "step")  # what a run fills in when it begins
 # Settings that records from before lack, and what they were.
 LATER = {"balance": "none", "eval_sample": None}
 RESULTS = "results"
@@ -105,7 +104,7 @@ def identify(experiment: Experiment) -> str:
     settings = {
         key: value
         for key, value in experiment.flat().items()
-        if key not in SETTLED and LATER.get(key, ()) != value
+        if key not in CHOSEN and LATER.get(key, ()) != value
     }
     text = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -121,7 +120,7 @@ def measure(run: RecordedRun, experiment: Experiment) -> RunRecord:
     """Makes a record of a finished run, which was asked for as `experiment`."""
     if run.status != "finished":
         raise IsthmusError(f"{run.path} is not finished; expected its last round; resume it")
-    settings = {key: value for key, value in experiment.table().items() if key not in SETTLED}
+    settings = {key: value for key, value in experiment.table().items() if key not in CHOSEN}
     return RunRecord(
         experiment=settings,
         digest=str(run.summary["digest"]),

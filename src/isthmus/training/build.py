@@ -12,7 +12,7 @@ from torch import nn
 
 from isthmus import streams
 from isthmus.config import registry
-from isthmus.config.experiment import Experiment
+from isthmus.config.experiment import CHOSEN, Experiment
 from isthmus.config.registry import OWN
 from isthmus.context import Setting
 from isthmus.data.build import add_noise
@@ -93,6 +93,7 @@ def build(
             engine=experiment.engine,
             step=experiment.step,
             block=experiment.block,
+            unroll=experiment.unroll,
             device=experiment.device,
             rounds=experiment.rounds,
             clients_per_round=experiment.clients_per_round,
@@ -106,7 +107,7 @@ def build(
             read_data=None if data is not None else partial(read_again, experiment.toml(), root),
         )
     )
-    chosen = {"engine": plan.engine, "block": plan.block, "step": plan.step}
+    chosen = {name: getattr(plan, name) for name in CHOSEN}
     experiment = experiment.model_copy(update=chosen)
     task = _build_task(experiment, federation, networks)
     engine = ENGINES[plan.engine](plan)
