@@ -44,15 +44,10 @@ class BoardRow(NamedTuple):
     round: int = 0
     began: float = 0.0
     updated: float = 0.0  # when its last round ended
+    pace: float | None = None  # seconds per round, lately
     headline: "Headline | None" = None  # of the last evaluation
     best: float = math.inf  # the least validation loss so far
     best_round: int = 0
-
-    @property
-    def pace(self) -> float | None:
-        """Seconds per round."""
-        here = self.round - self.first
-        return (self.updated - self.began) / here if here else None
 
     @property
     def each(self) -> float:
@@ -89,6 +84,7 @@ class Board:
         self._rows = {name: BoardRow(count, needed[name]) for name, count in rounds.items()}
         self._console = console
         self._below = below  # says what else there is to know, in a line
+        self._ends: dict[str, list[tuple[int, float]]] = {}  # of rounds: which, and when
         self._live: Any = None
         self._began = 0.0
 
@@ -140,6 +136,7 @@ class Board:
         now = time.monotonic()
         row = self._rows[name]._replace(status="running", first=done, round=done)
         row = row._replace(began=now, updated=now)
+        self._ends[name] = [(done, now)]
         if best is not None:
             row = row._replace(best=best.loss, best_round=best.round)
         self._rows[name] = row
@@ -160,7 +157,9 @@ class Board:
         notes: Sequence[str] = (),
     ) -> None:
         """Shows that a round of a run is done."""
-        row = self._rows[name]._replace(round=round, updated=time.monotonic())
+        ends, now = self._ends[name], time.monotonic()
+        ends.append((round, now))
+        row = self._rows[name]._replace(round=round, updated=now, pace=find_pace(ends))
         if headline is not None:
             row = row._replace(headline=headline)
             if headline.validation is not None and headline.validation < row.best:
@@ -240,6 +239,18 @@ class Board:
         legend = [LEGEND, *([SAMPLED] if any(each.sampled for each in shown) else [])]
         legend += [DAGGER] if any(each.on_test for each in shown) else []
         return Group(table, below, Text("\n".join(legend), style="dim"))
+
+
+def find_pace(ends: Sequence[tuple[int, float]]) -> float:
+    """Gives the seconds per round, of rounds that ended when, over the later half of them.
+
+    What is done once, as compiling, is soon left behind.
+
+    >>> find_pace([(0, 0), (1, 1), (2, 21), (3, 22), (4, 23), (5, 24)])
+    1.0
+    """
+    (first, began), (last, ended) = ends[(len(ends) - 1) // 2], ends[-1]
+    return (ended - began) / max(1, last - first)
 
 
 def format_clock(seconds: float) -> str:
