@@ -44,6 +44,17 @@ class InTurns(FedAvg):
             yield message
 
 
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Aggregates what all of them answered: Flower itself would go on without some."""
+        replies = list(replies)
+        wrong = [reply.error for reply in replies if reply.has_error()]
+        if wrong or len(replies) != len(self._cohorts[0]):
+            raise RuntimeError(f"{len(replies)} replies, of which these are errors: {wrong}")
+        return FedAvg.aggregate_train(self, server_round, replies)
+
+
 def client_app(folder: str) -> ClientApp:
     """Makes what runs in the actors."""
     app = ClientApp()
