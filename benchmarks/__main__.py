@@ -5,7 +5,7 @@ soak, faults, scale and absentees are programs of their own: `python -m benchmar
 
 import argparse
 
-from benchmarks import blocks, cluster, engines, estimates, outcomes, recurrent, speed
+from benchmarks import blocks, cluster, engines, estimates, recurrent, speed
 
 BENCHMARKS = {
     "speed": speed.main,
@@ -13,7 +13,6 @@ BENCHMARKS = {
     "cluster": cluster.main,
     "blocks": blocks.main,
     "estimates": estimates.main,
-    "outcomes": outcomes.main,
     "recurrent": recurrent.main,
 }
 

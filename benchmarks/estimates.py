@@ -1,118 +1,176 @@
-"""Holds estimates of time against runs: `python -m benchmarks estimates --data-root DIR`.
+"""Holds estimates against what comes out: `python -m benchmarks estimates --data-root DIR`.
 
-Experiments behind published numbers are cut to a few rounds, estimated, and run in one process,
-with compiled steps and without. Both sides are processor seconds, so that other programs do not
-count. What compiling takes is left out: a round in which a program was made counts as much as the
-next one. docs/engines.md has the results.
+Runs of ten kinds and more, each in a process of its own, as `isthmus run` does them: seconds by the
+clock, compiling included; memory over all processes above what the program and the data take
+before; bytes on disk in the end; bytes between clients and server. A ratio of 1 is a true estimate,
+above 1 it said too much. docs/engines.md has the results.
 """
 
 import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
-from isthmus import Experiment
-from isthmus.comparison.grid import change
-from isthmus.engines.loop import Loop
-from isthmus.reproduction.recipe import find_recipe
-from isthmus.storage.store import Memory
-from isthmus.training.build import Built, build
+from benchmarks.contenders import ROOT
+from benchmarks.memory import EVERY, add_up
+from benchmarks.works import WORKS
+from isthmus import Experiment, federate
+from isthmus.training.build import build
 from isthmus.training.estimate import estimate
-from isthmus.training.federate import train
 
-MNIST = ("superfed/table1", "MNIST, 100")
-SUPERFED = ("superfed/table1", "CIFAR10, 100")
-FLOCO = ("floco/table1", "CIFAR10, SimpleCNN, 5-Fold")
-FEDSIMSUP = ("fedsimsup/table2", "CIFAR10, n=100, Dir(0.1)")
+_DIGITS = {"data": "digits", "clients": 20}
+_TINY = {**_DIGITS, "clients": 100, "clients_per_round": 60, "model": {"name": "mlp", "hidden": 16}}
+
+RUNS = MappingProxyType(
+    {
+        "digits, FedAvg, plain steps": {**_DIGITS, "method": "fedavg", "rounds": 60},
+        "digits, SuPerFed-MM, compiled": {**_DIGITS, "method": "superfed-mm", "rounds": 150},
+        "digits, training alone": {**_DIGITS, "method": "local", "rounds": 200},
+        "digits, Ditto, stacked": {**_TINY, "method": "ditto", "engine": "stacked", "rounds": 80},
+        "digits, FedSimSup, evaluated in every round": {
+            **_DIGITS,
+            "method": "fedsimsup",
+            "rounds": 40,
+            "eval_every": 1,
+        },
+        "MNIST, TwoNN, FedAvg, compiled": {"work": "W1", "rounds": 80, "eval_every": 20},
+        "MNIST, TwoNN, SuPerFed-MM, compiled": {
+            "work": "W1s",
+            "rounds": 50,
+            "eval_every": 25,
+            "validation": 0.1,  # to choose points of paths by
+        },
+        "MNIST, TwoNN, FedRep, plain steps": {
+            "work": "W1",
+            "method": "fedrep",
+            "rounds": 12,
+            "eval_every": 6,
+            "step": "eager",
+        },
+        "CIFAR-10, CNN, FedAvg": {"work": "W2", "rounds": 3, "epochs": 3, "eval_every": 3},
+        "CIFAR-10, SimpleCNN, FLOCO": {"work": "W3", "rounds": 4, "eval_every": 2, "epochs": 2},
+        "CIFAR-10, LeNet-5, FedSimSup": {"work": "W4", "rounds": 20, "eval_every": 10},
+        "Shakespeare, LSTM, FedAvg, 50 roles evaluated": {
+            "work": "W5",
+            "rounds": 2,
+            "eval_every": 2,
+            "eval_sample": 50,
+        },
+    }
+)
 
 
-class EstimatedRun(NamedTuple):
-    """A run of a recipe, cut short."""
+class Needs(NamedTuple):
+    """What a run needs, or needed: seconds, and bytes."""
 
-    recipe: str
-    column: str
-    method: str
-    step: str
-    changes: list[str]
-
-
-RUNS = [
-    *(
-        EstimatedRun(*MNIST, method, step, ["rounds=5", "eval_every=5"])
-        for method in ("fedavg", "superfed-mm", "fedrep", "ditto")
-        for step in ("compiled", "eager")
-        if step == "compiled" or method in ("fedavg", "fedrep")
-    ),
-    *(
-        EstimatedRun(*FEDSIMSUP, method, "compiled", ["rounds=4", "eval_every=4"])
-        for method in ("fedavg", "fedsimsup", "fedas")
-    ),
-    *(
-        EstimatedRun(*FLOCO, method, "compiled", ["rounds=4", "eval_every=4", "epochs=1", *own])
-        for method, own in (("fedavg", []), ("floco", ["tau=2"]))
-    ),
-    *(
-        EstimatedRun(*SUPERFED, method, "compiled", ["rounds=5", "eval_every=5", "epochs=1"])
-        for method in ("fedavg", "superfed-mm")
-    ),
-]
+    seconds: float
+    memory: float
+    disk: float
+    wire: float
 
 
-def measure(built: Built) -> float:
-    """Runs it; gives the processor seconds without those of compiling."""
-    engine = built.setting.engine
-    compiled = engine.compiled if isinstance(engine, Loop) else None
-    seconds: list[float] = []
-    made: list[int] = []
-    began = time.process_time()
+def make_experiment(settings: Mapping[str, Any]) -> Experiment:
+    """Makes the experiment of a run, perhaps a work of the other benchmarks that is cut short."""
+    changes = {name: value for name, value in settings.items() if name != "work"}
+    return (
+        WORKS[settings["work"]].experiment(**changes)
+        if "work" in settings
+        else Experiment(**changes)
+    )
 
-    def watch(_: object) -> None:
-        nonlocal began
-        seconds.append(time.process_time() - began)
-        made.append(0 if compiled is None else compiled.programs)
-        began = time.process_time()
 
-    train(built, Memory(built.setting), watch)
-    for t in reversed(range(len(seconds) - 1)):
-        if made[t] > (made[t - 1] if t else 0):
-            seconds[t] = min(seconds[t], seconds[t + 1])
-    return sum(seconds)
+def play(name: str, root: Path, out: Path) -> None:
+    """Estimates a run, then runs it, and says what it needed; in a fresh process.
+
+    It waits for a line before either, so that somebody may look at its memory.
+    """
+    experiment = make_experiment(RUNS[name])
+    built = build(experiment, data_root=root)
+    print("built", flush=True)
+    sys.stdin.readline()
+    needed = estimate(*built)
+    built.setting.engine.close()
+    assert needed is not None, f"{name} diverges"
+    told = Needs(needed.seconds, needed.ram_bytes, needed.disk_bytes, needed.wire_bytes)
+    print(json.dumps(told), flush=True)
+    sys.stdin.readline()
+    began = time.perf_counter()
+    run = federate(experiment, out=out, data_root=root)
+    seconds = time.perf_counter() - began
+    wire = sum(done.cost.down_bytes + done.cost.up_bytes for done in run.rounds)
+    disk = sum(512 * path.stat().st_blocks for path in out.rglob("*") if path.is_file())
+    print(json.dumps(Needs(seconds, 0, disk, wire)), flush=True)
+
+
+def measure(name: str, root: Path) -> tuple[Needs, Needs]:
+    """Gives what was estimated, and what came out."""
+    with tempfile.TemporaryDirectory() as folder:
+        given = ["--play", name, "--data-root", str(root.absolute()), "--out", f"{folder}/run"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.estimates", *given],
+            cwd=ROOT,
+            env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/programs"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        before = peak = add_up(process.pid)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        told = Needs(*json.loads(process.stdout.readline()))
+        ended = threading.Event()
+
+        def look() -> None:
+            nonlocal peak
+            while not ended.wait(EVERY):
+                peak = max(peak, add_up(process.pid))
+
+        watch = threading.Thread(target=look)
+        watch.start()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        came = Needs(*json.loads(process.stdout.readline()))
+        ended.set()
+        watch.join()
+        process.stdin.close()
+        process.wait()
+    return told, came._replace(memory=peak - before)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints estimates beside truth."""
+    """Prints estimates beside outcomes."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks estimates", description=__doc__)
     parser.add_argument("--data-root", type=Path, default=Path("data"))
-    parser.add_argument("--only", default="", help="runs whose words contain this")
+    parser.add_argument("--only", default="", help="runs whose names contain this")
+    parser.add_argument("--play", help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     wanted = parser.parse_args(arguments)
-    table = Table("run", "steps", "estimated s", "true s", "estimated / true")
-    local = Experiment(method="local", data="digits", rounds=200, step="eager")
-    runs = [("digits, local", local)] + [
-        (
-            f"{run.recipe}, {run.column}, {run.method}",
-            change(
-                find_recipe(run.recipe).choose([run.column], [run.method])[0].experiment(1),
-                [*run.changes, f"step={run.step}"],
-            ),
-        )
-        for run in RUNS
-    ]
-    for name, experiment in runs:
+    if wanted.play:
+        play(wanted.play, wanted.data_root, wanted.out)
+        return
+    table = Table("run", *(f"{what}, said / came" for what in ("s", "memory", "disk", "wire")))
+    for name in RUNS:
         if wanted.only in name:
-            built = build(experiment, data_root=wanted.data_root, workers=1)
-            began = time.process_time()
-            needed = estimate(*built)
-            print(f"{name}: estimated in {time.process_time() - began:.1f} s", flush=True)
-            assert needed is not None
-            truth = measure(built)
-            ratio = needed.seconds / truth
-            row = (name, experiment.step, *(f"{x:.2f}" for x in (needed.seconds, truth, ratio)))
-            print(*row, sep=" | ", flush=True)
-            table.add_row(*row)
+            told, came = measure(name, wanted.data_root)
+            cells = [f"{told.seconds:.1f} / {came.seconds:.1f}"]
+            pairs = zip(told[1:], came[1:], strict=True)
+            cells += [f"{ours / 1e6:.1f} / {true / 1e6:.1f} MB" for ours, true in pairs]
+            print(name, *cells, sep=" | ", flush=True)
+            table.add_row(name, *cells)
     Console().print(table)
 
 

@@ -43,7 +43,6 @@ class InTurns(FedAvg):
             message.content["client"] = ConfigRecord({"id": i})
             yield message
 
-
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:

@@ -1,15 +1,19 @@
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from isthmus import Experiment, IsthmusError
+from isthmus.engines import Loop
 from isthmus.methods import METHODS
 from isthmus.storage.store import Memory
+from isthmus.system.machine import Crowd
 from isthmus.training import estimate
 from isthmus.training.build import build
 from isthmus.training.estimate import refuse_what_cannot_fit
 from isthmus.training.federate import train
+from isthmus.training.trial import try_out
 from small import fitting
 
 SETTINGS: dict[str, Any] = {
@@ -36,7 +40,7 @@ def test_traffic_is_foretold_exactly(method: str) -> None:
 
 
 def test_disk_grows_with_the_clients_that_take_part() -> None:
-    """A client of SuPerFed keeps 4 P + 2 bytes; one of FedAvg nothing."""
+    """A client of SuPerFed keeps 4 P + 2 bytes, on whole pages; one of FedAvg nothing."""
 
     def disk(method: str, rounds: int) -> int:
         given = SETTINGS | {"method": method, "rounds": rounds, "eval_every": 0}
@@ -46,7 +50,7 @@ def test_disk_grows_with_the_clients_that_take_part() -> None:
 
     one = disk("superfed-mm", 50) - disk("superfed-mm", 1)
     vector = build(Experiment(**SETTINGS))[1].task.w0.nbytes
-    assert one == pytest.approx(2 * (vector + 2) * (8 - 3), rel=0.01)
+    assert one == pytest.approx(ceil((vector + 2) / 4096) * 4096 * (8 - 3), rel=0.01)
     assert disk("fedavg", 50) == disk("fedavg", 1)
 
 
@@ -83,3 +87,41 @@ def test_epochs_that_a_method_sets_itself_are_not_multiplied() -> None:
         return needed.seconds
 
     assert count_seconds(20) < 5 * count_seconds(1)
+
+
+@pytest.mark.parametrize("unroll", [1, 4])
+@pytest.mark.parametrize("method", ["fedavg", "superfed-mm", "fedrep", "ditto", "floco", "apfl"])
+def test_programs_are_foretold(method: str, unroll: int) -> None:
+    """As many as the run makes, each of which takes a compiler seconds."""
+    given = {"step": "compiled", "unroll": unroll, "method": fitting(method)}
+    built = build(Experiment(**SETTINGS | given))
+    engine = built.setting.engine
+    assert isinstance(engine, Loop)
+    assert engine.compiled is not None
+    engine.compiled.make_program = lambda graph, _: graph.forward
+    trial = try_out(*built)
+    train(built, Memory(built.setting))
+    assert trial.programs == engine.compiled.programs
+
+
+def test_a_block_of_clients_is_tried_out_as_one() -> None:
+    """Stacked clients share the calls of operations: all of them take little longer than one."""
+    more = {"data": {"name": "synthetic", "samples": 1000}, "rounds": 1}
+    given = SETTINGS | more | {"clients": 40, "clients_per_round": 40}
+
+    def count_seconds(**engine: Any) -> float:
+        return try_out(*build(Experiment(**given | engine), workers=1)).last.seconds
+
+    assert count_seconds(engine="stacked", block=40) < count_seconds(engine="loop") / 3
+
+
+def test_what_others_take_makes_a_run_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = build(Experiment(**SETTINGS), workers=1)
+    seconds = []
+    for times in (1.0, 1000.0):
+        monkeypatch.setattr(Crowd, "slow_down", lambda self, processes, times=times: times)
+        needed = estimate.estimate(*built)
+        assert needed is not None
+        seconds.append(needed.seconds)
+    alone, crowded = seconds
+    assert crowded > 100 * alone

@@ -6,7 +6,7 @@ frozen. Which clients share a block is fixed by the experiment (its cohorts and 
 run repeats to the bit.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn
@@ -29,12 +29,15 @@ from isthmus.engines.base import (
     wrap_errors,
 )
 from isthmus.engines.devices import Place
+from isthmus.engines.loop import fold
 from isthmus.errors import IsthmusError
 
 VECTORS = 6  # of P parameters: weights, momentum, gradient, and what a step makes of them
 CACHE = 12 << 20  # bytes, of the last level
 MEMORY = 1 << 30  # bytes, of a device that is not the CPU
 MOST = 256  # clients in a block
+
+Fold = Callable[[Step, Any, Iterator[Batch]], Any]
 
 
 def count_block(parameters: int, device: str) -> int:
@@ -63,8 +66,9 @@ class Stacked:
     outcomes: tuple[CallOutcome, ...] = ()
     withheld: tuple[int, ...] = ()
 
-    def __init__(self, block: int, device: str = "cpu"):
+    def __init__(self, block: int, device: str = "cpu", take_steps: Fold = fold):
         self.block = block
+        self.take_steps = take_steps
         self.place = Place(device)
         self.workers = 1
         self.notes: list[str] = []
@@ -129,7 +133,7 @@ class Stacked:
                 plan=lambda: Steps(list(block.rows.unbind(0)), block.u, per_pass, block.weight),
                 own=own,
                 gradient=lambda objective, w: grad(objective)(w),
-                fold=fold,
+                fold=lambda step, carry, batches: self.take_steps(wait(step), carry, batches),
                 choice=call.choice,
                 kind=kind,
             )
@@ -151,13 +155,15 @@ class Stacked:
             yield i, tree.row(results, k)
 
 
-def fold(step: Step, carry: Any, batches: Iterator[Batch]) -> Any:
-    """Takes one step after another; a client that has ended keeps what it has."""
-    for batch in batches:
+def wait(step: Step) -> Step:
+    """Makes a step in which a client that has ended its pass keeps what it has."""
+
+    def take(carry: Any, batch: Batch) -> Any:
         assert batch.weight is not None
-        going = batch.weight.sum() > 0  # else it waits until others have ended their pass
-        carry = tree.map(partial(torch.where, going), step(carry, batch), carry)
-    return carry
+        going = batch.weight.sum() > 0  # else it waits until others have ended theirs
+        return tree.map(partial(torch.where, going), step(carry, batch), carry)
+
+    return take
 
 
 def stack(setting: Setting, call: Call, ids: Sequence[int], per_pass: int) -> ClientBlock:

@@ -1,12 +1,15 @@
-"""What the machine offers: cores and memory."""
+"""What the machine offers: cores and memory, and how much of them others take."""
 
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from isthmus.errors import IsthmusError
 
+SLOWEST = 20.0  # times slower than alone that others are taken to make a run, at most
+FULL = 0.95  # of all cores: no core is idle
 TOO_LARGE = ("allocate memory", "Storage size calculation overflowed")  # as torch says it
 
 
@@ -23,6 +26,62 @@ def free_memory() -> int | None:
         return None
     available = [line.split() for line in lines if line.startswith("MemAvailable:")]
     return int(available[0][1]) * 1024 if available else None
+
+
+class Crowd:
+    """Finds out, from when it is made, how much of the processor others take."""
+
+    def __init__(self) -> None:
+        self._before = self._read()
+
+    @staticmethod
+    def _read() -> tuple[float, float, float]:
+        return time.perf_counter(), time.process_time(), _count_busy_seconds()
+
+    def slow_down(self, processes: int) -> float:
+        """Gives how many times longer so many processes take than they would alone.
+
+        >>> 1 <= Crowd().slow_down(1) <= SLOWEST
+        True
+        """
+        pairs = zip(self._before, self._read(), strict=True)
+        clock, own, busy = (after - before for before, after in pairs)
+        cores = os.cpu_count() or 1
+        share = clock / max(own, 1e-3)  # how many times longer this one took, of its seconds
+        others = max(0.0, busy - own) / max(clock, 1e-3)
+        full = busy > FULL * cores * clock if busy else share > 1 / FULL
+        if full:  # they may want more than they get
+            others = max(others, share * cores - 1)
+        return min(max(1.0, (processes + others) / cores), SLOWEST)
+
+
+def _count_busy_seconds() -> float:
+    """Counts the seconds that all cores have worked, for whomever; 0 where it is not told."""
+    try:
+        user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().split()[1:9])
+    except (OSError, ValueError):
+        return 0.0
+    return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+
+
+class PeakMemory:
+    """Finds out how much memory this process takes at most, above what it had at the start."""
+
+    def __init__(self) -> None:
+        self._before = 0
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here on
+            self._before = _read_status("VmRSS")
+
+    def grow(self) -> int:
+        """Gives by how many bytes it grew; 0 where the system does not tell."""
+        return max(0, _read_status("VmHWM") - self._before) if self._before else 0
+
+
+def _read_status(name: str) -> int:
+    """Reads a number of bytes from what the system says of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 def refuse_lack_of_memory(what: str, wanted: int, advice: str) -> None:

@@ -1,44 +1,61 @@
 """What a run will need, before it starts: time, memory, disk and traffic.
 
-One client is tried out, for some steps of the rounds in which a method changes and of those
-between, and evaluated once; the rest is counted. Seconds are the processor's, so that
-what others do meanwhile does not count: a run takes longer on cores that it shares. That a run
-stops before its last round, since `patience` asks for it, is not foreseen. docs/engines.md has
+One client is tried out (isthmus.training.trial), the rest is counted. Seconds are by the clock:
+what others take of the processor during the trial, they are taken to take during the run. That a
+run stops before its last round, since `patience` asks for it, is not foreseen. docs/engines.md has
 estimates beside what was true.
 """
 
 import shutil
-import time
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Sequence
+from heapq import heapreplace
 from math import ceil, log
 from pathlib import Path
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
-from isthmus import tree
-from isthmus.cohort import Clients, DivergenceError, Round
+from isthmus import streams, tree
+from isthmus.cohort import DivergenceError, Round
 from isthmus.config.experiment import Experiment
-from isthmus.context import Call, Request, Setting
-from isthmus.engines.base import one_thread, steps_per_pass
+from isthmus.context import Setting
+from isthmus.engines.base import steps_per_pass
+from isthmus.engines.compiled import Compiled
 from isthmus.engines.loop import Loop
 from isthmus.engines.ray import RayEngine
 from isthmus.errors import IsthmusError
-from isthmus.evaluation import score
-from isthmus.method import State
-from isthmus.shelf import Shelf, after
 from isthmus.system.files import explain_unwritable
-from isthmus.system.machine import explain_lack_of_memory, free_memory
-from isthmus.training.sampler import StepSampler
+from isthmus.system.machine import (
+    Crowd,
+    PeakMemory,
+    count_cores,
+    explain_lack_of_memory,
+    free_memory,
+)
+from isthmus.training.trial import Trial, try_out
 
 LASTS = 1.9  # how many times its patience a client trains that stops by itself: 1.3 to 2.9
 VECTORS = 16  # of P parameters, that one client's training holds at a time
-TESTED = 200  # of the server's test examples
+COHORTS = 200  # that are looked at
 LONGEST = 100 * 365 * 24 * 3600  # seconds
-ROW = 90  # bytes of a line in clients.csv, which is kept twice
+
+# Seconds, measured on a machine of 2026.
+COMMIT = 0.012  # to write a round down
+MESSAGE = 0.0005  # to ask a worker for a client's result, and to take it
+FORK = 0.3  # until worker processes compute
+COMPILER = 4.0  # until a process has its compiler,
+PROGRAM = 2.0  # for each program that it makes,
+LAYER = 2.0  # and for each of its network's layers
+SEVERAL = 1.5  # times as long for each layer, where a program takes several steps
+SHARED = 1.25  # times longer where all cores compute, which share caches and memory
+
+# Bytes.
+ROW = 90  # of a line in clients.csv,
+TWICE = 1.45  # times as many with what the database keeps of it
+FILES = 170_000  # of all other files of a run, and of the database without states
+PAGE = 4096
+PROCESS = 13_000_000  # of a worker, besides what it shares with the process that started it
+LARGER = 1.4  # times what the trial takes that is taken for the largest of a worker's clients
+COMPILING = 400_000_000  # of a process that compiles, and of its compiler
 
 
 class Estimate(NamedTuple):
@@ -59,168 +76,43 @@ def count_best_bytes(setting: Setting) -> int:
     return 2 * setting.task.clients * setting.task.w0.nbytes
 
 
-class First(Loop):
-    """An engine that runs the first client it is asked for, and answers the same for all others."""
-
-    spent = 0.0  # on that client
-    seconds = 0.0  # that all of them would take
-
-    def __init__(self, sampler: StepSampler, device: str):
-        Loop.__init__(self, compiled=sampler, device=device)
-        self.sampler = sampler
-        self.means: tuple[float, float] | None = None  # of all clients: steps, examples
-        if device != "cpu":
-            sampler.clock = time.perf_counter
-
-    def tell(self) -> float:
-        """Gives the time, as it would be if all steps had been taken."""
-        return self.sampler.clock() + self.sampler.ahead
-
-    def run(
-        self, setting: Setting, call: Call, requests: Iterator[Request]
-    ) -> Iterator[tuple[int, Any]]:
-        """Yields the first client's result for every client."""
-        first = next(requests)
-        others = [request.i for request in requests]
-        began = self.tell()
-        result = self.compute(setting, call, first)
-        seconds = self.tell() - began
-        self.spent += seconds
-        self.seconds += (1 + len(others)) * seconds * self._weigh(setting, first.i, call.purpose)
-        yield from ((i, result) for i in (first.i, *others))
-
-    def _weigh(self, setting: Setting, i: int, purpose: str) -> float:
-        """Gives the work of the average client over that of one."""
-        federation, size = setting.federation, setting.task.batch_size
-        if len(federation) == 1:
-            return 1.0
-        if self.means is None:
-            sizes = [federation.sizes(each) for each in range(len(federation))]
-            steps = [steps_per_pass(train, size) for train, *_ in sizes]
-            self.means = mean(steps), mean(map(sum, sizes))
-        if purpose == "train":
-            return self.means[0] / max(1, steps_per_pass(federation.sizes(i)[0], size))
-        return self.means[1] / max(1, sum(federation.sizes(i)))
-
-
-class Trial(NamedTuple):
-    """One round, in which one client stands for all."""
-
-    round: Round
-    server: State
-    seconds: float  # of all clients in the round
-    server_seconds: float  # of the server
-
-    @property
-    def wire(self) -> int:
-        """The bytes that the round sent."""
-        return self.round.down + self.round.up
-
-    @property
-    def shelf(self) -> int:
-        """The bytes that the round put on the shelf."""
-        return sum(t.nbytes for t in self.round.shelf.changed.values() if t is not None)
-
-
-class TrialEvaluation(NamedTuple):
-    """One evaluation of one client, which stands for all."""
-
-    seconds: float
-    server_seconds: float  # of the shared model on the server's test set
-    rows: int  # that it adds to clients.csv
-
-
-def _try_round(setting: Setting, engine: First, t: int, before: Trial | None) -> Trial:
-    method, setting = setting.method, setting._replace(engine=engine)
-    engine.seconds = engine.spent = 0.0
-    own, shelf = (before.round.changed, before.round.shelf.changed) if before else ({}, {})
-    round = Round(setting, t, own, shelf=Shelf(after({}, shelf)))
-    server = before.server if before else method.init(setting.task)
-    with one_thread():
-        began = engine.tell()
-        server = method.round(server, Clients(range(setting.task.clients_per_round), round))
-        on_server = engine.tell() - began - engine.spent
-    return Trial(round, server, engine.seconds, on_server)
-
-
-def _try_evaluation(setting: Setting, engine: First, last: Trial) -> TrialEvaluation:
-    setting, round = setting._replace(engine=engine), last.round
-    engine.seconds = engine.spent = 0.0
-    one = Clients([0], Round(setting, round.t, round.changed, shelf=round.shelf))
-    with one_thread():
-        began = engine.tell()
-        delivery = setting.method.deliver(last.server, one)
-        scores = score(setting, one, delivery)
-        seconds = engine.tell() - began - engine.spent + engine.seconds
-        tested = _time_server_test(setting, engine, delivery.common)
-    return TrialEvaluation(seconds, tested, sum(each.figures.n.size for each in scores))
-
-
-def _time_server_test(setting: Setting, engine: First, common: Tensor | None) -> float:
-    """Times the shared model on some of the server's test examples, for all of them."""
-    test = setting.federation.server_test()
-    if common is None or not len(test.y):
-        return 0.0
-    some = test.x[:TESTED]
-    began = engine.tell()
-    with torch.no_grad():
-        setting.task.model.logits(common, some)
-    return (engine.tell() - began) * len(test.y) / len(some)
-
-
 @explain_lack_of_memory()
 def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
     """Tries one client out and counts up; None if it diverges: the run itself will say when."""
-    clients, rounds = setting.task.clients, experiment.rounds
-    turns = [t for t in setting.method.schedule(rounds) if 0 < t < rounds - 1]
     # What comes and goes within a step: parameters, gradients, momenta, and what they pass through.
-    working = VECTORS * setting.task.w0.nbytes
-    _fits("of memory", working, free_memory())
-    will_compile = experiment.step == "compiled"
-    fills = will_compile and not setting.task.model.mixes_examples
-    engine = First(StepSampler(experiment.batch_size, will_compile, fills), experiment.device)
-    phases: list[tuple[int, Trial]] = []  # so many rounds like this one
-    last: Trial | None = None
+    _fits("of memory", VECTORS * setting.task.w0.nbytes, free_memory())
+    crowd, memory = Crowd(), PeakMemory()
     try:
-        # In the first round, and where the method changes, some things are done that are not done
-        # in those that follow.
-        for begin, end in pairwise([0, *turns, rounds]):
-            last = _try_round(setting, engine, begin, last)
-            phases.append((1, last))
-            if end - begin > 1:
-                last = _try_round(setting, engine, end - 1, last)
-                phases.append((end - begin - 1, last))
-        assert last is not None
-        evaluation = _try_evaluation(setting, engine, last)
+        trial = try_out(experiment, setting)
     except DivergenceError:
         return None
-    asked = len(last.round.asked) or 1  # nobody, where data are pooled
-    own = sum(tree.nbytes(state) for state in last.round.changed.values())  # of all of them
-    every = experiment.eval_every
-    evaluations = rounds // every + (rounds % every > 0) if every else 1
-    seen = clients * (1 - (1 - asked / clients) ** rounds)
-    each = [
-        (n, _time_clients(setting, asked, trial.seconds, trial.round) + trial.server_seconds)
-        for n, trial in phases
-    ]
-    worked = sum(n * seconds for n, seconds in each) * count_rounds(experiment) / rounds
-    evaluated = clients if setting.evaluated is None else len(setting.evaluated)
-    scores = evaluated * evaluation.rows
-    judged = evaluated * evaluation.seconds / setting.engine.workers + evaluation.server_seconds
+    grown = max(memory.grow(), VECTORS * setting.task.w0.nbytes)
+    slower = crowd.slow_down(min(setting.engine.workers, count_cores()))
     return Estimate(
-        seconds=worked + evaluations * judged,
-        ram_bytes=int(working + 2 * (own + last.round.up) + scores * 100),
-        # The state is written beside the old one before that is given up; what a round puts on the
-        # shelf is taken off at the latest when everybody has taken part again.
-        disk_bytes=int(
-            2 * seen * own / asked
-            + 2 * tree.nbytes(last.server)
-            + sum(trial.shelf for n, trial in phases if n == 1)
-            + last.shelf * min(rounds, _everybody(clients, asked))
-            + evaluations * scores * ROW * 1.3
-        ),
-        wire_bytes=sum(n * trial.wire for n, trial in phases),
+        seconds=slower * _count_seconds(experiment, setting, trial),
+        ram_bytes=_count_memory(setting, trial, grown),
+        disk_bytes=_count_disk(experiment, setting, trial),
+        wire_bytes=sum(n * one.wire for n, one in trial.phases),
     )
+
+
+def _count_seconds(experiment: Experiment, setting: Setting, trial: Trial) -> float:
+    """Counts the seconds of a run on a machine of its own."""
+    engine, rounds = setting.engine, experiment.rounds
+    asked = len(trial.last.round.asked) or 1  # nobody, where data are pooled
+    trained = sum(
+        n * (_time_clients(setting, asked, one.seconds, one.round) + one.server_seconds)
+        for n, one in trial.phases
+    )
+    evaluated = _count_evaluated(setting)
+    judged = trial.evaluation.server_seconds
+    turns = ceil(evaluated / engine.workers)
+    judged += _time_workers(engine.workers, evaluated, turns, trial.evaluation.seconds)
+    started = FORK if engine.workers > 1 else 0.0
+    if isinstance(engine, Loop) and engine.compiled is not None and trial.programs:
+        started += _time_compiling(engine.compiled, trial.programs)
+    trained *= count_rounds(experiment) / rounds
+    return started + trained + _count_evaluations(experiment) * judged + rounds * COMMIT
 
 
 def _time_clients(setting: Setting, asked: int, seconds: float, round: Round) -> float:
@@ -228,7 +120,96 @@ def _time_clients(setting: Setting, asked: int, seconds: float, round: Round) ->
     engine, each = setting.engine, seconds / asked
     if isinstance(engine, RayEngine):
         return engine.time_call(asked, each, round.down // asked, round.up // asked)
-    return ceil(asked / engine.workers) * each
+    turns = _count_turns(setting, asked) if round.asked else 1.0
+    return _time_workers(engine.workers, asked, turns, each)
+
+
+def _time_workers(workers: int, clients: int, turns: float, each: float) -> float:
+    """Gives how long workers take for clients that take so many turns, one after another."""
+    if workers == 1:
+        return turns * each
+    shared = SHARED if workers >= count_cores() else 1.0
+    return turns * each * shared + clients * MESSAGE
+
+
+def _count_turns(setting: Setting, asked: int) -> float:
+    """Counts the clients of average size that the busiest worker of a round has, on average.
+
+    The cohorts are those that the run will have; some of them, where it has many rounds.
+    """
+    task, federation, workers = setting.task, setting.federation, setting.engine.workers
+    steps = [
+        steps_per_pass(federation.sizes(i)[0], task.batch_size) for i in range(len(federation))
+    ]
+    if asked != task.clients_per_round:  # everybody is
+        return _spread(steps, workers) / mean(steps)
+    cohorts = (
+        streams.cohort(task.seed, t, task.clients, asked)
+        for t in range(0, task.rounds, ceil(task.rounds / COHORTS))
+    )
+    return mean(_spread([steps[i] for i in ids], workers) for ids in cohorts) / mean(steps)
+
+
+def _spread(sizes: Sequence[int], workers: int) -> int:
+    """Gives what the busiest worker has, where who is free takes the largest that is left.
+
+    >>> _spread([3, 5, 2, 2], 2)
+    7
+    """
+    loads = [0] * workers
+    for size in sorted(sizes, reverse=True):
+        heapreplace(loads, loads[0] + size)
+    return max(loads)
+
+
+def _time_compiling(compiled: Compiled, programs: int) -> float:
+    """Gives how long it takes to make so many programs."""
+    several = SEVERAL if compiled.unroll > 1 else 1.0
+    return COMPILER + programs * (PROGRAM + LAYER * compiled.layers * several)
+
+
+def _count_evaluated(setting: Setting) -> int:
+    return setting.task.clients if setting.evaluated is None else len(setting.evaluated)
+
+
+def _count_evaluations(experiment: Experiment) -> int:
+    every = experiment.eval_every
+    return ceil(experiment.rounds / every) if every else 1
+
+
+def _count_memory(setting: Setting, trial: Trial, grown: int) -> int:
+    """Counts the bytes of all processes, of which each takes what the trial took."""
+    engine = setting.engine
+    each = LARGER * grown + (COMPILING if trial.programs else 0)
+    computing = engine.workers * (PROCESS + each) if engine.workers > 1 else each
+    kept = 2 * (trial.last.own + trial.last.round.up)
+    return int(computing + kept + _count_evaluated(setting) * trial.evaluation.rows * 100)
+
+
+def _count_disk(experiment: Experiment, setting: Setting, trial: Trial) -> int:
+    """Counts the bytes of a run's directory.
+
+    What changes in a round is there three times: the database gives pages up one round after
+    others took their place. What a round puts on the shelf is taken off at the latest when
+    everybody has taken part again.
+    """
+    clients, rounds, last = setting.task.clients, experiment.rounds, trial.last
+    asked = len(last.round.asked) or 1
+    seen = clients * (1 - (1 - asked / clients) ** rounds)
+    rows = _count_evaluations(experiment) * _count_evaluated(setting) * trial.evaluation.rows
+    return int(
+        FILES
+        + (seen + 2 * asked) * _fill_pages(last.own / asked)
+        + 3 * tree.nbytes(last.server)
+        + sum(one.shelf for n, one in trial.phases if n == 1)
+        + last.shelf * min(rounds, _everybody(clients, asked))
+        + rows * ROW * TWICE
+    )
+
+
+def _fill_pages(nbytes: float) -> float:
+    """Rounds bytes up to whole pages of the database; nothing takes none."""
+    return ceil(nbytes / PAGE) * PAGE
 
 
 def count_rounds(experiment: Experiment) -> float:
@@ -267,6 +248,6 @@ def _fits(what: str, wanted: int, free: int | None) -> None:
     if free is not None and wanted > free:
         raise IsthmusError(
             f"the run needs about {wanted / 1e6:,.0f} MB {what}, {free / 1e6:,.0f} MB are free; "
-            "expected it to fit; lower clients, clients_per_round or the size of the model, or "
-            "raise eval_every"
+            "expected it to fit; lower clients, clients_per_round, workers or the size of the "
+            "model, raise eval_every, or set step=eager"
         )

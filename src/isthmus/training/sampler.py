@@ -6,15 +6,22 @@ vectors of all parameters, and calling operations. The second is what compiling 
 
 import time
 from collections.abc import Callable, Iterator
+from statistics import median
 from typing import Any
 
+from isthmus import tree
 from isthmus.client import Batch, Step
-from isthmus.engines.compiled import Compiled
+from isthmus.config.experiment import Experiment
+from isthmus.context import Setting
+from isthmus.engines.base import steps_per_pass
+from isthmus.engines.compiled import Compiled, find_functions
+from isthmus.engines.loop import Loop
 
-LEAST, MOST = 4, 30  # steps that are taken of each scan
+LEAST, MOST = 6, 30  # steps that are taken of each scan
 ENOUGH = 0.05  # seconds, after which no more are
 FEW = 2  # examples of a small batch
-KEPT = 0.25  # of the time that does not grow with the batch, in a compiled step
+KEPT = 0.14  # of the time that does not grow with the batch, in a compiled step,
+SEVERAL = 0.11  # and in one of several that are a program
 
 Clock = Callable[[], float]
 
@@ -25,11 +32,31 @@ class StepSampler(Compiled):
     clock: Clock = time.process_time
     ahead = 0.0  # seconds that all steps so far would have taken, less those that were spent
 
-    def __init__(self, batch_size: int, will_compile: bool, fills: bool):
+    def __init__(self, batch_size: int, model: Compiled | None = None, alike: bool = True):
+        fills = model is not None and model.fills
         Compiled.__init__(self, batch_size, layers=1, fills=fills)
-        self.will_compile = will_compile
+        self.model = model  # what compiles the steps of the run
+        self.alike = alike  # whether all clients take as many steps
+        self.compiles = model is not None
+        self.kinds: set[Any] = set()  # of steps, each of which becomes a program
+
+    @classmethod
+    def of_run(cls, experiment: Experiment, setting: Setting) -> "StepSampler":
+        """Makes the sampler of a run's steps."""
+        engine, size = setting.engine, experiment.batch_size
+        sizes = (setting.federation.sizes(i)[0] for i in range(len(setting.federation)))
+        alike = len({steps_per_pass(n, size) for n in sizes}) == 1
+        return cls(size, engine.compiled if isinstance(engine, Loop) else None, alike)
+
+    def begin(self, t: int) -> None:
+        """Begins a round, from 0: whether its steps are compiled."""
+        self.compiles = self.model is not None and t >= self.model.since
 
     def fold(self, step: Step, carry: Any, batches: Iterator[Batch], n: int) -> Any:
+        """Takes the first steps one after another."""
+        return self.sample(step, carry, batches)
+
+    def sample(self, step: Step, carry: Any, batches: Iterator[Batch]) -> Any:
         """Takes the first steps one after another."""
         taken: list[float] = []
         spent, count = 0.0, 0
@@ -42,13 +69,29 @@ class StepSampler(Compiled):
                 usual = batch
         if count:
             each = _average(taken)
-            if self.will_compile:
+            if self.compiles:
+                self.kinds.update(self._find_kinds(step, carry, count))
                 small = shorten(usual)
-                again = [self._time(step, carry, small)[0] for _ in range(LEAST)]
+                # In turns, and the shortest of each: what disturbs one would pass for its size.
+                sizes = (usual, small) * LEAST
+                again = [self._time(step, carry, batch)[0] for batch in sizes]
                 spent += sum(again)
-                each = compile_time(len(usual.y), each, len(small.y), _average(again))
+                kept = KEPT if self.model is None or self.model.unroll == 1 else SEVERAL
+                shortest = min(again[::2]), min(again[1::2])
+                each = compile_time(len(usual.y), shortest[0], len(small.y), shortest[1], kept)
             self.ahead += count * each - spent
         return carry
+
+    def _find_kinds(self, step: Step, carry: Any, count: int) -> Iterator[Any]:
+        """Yields what tells the programs apart that so many steps like this one become."""
+        assert self.model is not None
+        unroll = self.model.unroll
+        code = tuple(function.__code__ for function in find_functions(step))
+        shapes = tuple(leaf.shape for leaf in tree.leaves(carry))
+        if count >= unroll:
+            yield code, shapes, unroll
+        if unroll > 1 and (count % unroll or not self.alike or not self.fills):
+            yield code, shapes, 1
 
     def _time(self, step: Step, carry: Any, batch: Batch) -> tuple[float, Any]:
         began = self.clock()
@@ -56,18 +99,20 @@ class StepSampler(Compiled):
         return self.clock() - began, carry
 
 
-def compile_time(size: int, seconds: float, few: int, seconds_of_few: float) -> float:
+def compile_time(
+    size: int, seconds: float, few: int, seconds_of_few: float, kept: float = KEPT
+) -> float:
     """Gives about what a compiled step takes, from what plain ones of two sizes do.
 
-    >>> compile_time(10, 2.0, 2, 1.2)  # 0.1 for an example, and 1 whatever the batch
-    1.25
+    >>> round(compile_time(10, 2.0, 2, 1.2), 2)  # 0.1 for an example, 1 whatever the batch
+    1.14
     """
     if few >= size:
-        return KEPT * seconds
+        return kept * seconds
     share = few / size
     fixed = (seconds_of_few - share * seconds) / (1 - share)
     fixed = min(max(fixed, 0.0), seconds)
-    return seconds - (1 - KEPT) * fixed
+    return seconds - (1 - kept) * fixed
 
 
 def shorten(batch: Batch) -> Batch:
@@ -78,6 +123,5 @@ def shorten(batch: Batch) -> Batch:
 
 
 def _average(seconds: list[float]) -> float:
-    """Averages over all but the first, in which torch prepares itself."""
-    later = seconds[1:] or seconds
-    return sum(later) / len(later)
+    """Takes the median of all but the first, in which torch prepares itself."""
+    return median(seconds[1:] or seconds)
