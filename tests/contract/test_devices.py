@@ -187,4 +187,4 @@ def test_a_device_is_for_blocks_and_compiles_nothing(monkeypatch: pytest.MonkeyP
 def test_the_record_names_what_was_chosen(tmp_path: Path) -> None:
     federate(Experiment(method="fedavg", data="digits", rounds=1, epochs=1), out=tmp_path / "run")
     record = (tmp_path / "run" / "experiment.toml").read_text()
-    assert 'engine = "loop"\nblock = 108\nstep = "eager"\ndevice = "cpu"\n' in record
+    assert 'engine = "loop"\nblock = 108\nstep = "eager"\nunroll = 0\ndevice = "cpu"\n' in record

@@ -144,7 +144,6 @@ def settle(experiment: Experiment) -> Experiment:
     names = experiment.data.get("names", ())
     given = experiment.table() | {"engine": "loop", "clients": len(names)}
     given["step"] = "eager" if experiment.step == "auto" else experiment.step
-    given["unroll"] = experiment.unroll or 1
     given["clients_per_round"] = min(experiment.clients_per_round, max(len(names), 1))
     settled = Experiment(**given)
     check_deployable(settled)
