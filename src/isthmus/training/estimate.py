@@ -15,7 +15,7 @@ from statistics import mean
 from typing import NamedTuple
 
 from isthmus import streams, tree
-from isthmus.cohort import DivergenceError, Round
+from isthmus.cohort import DivergenceError
 from isthmus.config.experiment import Experiment
 from isthmus.context import Setting
 from isthmus.engines.base import steps_per_pass
@@ -31,7 +31,7 @@ from isthmus.system.machine import (
     explain_lack_of_memory,
     free_memory,
 )
-from isthmus.training.trial import Trial, try_out
+from isthmus.training.trial import Trial, TrialRound, try_out
 
 LASTS = 1.9  # how many times its patience a client trains that stops by itself: 1.3 to 2.9
 VECTORS = 16  # of P parameters, that one client's training holds at a time
@@ -45,7 +45,7 @@ FORK = 0.3  # until worker processes compute
 COMPILER = 4.0  # until a process has its compiler,
 PROGRAM = 2.0  # for each program that it makes,
 LAYER = 2.0  # and for each of its network's layers
-SEVERAL = 1.5  # times as long for each layer, where a program takes several steps
+UNROLLED = 1.5  # times as long for each layer, where a program takes several steps
 SHARED = 1.25  # times longer where all cores compute, which share caches and memory
 
 # Bytes.
@@ -100,14 +100,15 @@ def _count_seconds(experiment: Experiment, setting: Setting, trial: Trial) -> fl
     """Counts the seconds of a run on a machine of its own."""
     engine, rounds = setting.engine, experiment.rounds
     asked = len(trial.last.round.asked) or 1  # nobody, where data are pooled
+    turns = _count_turns(setting, asked) if trial.last.round.asked else 1.0
     trained = sum(
-        n * (_time_clients(setting, asked, one.seconds, one.round) + one.server_seconds)
+        n * (_time_clients(setting, asked, turns, one) + one.server_seconds)
         for n, one in trial.phases
     )
     evaluated = _count_evaluated(setting)
     judged = trial.evaluation.server_seconds
-    turns = ceil(evaluated / engine.workers)
-    judged += _time_workers(engine.workers, evaluated, turns, trial.evaluation.seconds)
+    most = ceil(evaluated / engine.workers)
+    judged += _time_workers(engine.workers, evaluated, most, trial.evaluation.seconds)
     started = FORK if engine.workers > 1 else 0.0
     if isinstance(engine, Loop) and engine.compiled is not None and trial.programs:
         started += _time_compiling(engine.compiled, trial.programs)
@@ -115,12 +116,11 @@ def _count_seconds(experiment: Experiment, setting: Setting, trial: Trial) -> fl
     return started + trained + _count_evaluations(experiment) * judged + rounds * COMMIT
 
 
-def _time_clients(setting: Setting, asked: int, seconds: float, round: Round) -> float:
-    """Gives how long the clients of a round take, of so many seconds in all."""
-    engine, each = setting.engine, seconds / asked
+def _time_clients(setting: Setting, asked: int, turns: float, one: TrialRound) -> float:
+    """Gives how long the clients of a round take."""
+    engine, each = setting.engine, one.seconds / asked
     if isinstance(engine, RayEngine):
-        return engine.time_call(asked, each, round.down // asked, round.up // asked)
-    turns = _count_turns(setting, asked) if round.asked else 1.0
+        return engine.time_call(asked, each, one.round.down // asked, one.round.up // asked)
     return _time_workers(engine.workers, asked, turns, each)
 
 
@@ -164,7 +164,7 @@ def _spread(sizes: Sequence[int], workers: int) -> int:
 
 def _time_compiling(compiled: Compiled, programs: int) -> float:
     """Gives how long it takes to make so many programs."""
-    several = SEVERAL if compiled.unroll > 1 else 1.0
+    several = UNROLLED if compiled.unroll > 1 else 1.0
     return COMPILER + programs * (PROGRAM + LAYER * compiled.layers * several)
 
 

@@ -21,7 +21,7 @@ LEAST, MOST = 6, 30  # steps that are taken of each scan
 ENOUGH = 0.05  # seconds, after which no more are
 FEW = 2  # examples of a small batch
 KEPT = 0.14  # of the time that does not grow with the batch, in a compiled step,
-SEVERAL = 0.11  # and in one of several that are a program
+KEPT_UNROLLED = 0.11  # and in one of several that are a program
 
 Clock = Callable[[], float]
 
@@ -32,12 +32,12 @@ class StepSampler(Compiled):
     clock: Clock = time.process_time
     ahead = 0.0  # seconds that all steps so far would have taken, less those that were spent
 
-    def __init__(self, batch_size: int, model: Compiled | None = None, alike: bool = True):
-        fills = model is not None and model.fills
+    def __init__(self, batch_size: int, compiler: Compiled | None = None, alike: bool = True):
+        fills = compiler is not None and compiler.fills
         Compiled.__init__(self, batch_size, layers=1, fills=fills)
-        self.model = model  # what compiles the steps of the run
+        self.compiler = compiler  # what compiles the steps of the run
         self.alike = alike  # whether all clients take as many steps
-        self.compiles = model is not None
+        self.compiles = compiler is not None
         self.kinds: set[Any] = set()  # of steps, each of which becomes a program
 
     @classmethod
@@ -50,7 +50,7 @@ class StepSampler(Compiled):
 
     def begin(self, t: int) -> None:
         """Begins a round, from 0: whether its steps are compiled."""
-        self.compiles = self.model is not None and t >= self.model.since
+        self.compiles = self.compiler is not None and t >= self.compiler.since
 
     def fold(self, step: Step, carry: Any, batches: Iterator[Batch], n: int) -> Any:
         """Takes the first steps one after another."""
@@ -76,7 +76,7 @@ class StepSampler(Compiled):
                 sizes = (usual, small) * LEAST
                 again = [self._time(step, carry, batch)[0] for batch in sizes]
                 spent += sum(again)
-                kept = KEPT if self.model is None or self.model.unroll == 1 else SEVERAL
+                kept = KEPT if self.compiler is None or self.compiler.unroll == 1 else KEPT_UNROLLED
                 shortest = min(again[::2]), min(again[1::2])
                 each = compile_time(len(usual.y), shortest[0], len(small.y), shortest[1], kept)
             self.ahead += count * each - spent
@@ -84,8 +84,8 @@ class StepSampler(Compiled):
 
     def _find_kinds(self, step: Step, carry: Any, count: int) -> Iterator[Any]:
         """Yields what tells the programs apart that so many steps like this one become."""
-        assert self.model is not None
-        unroll = self.model.unroll
+        assert self.compiler is not None
+        unroll = self.compiler.unroll
         code = tuple(function.__code__ for function in find_functions(step))
         shapes = tuple(leaf.shape for leaf in tree.leaves(carry))
         if count >= unroll:
