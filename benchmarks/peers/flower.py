@@ -16,22 +16,21 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
 from benchmarks.networks import train
-from benchmarks.peers.work import Turns, read
+from benchmarks.peers.work import PeerWork, Turns, read
 
 
 class InTurns(FedAvg):
     """Flower's FedAvg, which waits for its turn where a round begins, with cohorts as given."""
 
-    def __init__(self, turns: Turns, cohorts: list[list[int]]):
-        nodes = len(cohorts[0])
+    def __init__(self, turns: Turns, work: PeerWork):
         FedAvg.__init__(
             self,
             fraction_train=1.0,
             fraction_evaluate=0.0,
-            min_train_nodes=nodes,
-            min_available_nodes=nodes,
+            min_train_nodes=work.cohort,
+            min_available_nodes=work.cohort,
         )
-        self._turns, self._cohorts = turns, cohorts
+        self._turns, self._work = turns, work
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -39,8 +38,9 @@ class InTurns(FedAvg):
         """Waits, then lets Flower choose nodes, and tells each its client."""
         self._turns.wait()
         messages = FedAvg.configure_train(self, server_round, arrays, config, grid)
-        for message, i in zip(messages, self._cohorts[server_round - 1], strict=True):
-            message.content["client"] = ConfigRecord({"id": i})
+        for message, i in zip(messages, self._work.cohorts[server_round - 1], strict=True):
+            own = {"client": ConfigRecord({"id": i})}  # what Flower sends is one object for all
+            message.content = RecordDict({**message.content, **own})
             yield message
 
     def aggregate_train(
@@ -49,8 +49,13 @@ class InTurns(FedAvg):
         """Aggregates what all of them answered: Flower itself would go on without some."""
         replies = list(replies)
         wrong = [reply.error for reply in replies if reply.has_error()]
-        if wrong or len(replies) != len(self._cohorts[0]):
-            raise RuntimeError(f"{len(replies)} replies, of which these are errors: {wrong}")
+        if wrong:
+            raise RuntimeError(f"of {len(replies)} replies these are errors: {wrong}")
+        trained = sorted(int(reply.content["metrics"]["num-examples"]) for reply in replies)
+        cohort = self._work.cohorts[server_round - 1]
+        expected = sorted(len(self._work.data(i)[1]) for i in cohort)
+        if trained != expected:
+            raise RuntimeError(f"trained on {trained} examples; expected {expected}")
         return FedAvg.aggregate_train(self, server_round, replies)
 
 
@@ -84,7 +89,7 @@ def main(folder: str) -> None:
 
     @server.main()
     def rounds(grid: Grid, context: Context) -> None:
-        strategy = InTurns(turns, work.cohorts)
+        strategy = InTurns(turns, work)
         start = ArrayRecord(work.module().state_dict())
         strategy.start(grid, start, num_rounds=work.rounds)
         turns.wait()

@@ -119,7 +119,7 @@ def test_what_others_take_makes_a_run_longer(monkeypatch: pytest.MonkeyPatch) ->
     built = build(Experiment(**SETTINGS), workers=1)
     seconds = []
     for times in (1.0, 1000.0):
-        monkeypatch.setattr(Crowd, "slow_down", lambda self, processes, times=times: times)
+        monkeypatch.setattr(Crowd, "slow_down", lambda self, *_, times=times: times)
         needed = estimate.estimate(*built)
         assert needed is not None
         seconds.append(needed.seconds)

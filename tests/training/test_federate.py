@@ -1,3 +1,4 @@
+import gc
 from pathlib import Path
 
 import numpy as np
@@ -6,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus import Experiment, Federation, IsthmusError, federate
-from isthmus.training.federate import is_due
+from isthmus.training.federate import Done, is_due
 from small import CLASSES, FEATURES, WIDTH, advance, begin, federation, network, played, setting
 
 OWN = {"method": "fedavg", "data": "own", "rounds": 2, "epochs": 1, "clients_per_round": 2}
@@ -137,6 +138,17 @@ def test_a_run_describes_itself_in_a_line() -> None:
     assert run.digest in repr(run)
     plain = federate(Experiment(method="fedavg", rounds=1, epochs=1))
     assert "path point" not in repr(plain)
+
+
+def test_no_collection_of_garbage_copies_what_workers_share() -> None:
+    frozen = []
+
+    def watch(done: Done) -> None:
+        frozen.append(gc.get_freeze_count())
+
+    federate(Experiment(method="fedavg", rounds=1, epochs=1), watch=watch)
+    assert frozen[0] > 10_000
+    assert gc.get_freeze_count() == 0
 
 
 def test_a_task_knows_how_many_features_enter_the_head() -> None:

@@ -38,12 +38,16 @@ class Crowd:
     def _read() -> tuple[float, float, float]:
         return time.perf_counter(), time.process_time(), _count_busy_seconds()
 
-    def slow_down(self, processes: int) -> float:
+    def slow_down(self, processes: int, least: float = 0.0) -> float:
         """Gives how many times longer so many processes take than they would alone.
+
+        The system counts in hundredths of a second: it looks for so many seconds at least.
 
         >>> 1 <= Crowd().slow_down(1) <= SLOWEST
         True
         """
+        while time.perf_counter() < self._before[0] + least:
+            pass  # at work, as the process was until now: who sleeps is not kept waiting
         pairs = zip(self._before, self._read(), strict=True)
         clock, own, busy = (after - before for before, after in pairs)
         cores = os.cpu_count() or 1

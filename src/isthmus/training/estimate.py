@@ -36,6 +36,8 @@ from isthmus.training.trial import Trial, TrialRound, try_out
 LASTS = 1.9  # how many times its patience a client trains that stops by itself: 1.3 to 2.9
 VECTORS = 16  # of P parameters, that one client's training holds at a time
 COHORTS = 200  # that are looked at
+LOOK = 0.5  # seconds for which others' work is looked at, at least,
+LOOK_SHARE = 0.02  # or this part of the run
 LONGEST = 100 * 365 * 24 * 3600  # seconds
 
 # Seconds, measured on a machine of 2026.
@@ -87,9 +89,10 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
     except DivergenceError:
         return None
     grown = max(memory.grow(), VECTORS * setting.task.w0.nbytes)
-    slower = crowd.slow_down(min(setting.engine.workers, count_cores()))
+    seconds = _count_seconds(experiment, setting, trial)
+    processes = min(setting.engine.workers, count_cores())
     return Estimate(
-        seconds=slower * _count_seconds(experiment, setting, trial),
+        seconds=seconds * crowd.slow_down(processes, min(LOOK, LOOK_SHARE * seconds)),
         ram_bytes=_count_memory(setting, trial, grown),
         disk_bytes=_count_disk(experiment, setting, trial),
         wire_bytes=sum(n * one.wire for n, one in trial.phases),

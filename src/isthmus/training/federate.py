@@ -1,5 +1,6 @@
 """The round loop: sample, round, evaluate, commit."""
 
+import gc
 import time
 import tomllib
 from collections.abc import Callable
@@ -209,6 +210,7 @@ def train(built: Built, store: Memory | Store, watch: Watch = ignore) -> Run:
     status = "stopped"
     progress = store.progress
     reason = early_stopping.find_reason(experiment, progress.t, progress.best)
+    gc.freeze()  # to go through all that there is by now would copy what workers share with it
     try:
         with one_thread():
             while progress.t < experiment.rounds and not reason:
@@ -229,6 +231,7 @@ def train(built: Built, store: Memory | Store, watch: Watch = ignore) -> Run:
                 newcomers = join(setting, progress, setting.newcomers, SHOTS)
                 store.add_newcomers(newcomers, setting.newcomers.digest())
     finally:
+        gc.unfreeze()
         setting.engine.close()
         digest = store.close(status, reason)
     return Run(experiment, setting, progress, tuple(rounds), digest, tuple(newcomers), reason)

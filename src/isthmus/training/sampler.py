@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from isthmus import tree
 from isthmus.client import Batch, Step
 from isthmus.config.experiment import Experiment
@@ -19,7 +22,8 @@ from isthmus.engines.loop import Loop
 
 LEAST, MOST = 6, 30  # steps that are taken of each scan
 ENOUGH = 0.05  # seconds, after which no more are
-FEW = 2  # examples of a small batch
+SHORT = 0.01  # seconds of a step that is tried with more examples, not with fewer
+TIMES = 4  # as many of them, or as few
 KEPT = 0.14  # of the time that does not grow with the batch, in a compiled step,
 KEPT_UNROLLED = 0.11  # and in one of several that are a program
 
@@ -71,14 +75,15 @@ class StepSampler(Compiled):
             each = _average(taken)
             if self.compiles:
                 self.kinds.update(self._find_kinds(step, carry, count))
-                small = shorten(usual)
+                size = len(usual.y)
+                # Of short steps, the times of a smaller batch differ by less than they vary.
+                many = size * TIMES if each < SHORT or size < TIMES else size // TIMES
                 # In turns, and the shortest of each: what disturbs one would pass for its size.
-                sizes = (usual, small) * LEAST
+                sizes = (usual, resize(usual, many)) * LEAST
                 again = [self._time(step, carry, batch)[0] for batch in sizes]
                 spent += sum(again)
                 kept = KEPT if self.compiler is None or self.compiler.unroll == 1 else KEPT_UNROLLED
-                shortest = min(again[::2]), min(again[1::2])
-                each = compile_time(len(usual.y), shortest[0], len(small.y), shortest[1], kept)
+                each = compile_time(size, min(again[::2]), many, min(again[1::2]), kept)
             self.ahead += count * each - spent
         return carry
 
@@ -100,26 +105,26 @@ class StepSampler(Compiled):
 
 
 def compile_time(
-    size: int, seconds: float, few: int, seconds_of_few: float, kept: float = KEPT
+    size: int, seconds: float, other: int, seconds_of_other: float, kept: float = KEPT
 ) -> float:
     """Gives about what a compiled step takes, from what plain ones of two sizes do.
 
-    >>> round(compile_time(10, 2.0, 2, 1.2), 2)  # 0.1 for an example, 1 whatever the batch
+    >>> round(compile_time(10, 2.0, 80, 9.0), 2)  # 0.1 for an example, 1 whatever the batch
     1.14
     """
-    if few >= size:
-        return kept * seconds
-    share = few / size
-    fixed = (seconds_of_few - share * seconds) / (1 - share)
-    fixed = min(max(fixed, 0.0), seconds)
+    growing = (seconds_of_other - seconds) / (other - size) * size
+    fixed = seconds - min(max(growing, 0.0), seconds)
     return seconds - (1 - kept) * fixed
 
 
-def shorten(batch: Batch) -> Batch:
-    """Gives the first few examples of a batch."""
-    weight = None if batch.weight is None else batch.weight[:FEW]
-    importance = () if isinstance(batch.importance, tuple) else batch.importance[:FEW]
-    return Batch(*(batch.x[:FEW], batch.y[:FEW], batch.u, batch.rows[:FEW], importance, weight))
+def resize(batch: Batch, size: int) -> Batch:
+    """Gives the first examples of a batch, or has each of them again until there are so many."""
+    taken = torch.arange(size) % len(batch.y)
+    x, y, rows, importance, weight = (
+        each[taken] if isinstance(each, Tensor) else each
+        for each in (batch.x, batch.y, batch.rows, batch.importance, batch.weight)
+    )
+    return Batch(x, y, batch.u, rows, importance, weight)
 
 
 def _average(seconds: list[float]) -> float:
