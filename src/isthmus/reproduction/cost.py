@@ -16,9 +16,9 @@ from isthmus.reproduction.inputs import INPUTS
 from isthmus.reproduction.record import RunRecord, describe_machine
 from isthmus.system.machine import count_cores
 from isthmus.training.estimate import count_rounds
-from isthmus.training.sampler import FEW, KEPT
+from isthmus.training.sampler import KEPT
 
-SOME = 8  # examples of a batch
+FEW, SOME = 2, 8  # examples of a batch
 
 
 def guess_hours(experiment: Experiment, known: RunRecord | None = None) -> float | None:
