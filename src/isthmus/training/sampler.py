@@ -10,7 +10,6 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from isthmus import tree
 from isthmus.client import Batch, Step
@@ -119,12 +118,10 @@ def compile_time(
 
 def resize(batch: Batch, size: int) -> Batch:
     """Gives the first examples of a batch, or has each of them again until there are so many."""
-    taken = torch.arange(size) % len(batch.y)
-    x, y, rows, importance, weight = (
-        each[taken] if isinstance(each, Tensor) else each
-        for each in (batch.x, batch.y, batch.rows, batch.importance, batch.weight)
-    )
-    return Batch(x, y, batch.u, rows, importance, weight)
+    some = torch.arange(size) % len(batch.y)
+    importance = () if isinstance(batch.importance, tuple) else batch.importance[some]
+    weight = None if batch.weight is None else batch.weight[some]
+    return Batch(batch.x[some], batch.y[some], batch.u, batch.rows[some], importance, weight)
 
 
 def _average(seconds: list[float]) -> float:
