@@ -138,6 +138,8 @@ def test_any_nodes_and_actors_give_the_bits_of_loop(cluster: Any, plain: Run) ->
     def kill_node() -> None:
         actor = catch_actor(set(raylets))
         cluster.remove_node(raylets[actor.ppid()], allow_graceful=False)
+        with suppress(psutil.NoSuchProcess):
+            actor.kill()  # it would notice by itself if it were not stopped
 
     def watch(done: Done) -> None:
         notes[done.cost.round] = " | ".join(done.notes)
