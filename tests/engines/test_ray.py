@@ -3,6 +3,7 @@
 One cluster serves all tests, in their order: starting nodes and actors is what takes time.
 """
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -102,6 +103,17 @@ def test_runs_of_a_comparison_share_the_cores(
         assert (share.nodes, share.runs, share.cores) == (3, runs, cores)
         assert share.to_table()["cluster"]["address"] == cluster.address
         assert not ray.is_initialized(), "runs connect, whoever waits for them does not"
+
+
+def test_a_comparison_spreads_its_runs_over_the_nodes(cluster: Any, isthmus: Isthmus) -> None:
+    compare = ("compare", "--methods", "fedavg,ditto", "--seeds", 1, "--rounds", 2)
+    digests = []
+    for where in (("--ray", cluster.address), ()):
+        assert isthmus(*compare, *where, "--set", "epochs=1", "--out", f"in-{len(where)}").code == 0
+        runs = sorted(Path(f"in-{len(where)}").glob("runs/*/summary.json"))
+        digests.append([json.loads(run.read_text())["digest"] for run in runs])
+    assert len(digests[0]) == 2
+    assert digests[0] == digests[1]
 
 
 def catch_actor(raylets: set[int]) -> psutil.Process:
