@@ -454,10 +454,27 @@ class TestPage:
         assert f"Of {len(all_cells()):,} cells and runs, {len(runs)} are\n" in self.page
 
 
-def test_a_run_that_explains_a_difference_is_for_its_column_alone() -> None:
+@pytest.mark.parametrize(
+    ("method", "column", "setting"),
+    [
+        ("fedavg-slow", "MNIST, 100", "lr_decay"),
+        ("fedavg-strided", "MNIST, 100", "partition.assignment"),
+        ("fedprox-slow", "MNIST, 100", "lr_decay"),
+        ("ditto-slow", "MNIST, 100", "lr_decay"),
+        ("superfed-mm-slow", "MNIST, 500", "lr_decay"),
+    ],
+)
+def test_a_run_that_explains_a_difference_has_one_setting_changed(
+    method: str, column: str, setting: str
+) -> None:
     recipe = find_recipe("superfed/table1")
-    (slow,) = [cell for cell in recipe.runs if cell.method == "fedavg-slow"]
-    plain = next(cell for cell in recipe.cells if cell.method == "fedavg" and "100" in cell.column)
-    assert slow.column == plain.column == "MNIST, 100"
-    changed = slow.experiment(1).flat().items() ^ plain.experiment(1).flat().items()
-    assert {name for name, _ in changed} == {"lr_decay"}
+    (changed,) = [cell for cell in recipe.runs if cell.method == method]
+    (plain,) = [
+        cell
+        for cell in recipe.cells
+        if (cell.method, cell.column) == (method.rpartition("-")[0], column)
+    ]
+    assert changed.column == column
+    differs = changed.experiment(1).flat().items() ^ plain.experiment(1).flat().items()
+    assert {name for name, _ in differs} == {setting}
+    assert changed.number == plain.number
