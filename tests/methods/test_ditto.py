@@ -35,6 +35,14 @@ def test_the_own_model_lies_where_lambda_says(lam: float) -> None:
         assert own.v.abs().max() < 0.001  # it coincides with w
 
 
+def test_the_sum_of_norms_pulls_with_constant_length() -> None:
+    """Inputs are 0, so that nothing else pulls: from w + (3, 4) by lr * lam * (0.6, 0.8)."""
+    method, job = Ditto(lam=2.0, own_epochs=1, proximity="sum_of_norms"), task()
+    server = method.init(job)
+    own = method.nearby(client(method, job, 0, x=[[0.0]]), server.w + vector(3, 4), server)
+    assert (own.v - server.w).tolist() == pytest.approx([3 - 0.12, 4 - 0.16])
+
+
 def test_a_client_that_never_took_part_deploys_the_shared_model() -> None:
     method, job = Ditto(), task()
     server = method.init(job)._replace(w=vector(1, 2))

@@ -461,6 +461,7 @@ class TestPage:
         ("fedavg-strided", "MNIST, 100", "partition.assignment"),
         ("fedprox-slow", "MNIST, 100", "lr_decay"),
         ("ditto-slow", "MNIST, 100", "lr_decay"),
+        ("ditto-norms", "MNIST, 100", "method.proximity"),
         ("superfed-mm-slow", "MNIST, 500", "lr_decay"),
     ],
 )

@@ -19,14 +19,14 @@ Departures: a client that never took part deploys w instead of the common start.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from isthmus.client import Client
 from isthmus.cohort import Clients
-from isthmus.formulas.vector import mean, squared_distance
+from isthmus.formulas.vector import mean, squared_distance, sum_of_norms
 from isthmus.method import About, Method
 from isthmus.ranges import NonNegative, Repeats
 from isthmus.task import Task
@@ -58,6 +58,7 @@ class Ditto(Method):
 
     lam: NonNegative = 1.0  # pull of the own model towards the shared one
     own_epochs: Repeats = 5
+    proximity: Literal["squared", "sum_of_norms"] = "squared"  # as published; as SuPerFed's code
 
     def about(self) -> About:
         return About(
@@ -87,6 +88,8 @@ class Ditto(Method):
 
     def nearby(self, client: Client, v: Tensor, server: Server) -> Own:
         def near(v: Tensor) -> Tensor:
+            if self.proximity == "sum_of_norms":
+                return self.lam * sum_of_norms(client.model.tensors(v - server.w))
             return self.lam / 2 * squared_distance(v, server.w)
 
         vk = client.descend(v, penalty=near, epochs=self.own_epochs)

@@ -26,7 +26,7 @@ from isthmus.system.machine import count_cores
 DIGITS = 6  # of what figures draw
 LATE = 10  # evaluations at the end of a run, whose mean tells a level from a swing
 # Settings that records from before lack, and what they were.
-LATER = {"balance": "none", "eval_sample": None}
+LATER = {"balance": "none", "eval_sample": None, "ditto.proximity": "squared"}
 RESULTS = "results"
 COMPARED = ("top1", "loss")
 ROUNDING = 0.01  # the most by which a long run on another machine may differ
@@ -104,7 +104,8 @@ def identify(experiment: Experiment) -> str:
     settings = {
         key: value
         for key, value in experiment.flat().items()
-        if key not in CHOSEN and LATER.get(key, ()) != value
+        if key not in CHOSEN
+        and LATER.get(key.replace("method", experiment.method["name"], 1), ()) != value
     }
     text = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
