@@ -1,5 +1,7 @@
 """Adapters of low rank, a vision transformer, and weights from files for networks of one's own."""
 
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -184,6 +186,17 @@ def test_weights_of_a_file_enter_a_network_of_one_s_own(tmp_path: Path) -> None:
     for prefix in ("", "model."):
         tensors = save(tmp_path / "w.safetensors", prefix)
         loaded = start_from(layers, tmp_path / "w.safetensors")().state_dict()
+        assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
+
+
+def test_a_file_that_is_written_again_at_once_is_read_again(tmp_path: Path) -> None:
+    """Though it is as long as before, and as old, as far as the file system's clock can tell."""
+    path, now = tmp_path / "w.safetensors", time.time_ns()
+    for seed in (1, 2):
+        tensors = {name: draw(*t.shape, seed=seed) for name, t in layers().state_dict().items()}
+        safetensors.torch.save_file(tensors, path)
+        os.utime(path, ns=(now, now))
+        loaded = start_from(layers, path)().state_dict()
         assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
 
 

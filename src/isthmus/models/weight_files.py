@@ -1,6 +1,7 @@
 """Pretrained weights from files: for bundled networks, and for those of one's own."""
 
 import hashlib
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
@@ -18,6 +19,7 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 COUNTER = "num_batches_tracked"  # which old files have not, and nothing here reads
 DEEP = 3  # parts of a name by which a network may be wrapped
 NAMED = 5  # tensors of a kind that a message names
+SETTLES = 2_000_000_000  # nanoseconds after which a file that is written again has another time
 
 
 def load_weights(
@@ -196,7 +198,10 @@ def _read(weights: str) -> Mapping[str, Tensor]:
     if not path.is_file():
         raise _unreadable(weights, "is no file")
     stat = path.stat()
-    return _read_file(weights, stat.st_size, stat.st_mtime_ns)
+    # What was just written may be written again before the clock of the file system moves on.
+    settled = time.time_ns() - stat.st_mtime_ns > SETTLES
+    read = _read_file if settled else _read_file.__wrapped__
+    return read(weights, stat.st_size, stat.st_mtime_ns)
 
 
 @cache
