@@ -1,11 +1,13 @@
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from isthmus import tree
+from isthmus import Federation, tree
 from isthmus.cohort import Clients, Round
 from isthmus.context import Call, Engine, Request
 from isthmus.engines import ClientError, Loop, Stacked
@@ -74,11 +76,6 @@ def test_stacked_follows_loop_step_by_step(method: str) -> None:
 
 def test_a_convolution_agrees_at_the_first_steps() -> None:
     """Single ReLU flips separate longer runs of any two summation orders."""
-    from functools import partial
-
-    import numpy as np
-
-    from isthmus import Federation
     from isthmus.models.plain import twocnn
 
     rng = np.random.default_rng(0)
@@ -97,6 +94,51 @@ def test_a_convolution_agrees_at_the_first_steps() -> None:
         )
         ends.append(played(made, 1).server.w)
     assert (ends[0] - ends[1]).abs().max() < 1e-6
+
+
+class Unrolled(nn.Module):
+    """A network whose own forward pass takes the memory's order for granted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 4, 5)
+        self.last = nn.Linear(4 * 8 * 8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.convolution(x).view(len(x), -1))  # type: ignore[no-any-return]
+
+
+def plain_layers() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 5), nn.Flatten(), nn.Linear(4 * 8 * 8, 3))
+
+
+@pytest.mark.parametrize(("build", "last"), [(plain_layers, True), (Unrolled, False)])
+def test_images_have_their_channels_last_where_that_cannot_be_noticed(
+    build: Any, last: bool
+) -> None:
+    """A batch says so; the gradient of one step is that of the same images as they came."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((40, 3, 12, 12)).astype(np.float32), rng.integers(3, size=40)
+    data = Federation.of(x, y, np.repeat([0, 1], 20), validation=0.2)
+    made = setting("fedavg", data=data, build=build)
+    seen: list[tuple[bool, Tensor, Tensor]] = []
+
+    def look(client: Any, own: Any, w: Tensor) -> Any:
+        def step(w: Tensor, batch: Any) -> Tensor:
+            given = batch.x.is_contiguous(memory_format=torch.channels_last)
+            plain = batch._replace(x=batch.x.contiguous())
+            ours, theirs = (partial(client.loss, batch=each) for each in (batch, plain))
+            seen.append((given, client.gradient(ours, w), client.gradient(theirs, w)))
+            return w
+
+        return own, client.scan(step, w, 1)
+
+    Clients([0, 1], Round(made, 0, {})).map(look, made.method.init(made.task).w)
+    assert len(seen) == 4  # two batches of each client
+    for is_last, ours, plain in seen:
+        assert is_last == last
+        assert torch.allclose(ours, plain, rtol=0, atol=1e-6)
+    assert played(made, 1).server.w.isfinite().all()
 
 
 @dataclass(frozen=True)

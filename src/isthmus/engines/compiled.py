@@ -27,13 +27,12 @@ from torch.nn.functional import pad
 from isthmus import tree
 from isthmus.client import Batch, Step
 from isthmus.engines.base import Plan
-from isthmus.models.flat import Flat
+from isthmus.models.flat import SHALLOW, Flat
 
 KNOWN = ("2.13.",)  # versions of torch whose compiler graph_passes.py knows from inside
 REPAID = 10_000  # steps, for each layer of the network, after which compiling has paid
 SOON = 1_000  # steps of a round, for each layer of the network, that take less than compiling does
 TOLERANCE = 1e-4  # of the largest entry, by which a program's first step may differ
-SHALLOW = 8  # layers up to which convolutions are faster with channels last
 EMPTIEST = 4  # how many times a client's examples may fit into a batch that is filled up
 UNROLL = 4  # steps that a program takes where they are short:
 LIGHT = 1 << 22  # where a network without convolutions has at most so many weights times examples

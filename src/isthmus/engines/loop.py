@@ -219,9 +219,13 @@ def make_client(
     i, size, dtype = request.i, task.batch_size, task.w0.dtype
     n = federation.sizes(i)[0]
     per_pass = steps_per_pass(n, size)
+    networks = (task.model, *task.others)
+    channels_last = place.on_cpu and all(network.channels_last for network in networks)
 
     def part(name: str) -> Examples:
         x, y = federation.part(i, name)
+        if channels_last and x.dim() == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
         importance = weigh_examples(setting, i, y) if name == "train" else ()
         return place.send(Examples(x, y, importance=importance))
 
@@ -230,7 +234,7 @@ def make_client(
         orders, u = place.send(
             (torch.as_tensor(drawn.orders), torch.as_tensor(drawn.u, dtype=dtype))
         )
-        mixes = any(network.mixes_examples for network in (task.model, *task.others))
+        mixes = any(network.mixes_examples for network in networks)
         batches = [batch for order in orders for batch in split_order(order, size, mixes)]
         if compiled is None:
             return Steps(batches, u, per_pass)

@@ -23,6 +23,7 @@ from isthmus.models.recurrent import StackedLSTM
 Head = Literal["last", "classifier"]
 
 SETTLED = 1024  # examples at a time whose statistics are found
+SHALLOW = 8  # layers up to which convolutions and pooling are faster with channels last
 
 
 class Flat:
@@ -81,6 +82,10 @@ class Flat:
         owners = [entry.owner for entry in entries]
         order = list(dict.fromkeys(owners))
         self.layers = len(order)  # weight-owning modules
+        # Somebody's own forward pass may take the memory's order for granted.
+        self.channels_last = (
+            self.convolutional and self.layers <= SHALLOW and all(map(layout.is_torchs, parts))
+        )
         self.layer = torch.repeat_interleave(  # [P]: which of them owns each coordinate
             torch.tensor([order.index(owner) for owner in owners]), torch.tensor(self._sizes)
         ).to(device)
