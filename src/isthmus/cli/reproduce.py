@@ -35,6 +35,9 @@ def reproduce(
         str | None,
         typer.Option(metavar="TIME", help="Run for so long, 2h or 90m; cheapest first."),
     ] = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Only what no record that comes with isthmus has.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Run, and keep runs and records here. [reproduction]"),
@@ -61,7 +64,7 @@ def reproduce(
 
     `isthmus reproduce superfed/table1 --columns "MNIST, 100" --methods fedavg --out repro`
 
-    `isthmus reproduce --all --budget 8h --data-root ~/data`
+    `isthmus reproduce --all --new --budget 8h --data-root ~/data`
 
     `isthmus reproduce superfed/table1 --report page.html`
 
@@ -94,7 +97,7 @@ def reproduce(
     place = out or Path("reproduction")
     if running:
         every = [cell for each in cells.values() for cell in each]
-        _run(every, chosen, place, data_root, jobs, seconds)
+        _run(_plan(every, chosen, new), place, data_root, jobs, seconds)
     records = record.read_all([record.find_shipped(), place / record.RESULTS])
     if as_json:
         published = [c for each in cells.values() for c in each if c.mean is not None]
@@ -131,9 +134,28 @@ def _check_page(page: Path | None) -> None:
         raise IsthmusError(f"--report {page}; expected a name that ends in .html or .md; add it")
 
 
+def _plan(cells: "list[TableCell]", preset: "Preset", new: bool) -> "list[PlannedRun]":
+    from isthmus.reproduction import record
+    from isthmus.reproduction.plan import plan
+
+    runs = plan(cells, preset)
+    if not runs:
+        raise IsthmusError(
+            f"none of these {len(cells)} cells can be run with preset={preset}; expected some that "
+            "can; isthmus reproduce RECIPE says why"
+        )
+    known = record.read_all([record.find_shipped()]) if new else {}
+    left = [run for run in runs if run.identity not in known]
+    if not left:
+        raise IsthmusError(
+            f"--new with {len(runs)} runs whose records all come with isthmus; expected some that "
+            "are missing; leave --new out to run them again"
+        )
+    return left
+
+
 def _run(
-    cells: "list[TableCell]",
-    preset: "Preset",
+    runs: "list[PlannedRun]",
     out: Path,
     data_root: Path,
     jobs: int | None,
@@ -143,15 +165,8 @@ def _run(
     from isthmus.comparison.processes import JobPool
     from isthmus.reproduction import record
     from isthmus.reproduction.conduct import Reproducer, hold
-    from isthmus.reproduction.plan import plan
     from isthmus.system.machine import count_cores
 
-    runs = plan(cells, preset)
-    if not runs:
-        raise IsthmusError(
-            f"none of these {len(cells)} cells can be run with preset={preset}; expected some that "
-            "can; isthmus reproduce RECIPE says why"
-        )
     at_a_time = min(count_cores(), len(runs)) if jobs is None else jobs
     if at_a_time < 1:
         raise IsthmusError(f"--jobs {jobs}; expected at least 1; for example --jobs 2")

@@ -58,9 +58,17 @@ class Reproducer:
         return self._out / RUNS / run.name
 
     def list_left(self, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-        """Lists the runs that have not come to their end; of the others, records are written."""
+        """Lists the runs that have not come to their end; of the others, records are written.
+
+        A run that diverged has come to it: it would do so again.
+        """
         left = []
+        lost = {
+            name for name, known in record.read_all([self._out / RESULTS]).items() if known.failed
+        }
         for run in runs:
+            if run.identity in lost:
+                continue
             if is_finished(self.place(run), run.experiment):
                 self._keep(run)
             else:
@@ -113,6 +121,9 @@ class Reproducer:
             show_message(display, run.name, message)
             if "failed" in message:
                 failed[run.name] = message["failed"]
+                if message.get("diverged"):
+                    lost = record.note_divergence(run.experiment, message["failed"])
+                    record.write(lost, self._out / RESULTS)
             elif message.get("ended"):
                 self._keep(run)
         return failed

@@ -23,7 +23,11 @@ else:
     Unit = Literal[*FACTORS]
 
 MODELS = {"personal": "the models that clients deploy", "shared": "the shared model"}
-DATA = {"clients": "on the clients' own test parts", "server": "on the server's test set"}
+DATA = {
+    "clients": "on the clients' own test parts",
+    "validation": "on the clients' own validation parts",
+    "server": "on the server's test set",
+}
 SUMMARIES = {
     "mean": "mean over clients",
     "pooled": "over all their examples together",
@@ -51,7 +55,7 @@ TEST parts; on the clients' own test parts, mean over clients; after the last ro
 
     metric: MetricName  # one of METRICS, or LAMBDA, or SPEED_UP
     model: Literal["personal", "shared"] = "personal"
-    data: Literal["clients", "server"] = "clients"  # whose test data
+    data: Literal["clients", "validation", "server"] = "clients"  # the last: its own test set
     summary: Literal["mean", "pooled", "worst 5%"] = "mean"  # how clients become one number
     clients: str = "all"  # or those with one kind of supervisor
     selection: Choice = "none"  # how the point of a path was chosen
@@ -68,7 +72,7 @@ TEST parts; on the clients' own test parts, mean over clients; after the last ro
         """Says which number it is, in one line."""
         whose = "" if self.clients == "all" else f" of the clients with {self.clients}"
         place = DATA[self.data]
-        over = f", {SUMMARIES[self.summary]}" if self.data == "clients" else ""
+        over = "" if self.data == "server" else f", {SUMMARIES[self.summary]}"
         how = {"none": "", "unknown": ", at a point chosen in a way that is not stated"}
         chosen = how[self.selection] if self.selection in how else f", {self._rule()}"
         return (

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import product
+from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -89,6 +90,7 @@ class Recipe:
     runs: tuple[TableCell, ...]  # without: the curves of a figure; methods beside those of a table
     quotes: tuple[Quote, ...]
     figures: tuple[str, ...]  # drawn of each column, by the names of isthmus figure
+    is_tuning: bool  # its runs are trials, of which each method's best one is chosen
 
     def choose(
         self, columns: Collection[str] = (), methods: Collection[str] = ()
@@ -167,6 +169,7 @@ class Sheet(Layer):
     columns: list[str | ColumnLayer] = []
     metrics: list[str] = []
     runs: list[str] = []  # methods without a printed number
+    tried: dict[str, list[Any]] = {}  # values of settings: every combination is a run of each
     numbers: dict[str, dict[str, Any]] = {}  # by metric
     methods: dict[str, MethodLayer] = {}
     published: dict[str, dict[str, str]] = {}  # by metric and method: "95.69 ± 2.39 | 89.78 ± 11.3"
@@ -264,9 +267,10 @@ def build_recipe(name: str, paper: Sheet, sheet: Sheet) -> Recipe:
         for method in sheet.runs:
             if metric in (methods[method].metrics or sheet.metrics):
                 runs += [
-                    _build_cell(paper, sheet, column, method, metric, (None, None))
+                    _build_cell(paper, sheet, column, method, metric, (None, None), trial)
                     for column in columns
                     if column.name in (methods[method].columns or [column.name])
+                    for trial in _combine(sheet.tried)
                 ]
     return Recipe(
         name=name,
@@ -279,6 +283,7 @@ def build_recipe(name: str, paper: Sheet, sheet: Sheet) -> Recipe:
         runs=tuple(runs),
         quotes=tuple(sheet.quoted),
         figures=tuple(sheet.figures),
+        is_tuning=bool(sheet.tried),
     )
 
 
@@ -299,6 +304,7 @@ def _build_cell(
     method: str,
     metric: str,
     figures: tuple[float | None, float | None],
+    trial: Mapping[str, Any] = MappingProxyType({}),
 ) -> TableCell:
     general, special = (s.methods.get(method, MethodLayer()) for s in (paper, sheet))
     here = [column, column.methods.get(method, Layer())]
@@ -308,7 +314,9 @@ def _build_cell(
         *(here if is_papers else []),
         *(sheet, Layer(number=sheet.numbers.get(metric, {})), special),
         *([] if is_papers else here),
+        Layer(settings=dict(trial)),
     ]
+    tried = [f"{key}={value}" for key, value in trial.items()]
     ours: dict[str, Any] = {"method": {"name": method}}
     settings = _merge(ours, *(layer.settings for layer in layers))
     changes = [layer.release for layer in layers if layer.release is not False]
@@ -331,7 +339,7 @@ def _build_cell(
         clients=column.keys.get("clients"),
         metric=metric,
         method=method if special.columns else settings["method"]["name"],
-        label=special.label or general.label,
+        label=", ".join([special.label or general.label, *tried]),
         mean=figures[0],
         std=figures[1],
         settings=_merge({"preset": "paper"}, settings),
@@ -352,11 +360,20 @@ def _merge(*tables: Table) -> dict[str, Any]:
 
 def _expand(columns: Iterable[str | ColumnLayer]) -> list[ColumnLayer]:
     return [
-        ColumnLayer(**_fill(column.model_dump(exclude={"vary"}), dict(chosen)))
+        ColumnLayer(**_fill(column.model_dump(exclude={"vary"}), chosen))
         for column in columns
         if isinstance(column, ColumnLayer)
-        for chosen in product(*([(key, v) for v in vs] for key, vs in column.vary.items()))
+        for chosen in _combine(column.vary)
     ]
+
+
+def _combine(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Lists every combination of some values, the last name changing fastest.
+
+    >>> _combine({"lr": [1, 2], "momentum": [0]})
+    [{'lr': 1, 'momentum': 0}, {'lr': 2, 'momentum': 0}]
+    """
+    return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
 
 
 def _fill(value: Any, chosen: Mapping[str, Any]) -> Any:

@@ -4,6 +4,8 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -29,6 +31,7 @@ LATE = 10  # evaluations at the end of a run, whose mean tells a level from a sw
 LATER = {"balance": "none", "eval_sample": None, "ditto.proximity": "squared"}
 RESULTS = "results"
 COMPARED = ("top1", "loss")
+CHOSEN_BY = ("loss", "top1")  # on validation data, of which nothing else is kept
 ROUNDING = 0.01  # the most by which a long run on another machine may differ
 
 
@@ -60,6 +63,7 @@ class RunRecord(NamedTuple):
     curve: Mapping[str, Any] = MappingProxyType({})  # top-1 at each evaluated round
     path: Mapping[str, Any] = MappingProxyType({})  # top-1 at each place, after the last round
     step: str = ""  # eager or compiled; of older records it is not known
+    failed: str = ""  # why it has no numbers: it diverged, and would again
 
     @property
     def identity(self) -> str:
@@ -83,7 +87,8 @@ class Agreement(NamedTuple):
 def compare(ours: RunRecord, kept: RunRecord) -> Agreement:
     """Holds a run that was made again against the record of it."""
     theirs = {each[:5]: each.value for each in kept.numbers if each.metric in COMPARED}
-    largest = max(abs(each.value - theirs.get(each[:5], each.value)) for each in ours.numbers)
+    apart = [abs(each.value - theirs.get(each[:5], each.value)) for each in ours.numbers]
+    largest = max(apart, default=0.0)
     if ours.digest == kept.digest:
         return Agreement(True, largest, f"digest {ours.digest}, as in the record")
     by = ", ".join(
@@ -121,25 +126,43 @@ def measure(run: RecordedRun, experiment: Experiment) -> RunRecord:
     """Makes a record of a finished run, which was asked for as `experiment`."""
     if run.status != "finished":
         raise IsthmusError(f"{run.path} is not finished; expected its last round; resume it")
-    settings = {key: value for key, value in experiment.table().items() if key not in CHOSEN}
     return RunRecord(
-        experiment=settings,
+        experiment=_list_settings(experiment),
         digest=str(run.summary["digest"]),
         federation=str(run.split_digest),
         rounds=run.last,
         seconds=float(run.summary["seconds"]),
         machine=describe_machine(),
-        versions={
-            "isthmus": str(run.summary["isthmus"]),
-            "torch": str(run.summary["torch"]),
-            "numpy": version("numpy"),
-            "python": platform.python_version(),
-        },
+        versions=_list_versions(str(run.summary["isthmus"]), str(run.summary["torch"])),
         numbers=tuple(_list_numbers(run)),
         curve=_measure_curve(run),
         path=_measure_path(run),
         step=str(run.settings.get("step", "")),
     )
+
+
+def note_divergence(experiment: Experiment, why: str) -> RunRecord:
+    """Makes a record of a run that diverged, so that nobody waits for it again."""
+    return RunRecord(
+        experiment=_list_settings(experiment),
+        digest="",
+        federation="",
+        rounds=0,
+        seconds=0.0,
+        machine=describe_machine(),
+        versions=_list_versions(version("isthmus"), version("torch")),
+        numbers=(),
+        failed=why,
+    )
+
+
+def _list_settings(experiment: Experiment) -> dict[str, Any]:
+    return {key: value for key, value in experiment.table().items() if key not in CHOSEN}
+
+
+def _list_versions(isthmus: str, torch: str) -> dict[str, str]:
+    numpy, python = version("numpy"), platform.python_version()
+    return {"isthmus": isthmus, "torch": torch, "numpy": numpy, "python": python}
 
 
 def _measure_curve(run: RecordedRun) -> dict[str, Any]:
@@ -185,6 +208,12 @@ def _list_numbers(run: RecordedRun) -> Iterator[MeasuredNumber]:
         on_server = run.on_server(metric)
         if on_server is not None:
             yield MeasuredNumber(metric, "shared", "server", "mean", "all", on_server)
+    for metric in CHOSEN_BY:
+        values = run.values(metric, split="validation")
+        values = values[~np.isnan(values)]
+        if values.size:
+            means = (spread.mean(values), spread.deviation(values))
+            yield MeasuredNumber(metric, "personal", "validation", "mean", "all", *means)
     yield from _list_kinds(run)
     places = run.values("lam")
     places = places[~np.isnan(places)]
@@ -204,15 +233,21 @@ def _list_kinds(run: RecordedRun) -> Iterator[MeasuredNumber]:
             yield MeasuredNumber("top1", "personal", "clients", "mean", str(kind), *means)
 
 
+@cache
 def describe_machine() -> str:
-    """Names the processor, its cores and the system."""
+    """Names the processor, what torch uses of it, its cores and the system.
+
+    Processors of one name may differ in their instructions, and then in the last bits of results.
+    """
+    from torch.backends.cpu import get_cpu_capability
+
     model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        model = next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
-    return f"{model}, {count_cores()} cores, {platform.system()}"
+    with suppress(OSError, KeyError):
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
+        pairs = (line.partition(":") for line in first.splitlines())
+        about = {key.strip(): value.strip() for key, _, value in pairs}
+        model = f"{about['model name']} {about['cpu family']}-{about['model']}"
+    return f"{model}, {get_cpu_capability()}, {count_cores()} cores, {platform.system()}"
 
 
 def write(record: RunRecord, folder: Path) -> Path:

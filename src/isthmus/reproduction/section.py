@@ -8,7 +8,16 @@ from typing import NamedTuple
 from isthmus.report.tables.formats import DAGGER, MISSING
 from isthmus.reproduction.plan import group_columns
 from isthmus.reproduction.recipe import Paper, Preset, Recipe, TableCell
-from isthmus.reproduction.verdict import Outcome, Ranking, Records, Remade, Verdict, judge, rank
+from isthmus.reproduction.verdict import (
+    Outcome,
+    Ranking,
+    Records,
+    Remade,
+    Verdict,
+    choose_trials,
+    judge,
+    rank,
+)
 
 MARKS: dict[Outcome, str] = {
     "reproduced": "●",
@@ -17,6 +26,8 @@ MARKS: dict[Outcome, str] = {
     "not run": "·",
     "cannot run": "×",
 }
+CHOSEN = "✓"  # of a method's trials
+DIVERGED = "diverged"
 
 
 class TableRow(NamedTuple):
@@ -147,8 +158,12 @@ def build_section(
     for column in group_columns(cells):
         first, verdicts = column[0], [by_cell[cell] for cell in column]
         ranking = rank(verdicts, beside.get((first.column, first.metric)))
-        shown = [each for each in verdicts if each.judged or each.cell.mean is not None]
-        rows = tuple(map(build_row, shown))
+        shown = [e for e in verdicts if e.judged or e.failed or e.cell.mean is not None]
+        best = choose_trials(verdicts).values() if recipe.is_tuning else ()
+        rows = tuple(
+            build_row(each)._replace(mark=CHOSEN) if each.cell in best else build_row(each)
+            for each in shown
+        )
         if rows:
             columns.append(ColumnTable(first.column, first.metric, rows, describe_ranking(ranking)))
     outcomes = (each.outcome for each in by_cell.values() if each.cell.mean is not None)
@@ -183,7 +198,8 @@ def build_row(verdict: Verdict) -> TableRow:
     """Spells the numbers of one cell."""
     cell, ours = verdict.cell, verdict.ours
     difference = verdict.difference
-    digits = 2 if cell.number.unit in ("percent", "nats") else 3
+    is_trial = cell.number.data == "validation"
+    digits = 2 if cell.number.unit in ("percent", "nats") and not is_trial else 3
     over = cell.number.deviation
     published = MISSING if cell.mean is None else f"{cell.mean:.{digits}f}"
     if cell.mean is not None and cell.std is not None:
@@ -192,7 +208,7 @@ def build_row(verdict: Verdict) -> TableRow:
     return TableRow(
         method=cell.label or cell.method,
         published=published,
-        ours=_spell(ours, digits, over),
+        ours=DIVERGED if verdict.failed and ours is None else _spell(ours, digits, over),
         seeds=MISSING if ours is None or not several else f"{len(ours.seeds)} of {len(cell.seeds)}",
         validated=_spell(verdict.validated, digits, over),
         released=_spell(verdict.released, digits, over),

@@ -39,6 +39,7 @@ class Verdict(NamedTuple):
     validated: Remade | None  # chosen on validation data
     released: Remade | None  # with the released code's settings
     outcome: Outcome
+    failed: str = ""  # why there is no number, though it was run: it diverged
 
     @property
     def judged(self) -> Remade | None:
@@ -55,7 +56,7 @@ class Verdict(NamedTuple):
     @property
     def reason(self) -> str:
         """Says why there is no number."""
-        return self.cell.reason or ""
+        return self.cell.reason or self.failed
 
 
 class Ranking(NamedTuple):
@@ -117,7 +118,30 @@ def judge(cell: TableCell, records: Records, preset: Preset = "paper") -> Verdic
         released=remake(cell, records, "release") if preset == "paper" else None,
         outcome="not run",
     )
-    return verdict._replace(outcome=_compare(cell, verdict.judged))
+    names = list_experiments(cell, preset)
+    failed = next((records[name].failed for name in names if name in records), "")
+    return verdict._replace(outcome=_compare(cell, verdict.judged), failed=failed)
+
+
+def choose_trials(verdicts: Iterable[Verdict]) -> dict[str, TableCell]:
+    """Chooses each method's trial of least loss, where all of its trials were made.
+
+    Of equal ones it is the first. A trial that diverged has lost.
+    """
+    trials: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        trials.setdefault(verdict.cell.method, []).append(verdict)
+    chosen = {}
+    for method, made in trials.items():
+        ended = [each for each in made if each.ours is not None]
+        if ended and all(each.ours is not None or each.failed for each in made):
+            chosen[method] = min(ended, key=_read_value).cell
+    return chosen
+
+
+def _read_value(verdict: Verdict) -> float:
+    assert verdict.ours is not None
+    return verdict.ours.value
 
 
 def count_outcomes(

@@ -1,0 +1,151 @@
+"""Trials of settings, made as recipes are: chosen on validation data, as many for each method."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands import Isthmus
+from isthmus.reproduction import recipe, record
+from isthmus.reproduction.recipe import Recipe, TableCell, build_recipe, find_recipe, read_sheet
+from isthmus.reproduction.record import MeasuredNumber, RunRecord
+from isthmus.reproduction.section import build_section
+from isthmus.reproduction.verdict import Records, choose_trials, judge
+
+TUNED = ("lr", "momentum", "weight_decay")
+PAPER = """
+paper = "Tiny"
+[settings]
+data = { name = "synthetic", samples = 80 }
+rounds = 2
+clients = 4
+clients_per_round = 2
+epochs = 1
+model = { name = "mlp", hidden = 4 }
+[methods]
+fedavg = { label = "FedAvg" }
+fedprox = { label = "FedProx", settings = { method.mu = 0.5 } }
+"""
+TRIALS = """
+table = "tuning"
+title = "Tuning"
+metrics = ["loss"]
+runs = ["fedavg", "fedprox"]
+seeds = [0]
+[settings]
+validation = 0.25
+[number]
+data = "validation"
+unit = "nats"
+[[columns]]
+name = "S, 4"
+[tried]
+lr = [0.1, 1e30]
+momentum = [0.0]
+"""
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recipe:
+    made = build_recipe("tiny/tuning", read_sheet(PAPER, "paper"), read_sheet(TRIALS, "tuning"))
+    monkeypatch.setattr(recipe, "read_recipes", lambda: {"tiny/tuning": made})
+    monkeypatch.setattr(record, "find_shipped", lambda: tmp_path / "none")
+    return made
+
+
+def a_trial(cell: TableCell, loss: float | None) -> RunRecord:
+    """A record of a trial with this loss on validation data; None: it diverged."""
+    if loss is None:
+        return record.note_divergence(cell.experiment(0), "client 1 diverged")
+    number = MeasuredNumber("loss", "personal", "validation", "mean", "all", loss, 0.1)
+    return RunRecord(cell.experiment(0).table(), "d", "f", 2, 9.0, "machine", {}, (number,))
+
+
+def gather(cells: tuple[TableCell, ...], *losses: float | None) -> Records:
+    found = [a_trial(cell, loss) for cell, loss in zip(cells, losses, strict=False)]
+    return {each.identity: each for each in found}
+
+
+def test_every_combination_is_a_run_of_every_method(tiny: Recipe) -> None:
+    assert [cell.label for cell in tiny.runs] == [
+        "FedAvg, lr=0.1, momentum=0.0",
+        "FedAvg, lr=1e+30, momentum=0.0",
+        "FedProx, lr=0.1, momentum=0.0",
+        "FedProx, lr=1e+30, momentum=0.0",
+    ]
+    last = tiny.choose([], ["fedprox"])[1].experiment(0)
+    assert (last.method["mu"], last.lr, last.momentum, last.validation) == (0.5, 1e30, 0.0, 0.25)
+
+
+def test_the_least_loss_wins_where_all_trials_of_a_method_were_made(tiny: Recipe) -> None:
+    """0.7 of FedAvg loses against 0.6; of FedProx one trial is missing, then it diverged."""
+    records = gather(tiny.runs, 0.7, 0.6, 0.5)
+    assert choose_trials(judge(cell, records) for cell in tiny.runs) == {"fedavg": tiny.runs[1]}
+    records = gather(tiny.runs, 0.7, 0.6, 0.5, None)
+    chosen = choose_trials(judge(cell, records) for cell in tiny.runs)
+    assert chosen == {"fedavg": tiny.runs[1], "fedprox": tiny.runs[2]}
+    (column,) = build_section(tiny, tiny.runs, records).columns
+    assert [(row.mark, row.ours) for row in column.rows] == [
+        ("", "0.700 ± 0.100"),
+        ("✓", "0.600 ± 0.100"),
+        ("✓", "0.500 ± 0.100"),
+        ("", "diverged"),
+    ]
+
+
+def test_a_trial_that_diverged_is_recorded_and_not_made_again(
+    tiny: Recipe, isthmus: Isthmus
+) -> None:
+    words = ("reproduce", "tiny/tuning", "--methods", "fedavg", "--out", "out", "--jobs", "1")
+    said = isthmus(*words)
+    assert said.code == 0, said.err
+    assert "diverged" in said.err + said.out
+    kept = [json.loads(path.read_text()) for path in Path("out/results").iterdir()]
+    (lost,) = (each for each in kept if each["failed"])
+    (ended,) = (each for each in kept if not each["failed"])
+    assert lost["numbers"] == []
+    numbers = {(each["metric"], each["data"]) for each in ended["numbers"]}
+    assert {("loss", "validation"), ("top1", "validation")} <= numbers
+    again = isthmus(*words)
+    assert "2 runs, 0 left" in again.err + again.out
+
+
+def test_what_has_a_record_is_left_out_where_only_new_runs_are_wanted(
+    tiny: Recipe, isthmus: Isthmus
+) -> None:
+    shipped = Path(str(record.find_shipped()))
+    for known in gather(tiny.runs, 0.7, None, 0.6).values():
+        record.write(known, shipped)
+    words = ("reproduce", "tiny/tuning", "--new", "--out", "out", "--jobs", "1")
+    assert "1 runs, 1 left" in isthmus(*words).err
+    record.write(a_trial(tiny.runs[3], None), shipped)
+    assert "whose records all come with isthmus" in isthmus(*words).mistake
+
+
+class TestFedSimSup:
+    """The trials that come with isthmus, and the settings that follow from them."""
+
+    def test_trials_are_fair(self) -> None:
+        """Eight for each method of the tables, on one split whose seed no table uses."""
+        tuning, table = find_recipe("fedsimsup/tuning"), find_recipe("fedsimsup/table2")
+        assert {cell.method for cell in tuning.runs} == {cell.method for cell in table.cells}
+        for method in {cell.method for cell in table.cells}:
+            trials = [cell.experiment(0) for cell in tuning.choose([], [method])]
+            tried = [tuple(getattr(trial, key) for key in TUNED) for trial in trials]
+            assert len(set(tried)) == len(tried) == 8
+            assert all(trial.validation == 0.1 for trial in trials)
+        assert not {seed for cell in tuning.runs for seed in cell.seeds} & set(table.cells[0].seeds)
+
+    def test_tables_have_what_won_or_one_setting_for_all(self) -> None:
+        tuning, table = find_recipe("fedsimsup/tuning"), find_recipe("fedsimsup/table2")
+        shipped = record.read_all([record.find_shipped()])
+        chosen = choose_trials(judge(cell, shipped) for cell in tuning.runs)
+        settings = {
+            cell.method: tuple(cell.settings[key] for key in TUNED)
+            for cell in table.choose([table.columns[0]])
+        }
+        if set(chosen) == {cell.method for cell in table.cells}:
+            won = {m: tuple(cell.settings[key] for key in TUNED) for m, cell in chosen.items()}
+            assert settings == won | {"fedavg-lu": won["fedavg"]}
+        else:
+            assert len(set(settings.values())) == 1
