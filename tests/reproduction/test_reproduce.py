@@ -198,6 +198,15 @@ class TestCommand:
         assert "isthmus reproduce check --out checked" in said.out
         assert "timed: 100 % of 2" in said.err
 
+    def test_a_table_loses_nothing_in_a_terminal_of_80_columns(
+        self, isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        said = isthmus("reproduce", "superfed/table1", "--columns", "MNIST, 100")
+        assert "…" not in said.out
+        assert "▲  FedAvg           89.78 ± 11.30   96.08 ± 2.70" in said.out
+        assert max(map(len, said.out.splitlines()[1:-1])) <= 80
+
     def test_time_that_is_up_stops_and_the_same_command_goes_on(
         self, isthmus: Isthmus, tiny: dict[str, Recipe]
     ) -> None:

@@ -23,11 +23,13 @@ def draw_section(section: RecipeSection) -> list[Table]:
             box=box.SIMPLE_HEAD,
             title_justify="left",
             caption_justify="left",
+            collapse_padding=True,
+            pad_edge=False,
         )
-        table.add_column("")
-        table.add_column("method", no_wrap=True)
+        table.add_column("", no_wrap=True, min_width=1)
+        table.add_column("method", overflow="fold")  # nothing is cut off; the longest wraps first
         for title in column.heads.values():
-            table.add_column(title, justify="right", no_wrap=True)
+            table.add_column(title, justify="right", overflow="fold")
         for row in column.rows:
             table.add_row(row.mark, row.method, *(getattr(row, field) for field in column.heads))
         tables.append(table)
