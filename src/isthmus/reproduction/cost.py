@@ -18,7 +18,8 @@ from isthmus.system.machine import count_cores
 from isthmus.training.estimate import count_rounds
 from isthmus.training.sampler import KEPT
 
-FEW, SOME = 2, 8  # examples of a batch
+FEW, SOME, MANY = 2, 8, 32  # examples of a batch
+QUICK = 0.02  # seconds of a step of SOME, below which only MANY tell how it grows
 
 
 def guess_hours(experiment: Experiment, known: RunRecord | None = None) -> float | None:
@@ -59,20 +60,28 @@ class PlainStep(NamedTuple):
 def _time_step(
     model: tuple[tuple[str, object], ...], shape: tuple[int, ...], classes: int
 ) -> PlainStep | None:
-    """Times steps of two sizes on one thread; None if the network takes no such input."""
+    """Times steps of two sizes on one thread; None if the network takes no such input.
+
+    Pooling takes longer on pictures than on zeros, so the inputs are random.
+    """
     import torch
 
     network = registry.build("model", dict(model), shape, classes)
-    seconds = []
+
+    def take(size: int) -> float:
+        x, y = torch.rand(size, *shape), torch.zeros(size, dtype=torch.int64)
+        began = time.process_time()
+        loss = torch.nn.functional.cross_entropy(network(x), y)
+        torch.autograd.grad(loss, list(network.parameters()), allow_unused=True)
+        return time.process_time() - began
+
+    def take_again(size: int) -> float:
+        return min(take(size) for _ in range(3))  # at the first, torch prepares itself
+
     with one_thread(), suppress(RuntimeError):
-        for size in (FEW, SOME, FEW, SOME):  # at the first of each size torch prepares itself
-            x, y = torch.zeros(size, *shape), torch.zeros(size, dtype=torch.int64)
-            began = time.process_time()
-            loss = torch.nn.functional.cross_entropy(network(x), y)
-            torch.autograd.grad(loss, list(network.parameters()), allow_unused=True)
-            seconds.append(time.process_time() - began)
-    if len(seconds) < 4:
-        return None
-    _, _, few, some = seconds
-    example = max(0.0, some - few) / (SOME - FEW)
-    return PlainStep(example, max(0.0, some - SOME * example))
+        first = take(SOME), take(SOME)
+        few, many = (FEW, SOME) if first[1] > QUICK else (SOME, MANY)
+        least, most = take_again(few), take_again(many)
+        example = max(0.0, most - least) / (many - few)
+        return PlainStep(example, max(0.0, most - many * example))
+    return None

@@ -169,7 +169,7 @@ class Sheet(Layer):
     columns: list[str | ColumnLayer] = []
     metrics: list[str] = []
     runs: list[str] = []  # methods without a printed number
-    tried: dict[str, list[Any]] = {}  # values of settings: every combination is a run of each
+    tried: list[dict[str, Any]] = []  # settings: with each of them, every one of `runs` is run
     numbers: dict[str, dict[str, Any]] = {}  # by metric
     methods: dict[str, MethodLayer] = {}
     published: dict[str, dict[str, str]] = {}  # by metric and method: "95.69 ± 2.39 | 89.78 ± 11.3"
@@ -270,7 +270,7 @@ def build_recipe(name: str, paper: Sheet, sheet: Sheet) -> Recipe:
                     _build_cell(paper, sheet, column, method, metric, (None, None), trial)
                     for column in columns
                     if column.name in (methods[method].columns or [column.name])
-                    for trial in _combine(sheet.tried)
+                    for trial in sheet.tried or [{}]
                 ]
     return Recipe(
         name=name,
@@ -360,20 +360,11 @@ def _merge(*tables: Table) -> dict[str, Any]:
 
 def _expand(columns: Iterable[str | ColumnLayer]) -> list[ColumnLayer]:
     return [
-        ColumnLayer(**_fill(column.model_dump(exclude={"vary"}), chosen))
+        ColumnLayer(**_fill(column.model_dump(exclude={"vary"}), dict(chosen)))
         for column in columns
         if isinstance(column, ColumnLayer)
-        for chosen in _combine(column.vary)
+        for chosen in product(*([(key, v) for v in vs] for key, vs in column.vary.items()))
     ]
-
-
-def _combine(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Lists every combination of some values, the last name changing fastest.
-
-    >>> _combine({"lr": [1, 2], "momentum": [0]})
-    [{'lr': 1, 'momentum': 0}, {'lr': 2, 'momentum': 0}]
-    """
-    return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
 
 
 def _fill(value: Any, chosen: Mapping[str, Any]) -> Any:
