@@ -18,22 +18,8 @@ from isthmus.reproduction.inputs import INPUTS, explain_other_clients, explain_o
 from isthmus.reproduction.recipe import Recipe, TableCell, build_recipe, find_recipe, read_sheet
 from isthmus.reproduction.record import MeasuredNumber, RunRecord
 from isthmus.reproduction.verdict import Remade, find_tolerance, judge, rank
+from tiny import PAPER
 
-PAPER = """
-paper = "Tiny"
-seeds = [1]
-[settings]
-data = { name = "synthetic", samples = 80 }
-rounds = 2
-clients = 4
-clients_per_round = 2
-epochs = 1
-model = { name = "mlp", hidden = 4 }
-[methods]
-local = { label = "Local" }
-fedavg = { label = "FedAvg" }
-superfed-mm = { label = "SuPerFed-MM", number.selection = "oracle-common" }
-"""
 TABLE = """
 table = "{}"
 title = "Table {}"

@@ -11,21 +11,9 @@ from isthmus.reproduction.recipe import Recipe, TableCell, build_recipe, find_re
 from isthmus.reproduction.record import MeasuredNumber, RunRecord
 from isthmus.reproduction.section import build_section
 from isthmus.reproduction.verdict import Records, choose_trials, judge
+from tiny import PAPER
 
 TUNED = ("lr", "momentum", "weight_decay")
-PAPER = """
-paper = "Tiny"
-[settings]
-data = { name = "synthetic", samples = 80 }
-rounds = 2
-clients = 4
-clients_per_round = 2
-epochs = 1
-model = { name = "mlp", hidden = 4 }
-[methods]
-fedavg = { label = "FedAvg" }
-fedprox = { label = "FedProx", settings = { method.mu = 0.5 } }
-"""
 TRIALS = """
 table = "tuning"
 title = "Tuning"
