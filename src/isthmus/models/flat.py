@@ -84,7 +84,7 @@ class Flat:
         self.layers = len(order)  # weight-owning modules
         # Somebody's own forward pass may take the memory's order for granted.
         self.channels_last = (
-            self.convolutional and self.layers <= SHALLOW and all(map(layout.is_torchs, parts))
+            self.convolutional and self.layers <= SHALLOW and all(map(layout.is_plain, parts))
         )
         self.layer = torch.repeat_interleave(  # [P]: which of them owns each coordinate
             torch.tensor([order.index(owner) for owner in owners]), torch.tensor(self._sizes)

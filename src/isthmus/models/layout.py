@@ -68,8 +68,8 @@ def is_random(part: nn.Module) -> bool:
     return isinstance(part, nn.RReLU)
 
 
-def is_torchs(part: nn.Module) -> bool:
-    """Tells whether a part is a layer of torch's, or layers one after another."""
+def is_plain(part: nn.Module) -> bool:
+    """Tells whether a part is a layer of torch's own, or layers one after another."""
     is_layer = type(part).__module__.startswith("torch.nn.") and not list(part.children())
     return is_layer or type(part) is nn.Sequential
 
