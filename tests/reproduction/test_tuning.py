@@ -86,6 +86,7 @@ def test_a_trial_that_diverged_is_recorded_and_not_made_again(
     said = isthmus(*words)
     assert said.code == 0, said.err
     assert "diverged" in said.err + said.out
+    assert "top-1" not in said.err, "test figures of trials are shown to nobody"
     kept = [json.loads(path.read_text()) for path in Path("out/results").iterdir()]
     (lost,) = (each for each in kept if each["failed"])
     (ended,) = (each for each in kept if not each["failed"])

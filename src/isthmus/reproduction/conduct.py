@@ -118,7 +118,7 @@ class Reproducer:
         failed: dict[str, str] = {}
         over = _Deadline(self._stop, ends)
         for run, message in self._work("run", prospect.left, over):
-            show_message(display, run.name, message)
+            show_message(display, run.name, message, figures=not run.is_trial)
             if "failed" in message:
                 failed[run.name] = message["failed"]
                 if message.get("diverged"):

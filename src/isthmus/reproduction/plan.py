@@ -26,6 +26,11 @@ class PlannedRun(NamedTuple):
         """Names its directory, and its row on a board."""
         return name_run(self.experiment)
 
+    @property
+    def is_trial(self) -> bool:
+        """Says whether it is made to choose settings by it: then nobody is shown test data."""
+        return all(cell.number.data == "validation" for cell in self.cells)
+
 
 @cache
 def list_experiments(
