@@ -40,6 +40,7 @@ class TableRow(NamedTuple):
     validated: str
     released: str
     late: str
+    swing: str  # of the evaluations whose mean that is
     difference: str
     mark: str
     outcome: str
@@ -213,6 +214,7 @@ def build_row(verdict: Verdict) -> TableRow:
         validated=_spell(verdict.validated, digits, over),
         released=_spell(verdict.released, digits, over),
         late=MISSING if ours is None or ours.late is None else f"{ours.late:.{digits}f}",
+        swing=MISSING if ours is None or ours.swing is None else f"{ours.swing:.{digits}f}",
         difference=MISSING if difference is None else f"{difference:+.{digits}f}",
         mark="" if is_beside else MARKS[verdict.outcome],
         outcome="" if is_beside else verdict.outcome,

@@ -29,6 +29,7 @@ class Remade(NamedTuple):
     seeds: tuple[int, ...]
     seconds: float  # of all of them
     on_test: bool  # whether a point was chosen on test data
+    swing: float | None = None  # deviation of the last evaluations from their mean
 
 
 class Verdict(NamedTuple):
@@ -97,6 +98,7 @@ def remake(
     values = [number.factor * each.value for each in measured_]
     spreads = [number.factor * each.deviation for each in measured_ if each.deviation is not None]
     lates = [number.factor * each.late for each in measured_ if each.late is not None]
+    swings = [number.factor * e.late_deviation for e in measured_ if e.late_deviation is not None]
     rule = RULES.get(next(iter(experiments.values())).selection)
     return Remade(
         value=mean(values),
@@ -106,6 +108,7 @@ def remake(
         seeds=seeds,
         seconds=sum(seconds),
         on_test=number.selection != "none" and rule is not None and rule.on_test,
+        swing=mean(swings) if swings else None,
     )
 
 
