@@ -466,6 +466,7 @@ class TestPage:
         ("ditto-norms", "ditto", "MNIST, 50", "method.proximity"),
         ("ditto-norms", "ditto", "MNIST, 100", "method.proximity"),
         ("superfed-mm-slow", "superfed-mm", "MNIST, 500", "lr_decay"),
+        ("superfed-lm-slow", "superfed-lm", "MNIST, 500", "lr_decay"),
     ],
 )
 def test_a_run_that_explains_a_difference_has_one_setting_changed(
