@@ -189,7 +189,7 @@ def _describe_numbers(cells: Sequence[TableCell]) -> Iterator[str]:
     for metric, numbers in methods.items():
         usual = max(numbers, key=lambda number: len(numbers[number]))
         for number, labels in numbers.items():
-            whose = "" if number == usual else f"of {', '.join(sorted(labels))}"
+            whose = "" if number == usual else f"of {'; '.join(sorted(labels))}"
             named = "" if number.startswith(f"{metric} ") else metric
             before = ", ".join(filter(None, [named, whose]))
             yield f"{before}: {number}" if before else number
