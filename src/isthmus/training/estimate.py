@@ -90,9 +90,11 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
         return None
     grown = max(memory.grow(), VECTORS * setting.task.w0.nbytes)
     seconds = _count_seconds(experiment, setting, trial)
-    processes = min(setting.engine.workers, count_cores())
+    if not isinstance(setting.engine, RayEngine):  # whose nodes are others, or just starting
+        processes = min(setting.engine.workers, count_cores())
+        seconds *= crowd.slow_down(processes, min(LOOK, LOOK_SHARE * seconds))
     return Estimate(
-        seconds=seconds * crowd.slow_down(processes, min(LOOK, LOOK_SHARE * seconds)),
+        seconds=seconds,
         ram_bytes=_count_memory(setting, trial, grown),
         disk_bytes=_count_disk(experiment, setting, trial),
         wire_bytes=sum(n * one.wire for n, one in trial.phases),
