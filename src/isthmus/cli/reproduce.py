@@ -208,7 +208,8 @@ def _compare(runs: "list[PlannedRun]", out: Path) -> None:
 
     kept = record.read_all([record.find_shipped()])
     ours = record.read_all([out / record.RESULTS])
-    both = [run for run in runs if run.identity in kept and run.identity in ours]
+    ended = {name for name, each in ours.items() if not each.failed}
+    both = [run for run in runs if run.identity in kept and run.identity in ended]
     differing = []
     for run in both:
         agreement = record.compare(ours[run.identity], kept[run.identity])

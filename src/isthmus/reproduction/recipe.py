@@ -46,6 +46,11 @@ class TableCell:
     explained_by: Preset  # whose settings the printed number follows
     reason: str | None  # why no run can meet it; None: one can
 
+    @property
+    def is_trial(self) -> bool:
+        """Says whether settings are chosen by it."""
+        return self.number.data == "validation"
+
     def experiment(self, seed: int, preset: Preset = "paper") -> Experiment:
         """Completes the experiment of one seed; equal ones are one run, whatever the table."""
         settings = self.settings if preset == "paper" else self.release
@@ -90,7 +95,6 @@ class Recipe:
     runs: tuple[TableCell, ...]  # without: the curves of a figure; methods beside those of a table
     quotes: tuple[Quote, ...]
     figures: tuple[str, ...]  # drawn of each column, by the names of isthmus figure
-    is_tuning: bool  # its runs are trials, of which each method's best one is chosen
 
     def choose(
         self, columns: Collection[str] = (), methods: Collection[str] = ()
@@ -283,7 +287,6 @@ def build_recipe(name: str, paper: Sheet, sheet: Sheet) -> Recipe:
         runs=tuple(runs),
         quotes=tuple(sheet.quoted),
         figures=tuple(sheet.figures),
-        is_tuning=bool(sheet.tried),
     )
 
 

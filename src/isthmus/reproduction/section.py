@@ -160,7 +160,7 @@ def build_section(
         first, verdicts = column[0], [by_cell[cell] for cell in column]
         ranking = rank(verdicts, beside.get((first.column, first.metric)))
         shown = [e for e in verdicts if e.judged or e.failed or e.cell.mean is not None]
-        best = choose_trials(verdicts).values() if recipe.is_tuning else ()
+        best = choose_trials(verdicts).values()
         rows = tuple(
             build_row(each)._replace(mark=CHOSEN) if each.cell in best else build_row(each)
             for each in shown
@@ -199,8 +199,7 @@ def build_row(verdict: Verdict) -> TableRow:
     """Spells the numbers of one cell."""
     cell, ours = verdict.cell, verdict.ours
     difference = verdict.difference
-    is_trial = cell.number.data == "validation"
-    digits = 2 if cell.number.unit in ("percent", "nats") and not is_trial else 3
+    digits = 2 if cell.number.unit in ("percent", "nats") and not cell.is_trial else 3
     over = cell.number.deviation
     published = MISSING if cell.mean is None else f"{cell.mean:.{digits}f}"
     if cell.mean is not None and cell.std is not None:

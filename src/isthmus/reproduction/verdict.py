@@ -129,10 +129,10 @@ def judge(cell: TableCell, records: Records, preset: Preset = "paper") -> Verdic
 def choose_trials(verdicts: Iterable[Verdict]) -> dict[str, TableCell]:
     """Chooses each method's trial of least loss, where all of its trials were made.
 
-    Of equal ones it is the first. A trial that diverged has lost.
+    What is no trial is passed over. Of equal ones it is the first. A trial that diverged has lost.
     """
     trials: dict[str, list[Verdict]] = {}
-    for verdict in verdicts:
+    for verdict in (each for each in verdicts if each.cell.is_trial):
         trials.setdefault(verdict.cell.method, []).append(verdict)
     chosen = {}
     for method, made in trials.items():
