@@ -39,16 +39,16 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recipe:
     return made
 
 
-def a_trial(cell: TableCell, loss: float | None) -> RunRecord:
-    """A record of a trial with this loss on validation data; None: it diverged."""
-    if loss is None:
+def a_trial(cell: TableCell, value: float | None) -> RunRecord:
+    """A record of a trial with this number on validation data; None: it diverged."""
+    if value is None:
         return record.note_divergence(cell.experiment(0), "client 1 diverged")
-    number = MeasuredNumber("loss", "personal", "validation", "mean", "all", loss, 0.1)
+    number = MeasuredNumber(cell.metric, "personal", "validation", "mean", "all", value, 0.1)
     return RunRecord(cell.experiment(0).table(), "d", "f", 2, 9.0, "machine", {}, (number,))
 
 
-def gather(cells: tuple[TableCell, ...], *losses: float | None) -> Records:
-    found = [a_trial(cell, loss) for cell, loss in zip(cells, losses, strict=False)]
+def gather(cells: tuple[TableCell, ...], *values: float | None) -> Records:
+    found = [a_trial(cell, value) for cell, value in zip(cells, values, strict=False)]
     return {each.identity: each for each in found}
 
 
@@ -77,6 +77,14 @@ def test_the_least_loss_wins_where_all_trials_of_a_method_were_made(tiny: Recipe
         ("✓", "0.500 ± 0.100"),
         ("", "diverged"),
     ]
+
+
+def test_the_greatest_top1_wins_where_trials_are_chosen_by_it() -> None:
+    sheet = TRIALS.replace('"loss"', '"top1"').replace('"nats"', '"fraction"')
+    made = build_recipe("tiny/tuning", read_sheet(PAPER, "paper"), read_sheet(sheet, "tuning"))
+    records = gather(made.runs, 0.7, 0.6, None, 0.5)
+    chosen = choose_trials(judge(cell, records) for cell in made.runs)
+    assert chosen == {"fedavg": made.runs[0], "fedprox": made.runs[3]}
 
 
 def test_a_trial_that_diverged_is_recorded_and_not_made_again(

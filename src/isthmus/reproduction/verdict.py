@@ -127,7 +127,7 @@ def judge(cell: TableCell, records: Records, preset: Preset = "paper") -> Verdic
 
 
 def choose_trials(verdicts: Iterable[Verdict]) -> dict[str, TableCell]:
-    """Chooses each method's trial of least loss, where all of its trials were made.
+    """Chooses each method's best trial, where all of its trials were made.
 
     What is no trial is passed over. Of equal ones it is the first. A trial that diverged has lost.
     """
@@ -138,13 +138,19 @@ def choose_trials(verdicts: Iterable[Verdict]) -> dict[str, TableCell]:
     for method, made in trials.items():
         ended = [each for each in made if each.ours is not None]
         if ended and all(each.ours is not None or each.failed for each in made):
-            chosen[method] = min(ended, key=_read_value).cell
+            chosen[method] = max(ended, key=_score).cell
     return chosen
 
 
-def _read_value(verdict: Verdict) -> float:
+def _score(verdict: Verdict) -> float:
     assert verdict.ours is not None
-    return verdict.ours.value
+    return _find_sign(verdict.cell) * verdict.ours.value
+
+
+def _find_sign(cell: TableCell) -> int:
+    """Gives 1 where a larger number is better, else -1."""
+    metric = METRICS.get(cell.number.metric)
+    return 1 if metric is None or metric.larger_is_better else -1
 
 
 def count_outcomes(
@@ -182,8 +188,7 @@ def rank(verdicts: Sequence[Verdict], local: Remade | None = None) -> Ranking | 
     ]
     if not known:
         return None
-    metric = METRICS.get(verdicts[0].cell.number.metric)
-    sign = 1 if metric is None or metric.larger_is_better else -1
+    sign = _find_sign(verdicts[0].cell)
     names, theirs, ours = zip(*known, strict=True)
     best = [max(range(len(names)), key=lambda i: sign * values[i]) for values in (theirs, ours)]
     tau = float(kendalltau(theirs, ours).statistic) if len(names) > 1 else None
