@@ -91,6 +91,13 @@ def test_what_holds_for_all_tables_of_a_paper_is_said_once() -> None:
         assert text.count("Its seed, the revision of the code and nu are not published.") == 1
 
 
+def test_a_reason_that_several_methods_share_is_said_once() -> None:
+    recipe = find_recipe("fedsimsup/table1")
+    (reason,) = build_section(recipe, [*recipe.cells, *recipe.runs], {}).reasons
+    assert reason.startswith("Local, FedAvg, FedProx, ")
+    assert "FedAvg-LU: The ImageNet subset is unknown" in reason
+
+
 def test_a_page_colours_verdicts_and_marks_them() -> None:
     text = render_table1("html", superfed_mm=0.99, fedavg=0.99)
     assert '<tr class="reproduced"><td title="reproduced">●</td><td>SuPerFed-MM</td>' in text

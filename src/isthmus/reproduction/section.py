@@ -175,7 +175,7 @@ def build_section(
         recipe.note,
         tuple(_describe_numbers(cells)),
         tuple(columns),
-        tuple(dict.fromkeys(f"{c.label}: {c.reason}" for c in cells if c.reason is not None)),
+        tuple(_list_reasons(cells)),
         Counter(outcomes),
     )
 
@@ -193,6 +193,16 @@ def _describe_numbers(cells: Sequence[TableCell]) -> Iterator[str]:
             named = "" if number.startswith(f"{metric} ") else metric
             before = ", ".join(filter(None, [named, whose]))
             yield f"{before}: {number}" if before else number
+
+
+def _list_reasons(cells: Sequence[TableCell]) -> Iterator[str]:
+    """Says each reason why some cannot be met once, and of which methods."""
+    labels: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        if cell.reason is not None:
+            labels.setdefault(cell.reason, {})[cell.label] = None
+    for reason, named in labels.items():
+        yield f"{', '.join(named)}: {reason}"
 
 
 def build_row(verdict: Verdict) -> TableRow:
