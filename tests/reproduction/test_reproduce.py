@@ -202,6 +202,12 @@ class TestCommand:
         said = isthmus("reproduce", "tiny/table1", *self.OUT)
         assert len(list(Path("repro/results").glob("*.json"))) == 3
 
+    def test_only_the_first_seeds_are_planned_where_so_many_are_wanted(self) -> None:
+        cells = find_recipe("fedsimsup/table2").choose(["CIFAR10, n=100, Dir(0.1)"], ["fedavg"])
+        wanted = {seeds: plan.plan(cells, seeds=seeds) for seeds in (None, 1, 2)}
+        drawn = {seeds: [run.experiment.seed for run in runs] for seeds, runs in wanted.items()}
+        assert drawn == {None: [1, 2, 3], 1: [1], 2: [1, 2]}
+
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
@@ -209,6 +215,7 @@ class TestCommand:
             (["superfed/table1", "--columns", "MNIST, 10"], "did you mean 'MNIST, 100'"),
             (["superfed/table1", "--methods", "fedavgg"], "did you mean 'fedavg'"),
             (["superfed/table1", "--budget", "soon"], "expected a length of time"),
+            (["superfed/table1", "--seeds", "0"], "expected at least 1"),
             (["superfed/table1", "--preset", "clean"], "expected paper or release"),
             (["superfed/table1", "--report", "page.pdf"], "ends in .html or .md"),
             (["--budget", "2h"], "no table is named"),

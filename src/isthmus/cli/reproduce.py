@@ -30,6 +30,10 @@ def reproduce(
     methods: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Only these, separated by commas.")
     ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", help="Only the first so many seeds of each number."),
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Run all that can be run.")] = False,
     budget: Annotated[
         str | None,
@@ -64,7 +68,7 @@ def reproduce(
 
     `isthmus reproduce superfed/table1 --columns "MNIST, 100" --methods fedavg --out repro`
 
-    `isthmus reproduce --all --new --budget 8h --data-root ~/data`
+    `isthmus reproduce --all --new --seeds 1 --budget 8h --data-root ~/data`
 
     `isthmus reproduce superfed/table1 --report page.html`
 
@@ -89,6 +93,8 @@ def reproduce(
     wanted = [word.strip() for word in (methods or "").split(",") if word.strip()]
     cells = {each.name: _choose(each, columns or [], wanted, bool(names)) for each in recipes}
     seconds = None if budget is None else conduct.read_budget(budget)
+    if seeds is not None and seeds < 1:
+        raise IsthmusError(f"--seeds {seeds}; expected at least 1; for example --seeds 1")
     if running and not names and not everything:
         raise IsthmusError(
             "no table is named; expected one or several to run, or --all; for example isthmus "
@@ -97,7 +103,7 @@ def reproduce(
     place = out or Path("reproduction")
     if running:
         every = [cell for each in cells.values() for cell in each]
-        _run(_plan(every, chosen, new), place, data_root, jobs, seconds)
+        _run(_plan(every, chosen, seeds, new), place, data_root, jobs, seconds)
     records = record.read_all([record.find_shipped(), place / record.RESULTS])
     if as_json:
         published = [c for each in cells.values() for c in each if c.mean is not None]
@@ -134,11 +140,13 @@ def _check_page(page: Path | None) -> None:
         raise IsthmusError(f"--report {page}; expected a name that ends in .html or .md; add it")
 
 
-def _plan(cells: "list[TableCell]", preset: "Preset", new: bool) -> "list[PlannedRun]":
+def _plan(
+    cells: "list[TableCell]", preset: "Preset", seeds: int | None, new: bool
+) -> "list[PlannedRun]":
     from isthmus.reproduction import record
     from isthmus.reproduction.plan import plan
 
-    runs = plan(cells, preset)
+    runs = plan(cells, preset, seeds)
     if not runs:
         raise IsthmusError(
             f"none of these {len(cells)} cells can be run with preset={preset}; expected some that "

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from functools import cache
+from itertools import islice
 from typing import NamedTuple
 
 from isthmus.comparison.grid import change
@@ -59,13 +60,19 @@ def _complete(settings: str, seeds: tuple[int, ...], validated: bool) -> Mapping
     return {identify(each): each for each in experiments}
 
 
-def plan(cells: Iterable[TableCell], preset: Preset = "paper") -> list[PlannedRun]:
-    """Lists the runs of some cells, those chosen on validation data among them."""
+def plan(
+    cells: Iterable[TableCell], preset: Preset = "paper", seeds: int | None = None
+) -> list[PlannedRun]:
+    """Lists the runs of some cells, those chosen on validation data among them.
+
+    `seeds` is how many of each cell's are wanted, its first ones; all of them if left out.
+    """
     experiments: dict[str, Experiment] = {}
     served: dict[str, list[TableCell]] = {}
     for cell in cells:
         for validated in (False, True):
-            for name, experiment in list_experiments(cell, preset, validated).items():
+            of_seeds = list_experiments(cell, preset, validated).items()
+            for name, experiment in islice(of_seeds, seeds):
                 experiments[name] = experiment
                 served.setdefault(name, []).append(cell)
     return [PlannedRun(name, experiments[name], tuple(cells)) for name, cells in served.items()]
