@@ -27,10 +27,12 @@ from torch.nn.functional import pad
 from isthmus import tree
 from isthmus.client import Batch, Step
 from isthmus.engines.base import Plan
+from isthmus.engines.pooling import fuse_pooling
 from isthmus.models.flat import SHALLOW, Flat
 
 KNOWN = ("2.13.",)  # versions of torch whose compiler graph_passes.py knows from inside
-REPAID = 10_000  # steps, for each layer of the network, after which compiling has paid
+REPAID = 10_000  # steps, for each layer of the network, after which compiling has paid,
+SOONER = 10  # times as few where it pools convolutions, which isthmus.engines.pooling makes faster
 SOON = 1_000  # steps of a round, for each layer of the network, that take less than compiling does
 TOLERANCE = 1e-4  # of the largest entry, by which a program's first step may differ
 EMPTIEST = 4  # how many times a client's examples may fit into a batch that is filled up
@@ -223,6 +225,7 @@ class Compiled:
 
     def _backend(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
         self.programs += 1
+        fuse_pooling(graph)
         program = self.make_program(graph, examples)
 
         def run(*inputs: Any) -> Any:
@@ -309,7 +312,8 @@ def repays(network: Flat, steps: float) -> bool:
     """Tells whether a run of so many steps is worth compiling the step of this network."""
     if network.recurrent or network.random:  # no program of random steps can be held against them
         return False
-    return has_compiler() and steps >= REPAID * network.layers
+    enough = REPAID // SOONER if network.pools else REPAID
+    return has_compiler() and steps >= enough * network.layers
 
 
 def repays_several(plan: Plan) -> bool:

@@ -74,6 +74,17 @@ def is_plain(part: nn.Module) -> bool:
     return is_layer or type(part) is nn.Sequential
 
 
+def pools_convolutions(part: nn.Module) -> bool:
+    """Tells whether layers one after another pool the ReLU of a convolution, 2 x 2."""
+    layers = list(part.children()) if type(part) is nn.Sequential else []
+    trios = zip(layers, layers[1:], layers[2:], strict=False)
+    return any(
+        (type(first), type(second), type(third)) == (nn.Conv2d, nn.ReLU, nn.MaxPool2d)
+        and third.kernel_size in (2, (2, 2))
+        for first, second, third in trios
+    )
+
+
 def has_modes(part: nn.Module) -> bool:
     """Tells whether a layer does, or may do, something else in training than afterwards."""
     unknown = type(part).__module__.partition(".")[0] not in KNOWN

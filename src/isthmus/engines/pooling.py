@@ -1,0 +1,228 @@
+"""A convolution, its ReLU and 2 x 2 max pooling as one operation of compiled steps.
+
+Small networks spend most of a step there. Done one after another, the three write and read four
+times what comes out in the end, and the gradient of the convolution is computed for all places,
+though it is zero at three of four: pooling passes it on to the largest alone. `pooling.cpp` writes
+nothing in between, and looks at no place without gradient. It is built by the toolchain of torch's
+own compiler, once for each machine; where that cannot be, programs are made as torch makes them.
+"""
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, fx, nn
+
+SOURCE = Path(__file__).with_suffix(".cpp")
+MOST = 64  # channels of an image, up to which the library is slower
+FLAGS = ("-O3", "-ffp-contract=fast")
+
+RELUS = (nn.functional.relu, torch.relu)
+
+Node = Any  # an fx.Node, whose arguments may be anything
+
+
+@cache
+def load_kernels() -> ctypes.CDLL | None:
+    """Builds and loads what `pooling.cpp` has; None where that cannot be done."""
+    try:
+        from torch._inductor.codecache import CppCodeCache
+
+        library = CppCodeCache.load(SOURCE.read_text(encoding="utf-8"), "cpu", extra_flags=FLAGS)
+    except Exception:  # whatever a compiler, or another version of torch, has to say
+        return None
+    return library if isinstance(library, ctypes.CDLL) else None
+
+
+class Shape(NamedTuple):
+    """What the kernels are told of their tensors, in this order."""
+
+    images: int
+    channels: int
+    height: int
+    width: int
+    out: int
+    side: int
+    padding: int
+
+    @classmethod
+    def of(cls, x: Tensor, weight: Tensor, padding: int) -> "Shape":
+        """Reads it from images [n, channels, height, width] and filters [out, channels, ...]."""
+        return cls(*x.shape, weight.shape[0], weight.shape[2], padding)
+
+    def make_results(self) -> tuple[Tensor, Tensor]:
+        """Makes room for what is pooled and for where it is from, with channels last."""
+        tall, broad = (
+            (length + 2 * self.padding - self.side + 1) // 2 for length in (self.height, self.width)
+        )
+        shape, order = (self.images, self.out, tall, broad), torch.channels_last
+        return (
+            torch.empty(shape, dtype=torch.float32, memory_format=order),
+            torch.empty(shape, dtype=torch.uint8, memory_format=order),
+        )
+
+
+def _run(name: str, shape: Shape, *tensors: Tensor | None) -> None:
+    kernels = load_kernels()
+    assert kernels is not None
+    addresses = (ctypes.c_void_p(None if t is None else t.data_ptr()) for t in tensors)
+    getattr(kernels, name)((ctypes.c_int64 * len(shape))(*shape), *addresses)
+
+
+def _put_channels_last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+@torch.library.custom_op("isthmus::pool_convolution", mutates_args=())
+def pool_convolution(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+    """Gives max_pool2d(relu(conv2d(x))), and which of four places each value is from."""
+    shape = Shape.of(x, weight, padding)
+    pooled, chosen = shape.make_results()
+    x, weight = _put_channels_last(x), _put_channels_last(weight)
+    _run("pool_convolution", shape, x, weight, bias.contiguous(), pooled, chosen)
+    return pooled, chosen
+
+
+@pool_convolution.register_fake
+def _(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+    return Shape.of(x, weight, padding).make_results()
+
+
+@torch.library.custom_op("isthmus::differentiate_pool", mutates_args=())
+def differentiate_pool(
+    gradient: Tensor, chosen: Tensor, x: Tensor, weight: Tensor, padding: int, of_images: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gives the gradients of weights, bias and images; the last is empty if it is not wanted."""
+    x, by_filter = _put_channels_last(x), _put_channels_last(weight)
+    of_weights, of_bias = torch.empty_like(by_filter), weight.new_empty(len(weight))
+    of_x = torch.empty_like(x) if of_images else x.new_empty(0)
+    _run(
+        "differentiate_pool",
+        Shape.of(x, weight, padding),
+        x,
+        by_filter,
+        _put_channels_last(gradient),
+        chosen,
+        of_weights,
+        of_bias,
+        of_x if of_images else None,
+    )
+    return of_weights.contiguous(), of_bias, of_x
+
+
+@differentiate_pool.register_fake
+def _(
+    gradient: Tensor, chosen: Tensor, x: Tensor, weight: Tensor, padding: int, of_images: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    of_x = torch.empty_like(_put_channels_last(x)) if of_images else x.new_empty(0)
+    return weight.new_empty(weight.shape), weight.new_empty(len(weight)), of_x
+
+
+class Pooling(torch.autograd.Function):
+    """The operation as something that can be differentiated, once, by torch.func too."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+        """Computes both of its results."""
+        return pool_convolution(x, weight, bias, padding)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Keeps what the gradient needs."""
+        x, weight, _, ctx.padding = inputs
+        ctx.save_for_backward(output[1], x, weight)
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Computes the gradients of weights and bias, and of images where they are wanted."""
+        wanted = ctx.needs_input_grad[0]
+        with torch.no_grad():  # nobody differentiates it again: see fuse_pooling
+            of_weights, of_bias, of_x = differentiate_pool(
+                gradients[0], *ctx.saved_tensors, ctx.padding, wanted
+            )
+        return of_x if wanted else None, of_weights, of_bias, None
+
+
+def pool_images(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor:
+    """Gives max_pool2d(relu(conv2d(x)))."""
+    pooled: Tensor = Pooling.apply(x, weight, bias, padding)[0]  # type: ignore[no-untyped-call]
+    return pooled
+
+
+def fuse_pooling(graph: fx.GraphModule) -> None:
+    """Replaces every convolution, ReLU and pooling, one after another, by the one operation."""
+    if _transforms_twice(graph.graph):  # how to differentiate a gradient of it is not known
+        return
+    pools = graph.graph.find_nodes(op="call_function", target=nn.functional.max_pool2d)
+    for pool in pools:
+        convolution = _find_convolution(pool)
+        if convolution is not None and load_kernels() is not None:
+            _replace(convolution, pool)
+    graph.recompile()
+
+
+def _transforms_twice(graph: fx.Graph) -> bool:
+    """Tells whether anything but one gradient is taken: one of a gradient, or another transform."""
+    depth = 0
+    for node in graph.nodes:
+        name = getattr(node.target, "__name__", "")
+        if name.endswith("_increment_nesting"):
+            depth += 1
+            if depth > 1 or name != "_grad_increment_nesting":
+                return True
+        elif name.endswith("_decrement_nesting"):
+            depth -= 1
+    return False
+
+
+def _find_convolution(pool: Node) -> Node | None:
+    """Gives the convolution whose ReLU is pooled, None where it is not one that can be replaced."""
+    size, stride, padding, dilation = pool.args[1:] if len(pool.args) == 5 else (None,) * 4
+    plain = not (pool.kwargs.get("ceil_mode") or pool.kwargs.get("return_indices"))
+    if not plain or not all(map(_is, (size, stride, padding, dilation), (2, 2, 0, 1))):
+        return None
+    relu = pool.args[0]
+    if relu.target not in RELUS or len(relu.users) > 1:
+        return None
+    convolution = relu.args[0]
+    if convolution.target is not torch.conv2d or len(convolution.users) > 1:
+        return None
+    return convolution if _is_known(convolution) else None
+
+
+def _is_known(convolution: Node) -> bool:
+    """Tells whether a convolution is one that the kernels compute, and faster."""
+    if len(convolution.args) != 7 or convolution.args[2] is None:
+        return False
+    x, weight, _, stride, padding, dilation, groups = convolution.args
+    x, weight = (node.meta["example_value"] for node in (x, weight))
+    return (
+        x.dim() == 4
+        and x.dtype == weight.dtype == torch.float32
+        and x.device.type == "cpu"
+        and weight.shape[2] == weight.shape[3]
+        and weight.shape[1] <= MOST
+        and _is(stride, 1)
+        and _is(dilation, 1)
+        and groups == 1
+        and isinstance(padding, tuple)
+        and _is(padding, padding[0])
+    )
+
+
+def _is(pair: Any, number: int) -> bool:
+    return pair in (number, (number, number))
+
+
+def _replace(convolution: Node, pool: Node) -> None:
+    x, weight, bias, _, padding, *_ = convolution.args
+    graph, relu = pool.graph, pool.args[0]
+    with graph.inserting_before(pool):
+        pooled = graph.call_function(pool_images, (x, weight, bias, padding[0]))
+    pooled.meta = dict(pool.meta)
+    pool.replace_all_uses_with(pooled)
+    for node in (pool, relu, convolution):
+        graph.erase_node(node)
