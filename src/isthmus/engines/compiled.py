@@ -27,10 +27,9 @@ from torch.nn.functional import pad
 from isthmus import tree
 from isthmus.client import Batch, Step
 from isthmus.engines.base import Plan
-from isthmus.engines.pooling import fuse_pooling
 from isthmus.models.flat import SHALLOW, Flat
 
-KNOWN = ("2.13.",)  # versions of torch whose compiler graph_passes.py knows from inside
+KNOWN = ("2.13.",)  # versions of torch whose compiler isthmus.engines knows from inside
 REPAID = 10_000  # steps, for each layer of the network, after which compiling has paid,
 SOONER = 10  # times as few where it pools convolutions, which isthmus.engines.pooling makes faster
 SOON = 1_000  # steps of a round, for each layer of the network, that take less than compiling does
@@ -225,7 +224,10 @@ class Compiled:
 
     def _backend(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
         self.programs += 1
-        fuse_pooling(graph)
+        if load_passes():
+            from isthmus.engines.pooling import fuse_pooling
+
+            fuse_pooling(graph)
         program = self.make_program(graph, examples)
 
         def run(*inputs: Any) -> Any:
@@ -289,10 +291,15 @@ def has_compiler() -> bool:
     return any(shutil.which(name) for name in ("g++", "clang++", "cl"))
 
 
+def knows_compiler() -> bool:
+    """Tells whether this version of torch has the compiler that isthmus knows from inside."""
+    return torch.__version__.startswith(KNOWN)
+
+
 @cache
 def load_passes() -> ModuleType | None:
     """Gives what changes programs before they are made, None if the compiler is not known."""
-    if not torch.__version__.startswith(KNOWN):
+    if not knows_compiler():
         return None
     from isthmus.engines import graph_passes
 
@@ -312,7 +319,7 @@ def repays(network: Flat, steps: float) -> bool:
     """Tells whether a run of so many steps is worth compiling the step of this network."""
     if network.recurrent or network.random:  # no program of random steps can be held against them
         return False
-    enough = REPAID // SOONER if network.pools else REPAID
+    enough = REPAID // SOONER if network.pools and knows_compiler() else REPAID
     return has_compiler() and steps >= enough * network.layers
 
 

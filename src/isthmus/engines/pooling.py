@@ -8,6 +8,7 @@ own compiler, once for each machine; where that cannot be, programs are made as 
 """
 
 import ctypes
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,18 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 MOST = 64  # channels of an image, up to which the library is slower
 FLAGS = ("-O3", "-ffp-contract=fast")
 
+CONVOLUTION = dict.fromkeys(("input", "weight", "bias")) | {
+    "stride": 1,
+    "padding": 0,
+    "dilation": 1,
+    "groups": 1,
+}
+POOL = dict.fromkeys(("input", "kernel_size", "stride")) | {
+    "padding": 0,
+    "dilation": 1,
+    "ceil_mode": False,
+    "return_indices": False,
+}
 RELUS = (nn.functional.relu, torch.relu)
 
 Node = Any  # an fx.Node, whose arguments may be anything
@@ -50,7 +63,9 @@ class Shape(NamedTuple):
     @classmethod
     def of(cls, x: Tensor, weight: Tensor, padding: int) -> "Shape":
         """Reads it from images [n, channels, height, width] and filters [out, channels, ...]."""
-        return cls(*x.shape, weight.shape[0], weight.shape[2], padding)
+        images, channels, height, width = x.shape
+        out, _, side, _ = weight.shape
+        return cls(images, channels, height, width, out, side, padding)
 
     def make_results(self) -> tuple[Tensor, Tensor]:
         """Makes room for what is pooled and for where it is from, with channels last."""
@@ -76,7 +91,9 @@ def _put_channels_last(x: Tensor) -> Tensor:
 
 
 @torch.library.custom_op("isthmus::pool_convolution", mutates_args=())
-def pool_convolution(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+def pool_convolution(
+    x: Tensor, weight: Tensor, bias: Tensor, padding: int
+) -> tuple[Tensor, Tensor]:
     """Gives max_pool2d(relu(conv2d(x))), and which of four places each value is from."""
     shape = Shape.of(x, weight, padding)
     pooled, chosen = shape.make_results()
@@ -126,7 +143,8 @@ class Pooling(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> tuple[Tensor, Tensor]:
         """Computes both of its results."""
-        return pool_convolution(x, weight, bias, padding)
+        pooled, chosen = pool_convolution(x, weight, bias, padding)
+        return pooled, chosen
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -180,37 +198,48 @@ def _transforms_twice(graph: fx.Graph) -> bool:
 
 def _find_convolution(pool: Node) -> Node | None:
     """Gives the convolution whose ReLU is pooled, None where it is not one that can be replaced."""
-    size, stride, padding, dilation = pool.args[1:] if len(pool.args) == 5 else (None,) * 4
-    plain = not (pool.kwargs.get("ceil_mode") or pool.kwargs.get("return_indices"))
-    if not plain or not all(map(_is, (size, stride, padding, dilation), (2, 2, 0, 1))):
+    given = _read(pool, POOL)
+    halves = _is(given["kernel_size"], 2) and given["stride"] in (None, 2, (2, 2))
+    usual = _is(given["padding"], 0) and _is(given["dilation"], 1)
+    if not halves or not usual or given["ceil_mode"] or given["return_indices"]:
         return None
-    relu = pool.args[0]
+    relu = given["input"]
     if relu.target not in RELUS or len(relu.users) > 1:
         return None
     convolution = relu.args[0]
     if convolution.target is not torch.conv2d or len(convolution.users) > 1:
         return None
-    return convolution if _is_known(convolution) else None
+    return convolution if _is_known(**_read(convolution, CONVOLUTION)) else None
 
 
-def _is_known(convolution: Node) -> bool:
+def _read(call: Node, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads the arguments of a call by their names."""
+    return {**defaults, **dict(zip(defaults, call.args, strict=False)), **call.kwargs}
+
+
+def _is_known(
+    input: Node, weight: Node, bias: Node, stride: Any, padding: Any, dilation: Any, groups: int
+) -> bool:
     """Tells whether a convolution is one that the kernels compute, and faster."""
-    if len(convolution.args) != 7 or convolution.args[2] is None:
-        return False
-    x, weight, _, stride, padding, dilation, groups = convolution.args
-    x, weight = (node.meta["example_value"] for node in (x, weight))
+    images, filters = input.meta["example_value"], weight.meta["example_value"]
     return (
-        x.dim() == 4
-        and x.dtype == weight.dtype == torch.float32
-        and x.device.type == "cpu"
-        and weight.shape[2] == weight.shape[3]
-        and weight.shape[1] <= MOST
+        images.dim() == 4
+        and images.dtype == filters.dtype == torch.float32
+        and images.device.type == "cpu"
+        and filters.shape[2] == filters.shape[3]
+        and filters.shape[1] <= MOST
+        and bias is not None
         and _is(stride, 1)
         and _is(dilation, 1)
         and groups == 1
-        and isinstance(padding, tuple)
-        and _is(padding, padding[0])
+        and _read_padding(padding) is not None
     )
+
+
+def _read_padding(padding: Any) -> int | None:
+    """Reads what is put around an image, None where sides differ or it goes by a name."""
+    first = padding[0] if isinstance(padding, tuple) else padding
+    return first if isinstance(first, int) and _is(padding, first) else None
 
 
 def _is(pair: Any, number: int) -> bool:
@@ -218,10 +247,10 @@ def _is(pair: Any, number: int) -> bool:
 
 
 def _replace(convolution: Node, pool: Node) -> None:
-    x, weight, bias, _, padding, *_ = convolution.args
-    graph, relu = pool.graph, pool.args[0]
+    graph, relu, given = pool.graph, pool.args[0], _read(convolution, CONVOLUTION)
+    tensors = (given["input"], given["weight"], given["bias"])
     with graph.inserting_before(pool):
-        pooled = graph.call_function(pool_images, (x, weight, bias, padding[0]))
+        pooled = graph.call_function(pool_images, (*tensors, _read_padding(given["padding"])))
     pooled.meta = dict(pool.meta)
     pool.replace_all_uses_with(pooled)
     for node in (pool, relu, convolution):
