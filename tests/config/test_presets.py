@@ -56,14 +56,18 @@ def test_a_data_set_s_preset_is_no_other_one_s() -> None:
     assert Experiment(preset="release", data="imagenet").data["size"] == 64
 
 
-@pytest.mark.parametrize("method", ["fedsimsup", "fedsimsup-tcl"])
+@pytest.mark.parametrize(
+    ("method", "lr", "momentum"), [("fedsimsup", 0.02, 0.9), ("fedsimsup-tcl", 0.01, 0.0)]
+)
 @pytest.mark.parametrize("preset", ["paper", "release"])
-def test_fedsimsups_training_settings_are_ours(preset: str, method: str) -> None:
+def test_fedsimsups_training_settings_are_ours(
+    preset: str, method: str, lr: float, momentum: float
+) -> None:
     """The paper's are lost and no code is known: ten of 100 clients, five passes after one, B = 50,
-    plain SGD with lr 0.01; a supervisor is heard from the start, as printed."""
+    SGD as it was chosen on validation data; a supervisor is heard from the start, as printed."""
     e = Experiment(preset=preset, method=method, data="synthetic", clients=100)
     assert (e.rounds, e.clients_per_round, e.epochs, e.batch_size) == (1000, 10, 5, 50)
-    assert (e.lr, e.lr_decay, e.momentum, e.weight_decay) == (0.01, 1.0, 0.0, 0.0)
+    assert (e.lr, e.lr_decay, e.momentum, e.weight_decay) == (lr, 1.0, momentum, 0.0)
     assert (e.method["tau_s"], e.method["untrained"], e.head) == (1, "heard", "last")
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import grad
-from torch.nn.functional import conv2d, max_pool2d, relu
+from torch.nn.functional import conv2d, leaky_relu, max_pool2d, relu
 
 from isthmus.client import Batch
 from isthmus.engines import pooling
@@ -23,10 +23,11 @@ if not has_compiler():
     pytest.skip("there is no C++ compiler", allow_module_level=True)
 
 
-def pool_apart(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor:
-    return max_pool2d(relu(conv2d(x, weight, bias, padding=padding)), 2)
+def pool_apart(x: Tensor, weight: Tensor, bias: Tensor, padding: int, slope: float = 0.0) -> Tensor:
+    return max_pool2d(leaky_relu(conv2d(x, weight, bias, padding=padding), slope), 2)
 
 
+@pytest.mark.parametrize("slope", [0.0, 0.01])
 @pytest.mark.parametrize(
     ("images", "channels", "height", "width", "out", "side", "padding"),
     [
@@ -40,15 +41,22 @@ def pool_apart(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor:
     ],
 )
 def test_values_and_gradients_are_torch_s(
-    images: int, channels: int, height: int, width: int, out: int, side: int, padding: int
+    images: int,
+    channels: int,
+    height: int,
+    width: int,
+    out: int,
+    side: int,
+    padding: int,
+    slope: float,
 ) -> None:
     torch.manual_seed(0)
     x = torch.randn(images, channels, height, width, requires_grad=True)
     weight = torch.randn(out, channels, side, side, requires_grad=True)
     bias = torch.randn(out, requires_grad=True)
     given = (x, weight, bias)
-    ours = pool_images(*given, padding)
-    theirs = pool_apart(*(each.double() for each in given), padding)
+    ours = pool_images(*given, padding, slope)
+    theirs = pool_apart(*(each.double() for each in given), padding, slope)
     along = torch.randn(ours.shape)
     found = (ours, *torch.autograd.grad(ours, given, along))
     expected = (theirs, *torch.autograd.grad(theirs, given, along.double()))
@@ -59,10 +67,16 @@ def test_values_and_gradients_are_torch_s(
 def test_the_gradient_of_images_is_left_out_where_nobody_wants_it() -> None:
     weight = torch.ones(1, 1, 1, 1, requires_grad=True)
     x = torch.tensor([[[[1.0, 2.0], [3.0, 0.5]]]])
-    (of_weight,) = torch.autograd.grad(pool_images(x, weight, torch.zeros(1), 0).sum(), weight)
+    (of_weight,) = torch.autograd.grad(pool_images(x, weight, torch.zeros(1)).sum(), weight)
     assert of_weight.item() == 3.0
     _, _, of_images = pooling.differentiate_pool(
-        torch.ones(1, 1, 1, 1), torch.full((1, 1, 1, 1), 2, dtype=torch.uint8), x, weight, 0, False
+        torch.ones(1, 1, 1, 1),
+        torch.full((1, 1, 1, 1), 2, dtype=torch.uint8),
+        x,
+        weight,
+        0,
+        0.0,
+        False,
     )
     assert of_images.numel() == 0
 
@@ -70,7 +84,7 @@ def test_the_gradient_of_images_is_left_out_where_nobody_wants_it() -> None:
 def test_what_is_no_number_stays_none() -> None:
     x = torch.zeros(1, 1, 2, 2)
     x[0, 0, 1, 0] = torch.nan
-    assert pool_images(x, torch.ones(1, 1, 1, 1), torch.zeros(1), 0).isnan().all()
+    assert pool_images(x, torch.ones(1, 1, 1, 1), torch.zeros(1)).isnan().all()
 
 
 class Caught:
@@ -104,13 +118,25 @@ def take_steps(objective: Callable[[Tensor, Tensor], Tensor]) -> Caught:
 
 
 def objective(w: Tensor, x: Tensor) -> Tensor:
-    return pool_apart(x, w.view(4, 1, 3, 3), w[:4], 1).square().mean()
+    inside = conv2d(x, w.view(4, 1, 3, 3), w[:4], padding=1)
+    return max_pool2d(relu(inside), 2).square().mean()
 
 
-def test_a_step_has_the_one_operation_in_place_of_three() -> None:
-    targets = take_steps(objective).targets
+def leaking(w: Tensor, x: Tensor) -> Tensor:
+    return pool_apart(x, w.view(4, 1, 3, 3), w[:4], 1, 0.2).square().mean()
+
+
+@pytest.mark.parametrize("one", [objective, leaking])
+def test_a_step_has_the_one_operation_in_place_of_three(
+    one: Callable[[Tensor, Tensor], Tensor],
+) -> None:
+    targets = take_steps(one).targets
     assert pool_images in targets
-    assert not {torch.conv2d, relu, max_pool2d} & set(targets)
+    assert not {torch.conv2d, relu, leaky_relu, max_pool2d} & set(targets)
+
+
+def falling(w: Tensor, x: Tensor) -> Tensor:
+    return pool_apart(x, w.view(4, 1, 3, 3), w[:4], 1, -0.2).square().mean()
 
 
 def stretched(w: Tensor, x: Tensor) -> Tensor:
@@ -134,9 +160,9 @@ def twice(w: Tensor, x: Tensor) -> Tensor:
     return grad(objective)(w, x).square().sum()
 
 
-@pytest.mark.parametrize("other", [stretched, overlapping, unbiased, looked_at, twice])
+@pytest.mark.parametrize("other", [falling, stretched, overlapping, unbiased, looked_at, twice])
 def test_what_it_is_not_made_for_is_left_alone(other: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Strides, other pooling, no bias, what somebody else reads, gradients of gradients."""
+    """A slope below zero, strides, no bias, what somebody else reads, gradients of gradients."""
     assert pool_images not in take_steps(other).targets
 
 
@@ -160,7 +186,8 @@ def test_what_cannot_be_built_is_no_error(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    ("model", "pools"), [("lenet5", True), ("twocnn", True), ("twonn", False), ("resnet9", False)]
+    ("model", "pools"),
+    [("lenet5", True), ("simplecnn", True), ("twonn", False), ("resnet9", False)],
 )
 def test_networks_that_pool_convolutions_repay_compiling_sooner(model: str, pools: bool) -> None:
     network = Flat(lambda: MODELS[model]((3, 32, 32), 10))

@@ -6,21 +6,24 @@ from pathlib import Path
 import pytest
 
 from commands import Isthmus
+from isthmus import Experiment
 from isthmus.reproduction import recipe, record
 from isthmus.reproduction.recipe import Recipe, TableCell, build_recipe, find_recipe, read_sheet
 from isthmus.reproduction.record import MeasuredNumber, RunRecord
 from isthmus.reproduction.section import build_section
-from isthmus.reproduction.verdict import Records, choose_trials, judge
+from isthmus.reproduction.verdict import TUNED, Records, choose_trials, judge
 from tiny import PAPER
 
-TUNED = ("lr", "momentum", "weight_decay")
 TRIALS = """
 table = "tuning"
 title = "Tuning"
 metrics = ["loss"]
 runs = ["fedavg", "fedprox"]
 seeds = [0]
-tried = [{ lr = 0.1, momentum = 0.0 }, { lr = 1e30, momentum = 0.0 }]
+tried = [
+  { lr = 0.1, momentum = 0.0, weight_decay = 0.0 },
+  { lr = 1e30, momentum = 0.0, weight_decay = 0.0 },
+]
 [settings]
 validation = 0.25
 [number]
@@ -54,10 +57,10 @@ def gather(cells: tuple[TableCell, ...], *values: float | None) -> Records:
 
 def test_every_trial_is_a_run_of_every_method(tiny: Recipe) -> None:
     assert [cell.label for cell in tiny.runs] == [
-        "FedAvg, lr=0.1, momentum=0.0",
-        "FedAvg, lr=1e+30, momentum=0.0",
-        "FedProx, lr=0.1, momentum=0.0",
-        "FedProx, lr=1e+30, momentum=0.0",
+        "FedAvg, lr=0.1, momentum=0.0, weight_decay=0.0",
+        "FedAvg, lr=1e+30, momentum=0.0, weight_decay=0.0",
+        "FedProx, lr=0.1, momentum=0.0, weight_decay=0.0",
+        "FedProx, lr=1e+30, momentum=0.0, weight_decay=0.0",
     ]
     last = tiny.choose([], ["fedprox"])[1].experiment(0)
     assert (last.method["mu"], last.lr, last.momentum, last.validation) == (0.5, 1e30, 0.0, 0.25)
@@ -66,9 +69,11 @@ def test_every_trial_is_a_run_of_every_method(tiny: Recipe) -> None:
 def test_the_least_loss_wins_where_all_trials_of_a_method_were_made(tiny: Recipe) -> None:
     """0.7 of FedAvg loses against 0.6; of FedProx one trial is missing, then it diverged."""
     records = gather(tiny.runs, 0.7, 0.6, 0.5)
-    assert choose_trials(judge(cell, records) for cell in tiny.runs) == {"fedavg": tiny.runs[1]}
+    assert choose_trials((judge(cell, records) for cell in tiny.runs), records) == {
+        "fedavg": tiny.runs[1]
+    }
     records = gather(tiny.runs, 0.7, 0.6, 0.5, None)
-    chosen = choose_trials(judge(cell, records) for cell in tiny.runs)
+    chosen = choose_trials((judge(cell, records) for cell in tiny.runs), records)
     assert chosen == {"fedavg": tiny.runs[1], "fedprox": tiny.runs[2]}
     (column,) = build_section(tiny, tiny.runs, records).columns
     assert [(row.mark, row.ours) for row in column.rows] == [
@@ -79,11 +84,24 @@ def test_the_least_loss_wins_where_all_trials_of_a_method_were_made(tiny: Recipe
     ]
 
 
+def test_settings_with_which_a_longer_run_diverged_have_lost(tiny: Recipe) -> None:
+    records = dict(gather(tiny.runs, 0.7, 0.6))
+    assert choose_trials((judge(cell, records) for cell in tiny.runs), records) == {
+        "fedavg": tiny.runs[1]
+    }
+    longer = tiny.runs[1].experiment(3).model_copy(update={"rounds": 1000})
+    lost = record.note_divergence(longer, "client 1 diverged")
+    records[lost.identity] = lost
+    assert choose_trials((judge(cell, records) for cell in tiny.runs), records) == {
+        "fedavg": tiny.runs[0]
+    }
+
+
 def test_the_greatest_top1_wins_where_trials_are_chosen_by_it() -> None:
     sheet = TRIALS.replace('"loss"', '"top1"').replace('"nats"', '"fraction"')
     made = build_recipe("tiny/tuning", read_sheet(PAPER, "paper"), read_sheet(sheet, "tuning"))
     records = gather(made.runs, 0.7, 0.6, None, 0.5)
-    chosen = choose_trials(judge(cell, records) for cell in made.runs)
+    chosen = choose_trials((judge(cell, records) for cell in made.runs), records)
     assert chosen == {"fedavg": made.runs[0], "fedprox": made.runs[3]}
 
 
@@ -131,16 +149,14 @@ class TestFedSimSup:
             assert all(trial.validation == 0.1 for trial in trials)
         assert not {seed for cell in tuning.runs for seed in cell.seeds} & set(table.cells[0].seeds)
 
-    def test_tables_have_what_won_or_one_setting_for_all(self) -> None:
+    def test_tables_have_what_won(self) -> None:
         tuning, table = find_recipe("fedsimsup/tuning"), find_recipe("fedsimsup/table2")
         shipped = record.read_all([record.find_shipped()])
-        chosen = choose_trials(judge(cell, shipped) for cell in tuning.runs)
-        settings = {
-            cell.method: tuple(cell.settings[key] for key in TUNED)
-            for cell in table.choose([table.columns[0]])
-        }
-        if set(chosen) == {cell.method for cell in table.cells}:
-            won = {m: tuple(cell.settings[key] for key in TUNED) for m, cell in chosen.items()}
-            assert settings == won | {"fedavg-lu": won["fedavg"]}
-        else:
-            assert len(set(settings.values())) == 1
+        chosen = choose_trials((judge(cell, shipped) for cell in tuning.runs), shipped)
+        won = {m: tuple(cell.settings[key] for key in TUNED) for m, cell in chosen.items()}
+        for cell in table.cells:
+            assert tuple(cell.settings[key] for key in TUNED) == won[cell.method]
+        (updated,) = table.choose([table.columns[0]], ["fedavg-lu"])
+        assert tuple(updated.settings[key] for key in TUNED) == won["fedavg"]
+        preset = Experiment(preset="paper", method="fedsimsup")
+        assert tuple(getattr(preset, key) for key in TUNED) == won["fedsimsup"]

@@ -33,7 +33,8 @@ KNOWN = ("2.13.",)  # versions of torch whose compiler isthmus.engines knows fro
 REPAID = 10_000  # steps, for each layer of the network, after which compiling has paid,
 SOONER = 10  # times as few where it pools convolutions, which isthmus.engines.pooling makes faster
 SOON = 1_000  # steps of a round, for each layer of the network, that take less than compiling does
-TOLERANCE = 1e-4  # of the largest entry, by which a program's first step may differ
+TOLERANCE = 1e-4  # of the largest entry, by which a program's first step may differ,
+POOLED_TOLERANCE = 1e-2  # and where pooling may choose the other of two that differ by rounding
 EMPTIEST = 4  # how many times a client's examples may fit into a batch that is filled up
 UNROLL = 4  # steps that a program takes where they are short:
 LIGHT = 1 << 22  # where a network without convolutions has at most so many weights times examples
@@ -65,6 +66,7 @@ class Compiled:
         self.unroll = unroll  # steps of a program
         self.programs = 0  # made so far
         self._latest: tuple[Program, tuple[Any, ...]] | None = None
+        self._tolerance = TOLERANCE  # of the latest program
         self._refused: set[tuple[Any, ...]] = set()  # the code of steps that cannot be compiled
         self.notes: list[str] = []
         self.seconds = 0.0  # spent on looking at steps and compiling them
@@ -185,7 +187,9 @@ class Compiled:
         """Tells whether a program took its first steps as plain ones do, from `before` on."""
         advance(step, before, some)
         pairs = zip(tree.leaves(after), tree.leaves(before), strict=True)
-        return all(_is_close(ours.double(), plain.double()) for ours, plain in pairs)
+        return all(
+            _is_close(ours.double(), plain.double(), self._tolerance) for ours, plain in pairs
+        )
 
     def _reuse_program(self, some: tuple[Batch, ...]) -> Callable[[tuple[Batch, ...]], None]:
         """Gives what runs the latest program on other batches in place of these."""
@@ -227,7 +231,7 @@ class Compiled:
         if load_passes():
             from isthmus.engines.pooling import fuse_pooling
 
-            fuse_pooling(graph)
+            self._tolerance = POOLED_TOLERANCE if fuse_pooling(graph) else TOLERANCE
         program = self.make_program(graph, examples)
 
         def run(*inputs: Any) -> Any:
@@ -260,12 +264,12 @@ def part_tensors(batch: Batch) -> Batch:
     return Batch(*parts)
 
 
-def _is_close(ours: Tensor, plain: Tensor) -> bool:
-    """Tells whether tensors differ by rounding only; NaN agrees with anything."""
+def _is_close(ours: Tensor, plain: Tensor, tolerance: float) -> bool:
+    """Tells whether tensors differ by little; NaN agrees with anything."""
     if not ours.numel():
         return True
     apart = (ours - plain).abs().nan_to_num().max()
-    return bool(apart <= TOLERANCE * (1e-3 + plain.abs().nan_to_num().max()))
+    return bool(apart <= tolerance * (1e-3 + plain.abs().nan_to_num().max()))
 
 
 def find_functions(function: Any) -> Iterator[FunctionType]:

@@ -3,8 +3,10 @@
 Small networks spend most of a step there. Done one after another, the three write and read four
 times what comes out in the end, and the gradient of the convolution is computed for all places,
 though it is zero at three of four: pooling passes it on to the largest alone. `pooling.cpp` writes
-nothing in between, and looks at no place without gradient. It is built by the toolchain of torch's
-own compiler, once for each machine; where that cannot be, programs are made as torch makes them.
+nothing in between, and looks at no place without gradient. A ReLU may leak: then it has a slope.
+
+It is built by the toolchain of torch's own compiler, once for each machine; where that cannot be,
+programs are made as torch makes them.
 """
 
 import ctypes
@@ -32,6 +34,7 @@ POOL = dict.fromkeys(("input", "kernel_size", "stride")) | {
     "ceil_mode": False,
     "return_indices": False,
 }
+LEAKY = {"input": None, "negative_slope": 0.01}
 RELUS = (nn.functional.relu, torch.relu)
 
 Node = Any  # an fx.Node, whose arguments may be anything
@@ -79,11 +82,12 @@ class Shape(NamedTuple):
         )
 
 
-def _run(name: str, shape: Shape, *tensors: Tensor | None) -> None:
+def _run(name: str, shape: Shape, slope: float, *tensors: Tensor | None) -> None:
     kernels = load_kernels()
     assert kernels is not None
     addresses = (ctypes.c_void_p(None if t is None else t.data_ptr()) for t in tensors)
-    getattr(kernels, name)((ctypes.c_int64 * len(shape))(*shape), *addresses)
+    numbers = (ctypes.c_int64 * len(shape))(*shape), ctypes.c_float(slope)
+    getattr(kernels, name)(*numbers, *addresses)
 
 
 def _put_channels_last(x: Tensor) -> Tensor:
@@ -92,46 +96,50 @@ def _put_channels_last(x: Tensor) -> Tensor:
 
 @torch.library.custom_op("isthmus::pool_convolution", mutates_args=())
 def pool_convolution(
-    x: Tensor, weight: Tensor, bias: Tensor, padding: int
+    x: Tensor, weight: Tensor, bias: Tensor, padding: int, slope: float
 ) -> tuple[Tensor, Tensor]:
-    """Gives max_pool2d(relu(conv2d(x))), and which of four places each value is from."""
+    """Gives what `pool_images` does, and which of four places each value is from."""
     shape = Shape.of(x, weight, padding)
     pooled, chosen = shape.make_results()
-    x, weight = _put_channels_last(x), _put_channels_last(weight)
-    _run("pool_convolution", shape, x, weight, bias.contiguous(), pooled, chosen)
+    given = _put_channels_last(x), _put_channels_last(weight), bias.contiguous()
+    _run("pool_convolution", shape, slope, *given, pooled, chosen)
     return pooled, chosen
 
 
 @pool_convolution.register_fake
-def _(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+def _(x: Tensor, weight: Tensor, bias: Tensor, padding: int, slope: float) -> tuple[Tensor, Tensor]:
     return Shape.of(x, weight, padding).make_results()
 
 
 @torch.library.custom_op("isthmus::differentiate_pool", mutates_args=())
 def differentiate_pool(
-    gradient: Tensor, chosen: Tensor, x: Tensor, weight: Tensor, padding: int, of_images: bool
+    gradient: Tensor,
+    chosen: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    padding: int,
+    slope: float,
+    of_images: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gives the gradients of weights, bias and images; the last is empty if it is not wanted."""
-    x, by_filter = _put_channels_last(x), _put_channels_last(weight)
-    of_weights, of_bias = torch.empty_like(by_filter), weight.new_empty(len(weight))
+    x, filters, gradient, chosen = map(_put_channels_last, (x, weight, gradient, chosen))
+    of_weights, of_bias = torch.empty_like(filters), weight.new_empty(len(weight))
     of_x = torch.empty_like(x) if of_images else x.new_empty(0)
-    _run(
-        "differentiate_pool",
-        Shape.of(x, weight, padding),
-        x,
-        by_filter,
-        _put_channels_last(gradient),
-        chosen,
-        of_weights,
-        of_bias,
-        of_x if of_images else None,
-    )
+    results = of_weights, of_bias, of_x if of_images else None
+    shape = Shape.of(x, weight, padding)
+    _run("differentiate_pool", shape, slope, x, filters, gradient, chosen, *results)
     return of_weights.contiguous(), of_bias, of_x
 
 
 @differentiate_pool.register_fake
 def _(
-    gradient: Tensor, chosen: Tensor, x: Tensor, weight: Tensor, padding: int, of_images: bool
+    gradient: Tensor,
+    chosen: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    padding: int,
+    slope: float,
+    of_images: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     of_x = torch.empty_like(_put_channels_last(x)) if of_images else x.new_empty(0)
     return weight.new_empty(weight.shape), weight.new_empty(len(weight)), of_x
@@ -141,15 +149,17 @@ class Pooling(torch.autograd.Function):
     """The operation as something that can be differentiated, once, by torch.func too."""
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+    def forward(
+        x: Tensor, weight: Tensor, bias: Tensor, padding: int, slope: float
+    ) -> tuple[Tensor, Tensor]:
         """Computes both of its results."""
-        pooled, chosen = pool_convolution(x, weight, bias, padding)
+        pooled, chosen = pool_convolution(x, weight, bias, padding, slope)
         return pooled, chosen
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         """Keeps what the gradient needs."""
-        x, weight, _, ctx.padding = inputs
+        x, weight, _, *ctx.numbers = inputs
         ctx.save_for_backward(output[1], x, weight)
         ctx.mark_non_differentiable(output[1])
 
@@ -159,27 +169,35 @@ class Pooling(torch.autograd.Function):
         wanted = ctx.needs_input_grad[0]
         with torch.no_grad():  # nobody differentiates it again: see fuse_pooling
             of_weights, of_bias, of_x = differentiate_pool(
-                gradients[0], *ctx.saved_tensors, ctx.padding, wanted
+                gradients[0], *ctx.saved_tensors, *ctx.numbers, wanted
             )
-        return of_x if wanted else None, of_weights, of_bias, None
+        return of_x if wanted else None, of_weights, of_bias, None, None
 
 
-def pool_images(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor:
-    """Gives max_pool2d(relu(conv2d(x)))."""
-    pooled: Tensor = Pooling.apply(x, weight, bias, padding)[0]  # type: ignore[no-untyped-call]
+def pool_images(
+    x: Tensor, weight: Tensor, bias: Tensor, padding: int = 0, slope: float = 0.0
+) -> Tensor:
+    """Gives max_pool2d(leaky_relu(conv2d(x, weight, bias, padding=padding), slope), 2)."""
+    pooled: Tensor = Pooling.apply(x, weight, bias, padding, slope)[0]  # type: ignore[no-untyped-call]
     return pooled
 
 
-def fuse_pooling(graph: fx.GraphModule) -> None:
-    """Replaces every convolution, ReLU and pooling, one after another, by the one operation."""
+def fuse_pooling(graph: fx.GraphModule) -> int:
+    """Replaces every convolution, ReLU and pooling, one after another, by the one operation.
+
+    Gives how many were replaced.
+    """
     if _transforms_twice(graph.graph):  # how to differentiate a gradient of it is not known
-        return
+        return 0
+    replaced = 0
     pools = graph.graph.find_nodes(op="call_function", target=nn.functional.max_pool2d)
     for pool in pools:
         convolution = _find_convolution(pool)
         if convolution is not None and load_kernels() is not None:
             _replace(convolution, pool)
+            replaced += 1
     graph.recompile()
+    return replaced
 
 
 def _transforms_twice(graph: fx.Graph) -> bool:
@@ -204,12 +222,21 @@ def _find_convolution(pool: Node) -> Node | None:
     if not halves or not usual or given["ceil_mode"] or given["return_indices"]:
         return None
     relu = given["input"]
-    if relu.target not in RELUS or len(relu.users) > 1:
+    slope = _read_slope(relu)
+    if slope is None or slope < 0 or len(relu.users) > 1:  # what falls, the largest is not of
         return None
     convolution = relu.args[0]
     if convolution.target is not torch.conv2d or len(convolution.users) > 1:
         return None
     return convolution if _is_known(**_read(convolution, CONVOLUTION)) else None
+
+
+def _read_slope(relu: Node) -> float | None:
+    """Reads the slope below zero of a ReLU, None if it is none."""
+    if relu.target in RELUS:
+        return 0.0
+    is_leaky = relu.target is nn.functional.leaky_relu
+    return float(_read(relu, LEAKY)["negative_slope"]) if is_leaky else None
 
 
 def _read(call: Node, defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,8 +276,9 @@ def _is(pair: Any, number: int) -> bool:
 def _replace(convolution: Node, pool: Node) -> None:
     graph, relu, given = pool.graph, pool.args[0], _read(convolution, CONVOLUTION)
     tensors = (given["input"], given["weight"], given["bias"])
+    numbers = (_read_padding(given["padding"]), _read_slope(relu))
     with graph.inserting_before(pool):
-        pooled = graph.call_function(pool_images, (*tensors, _read_padding(given["padding"])))
+        pooled = graph.call_function(pool_images, (*tensors, *numbers))
     pooled.meta = dict(pool.meta)
     pool.replace_all_uses_with(pooled)
     for node in (pool, relu, convolution):

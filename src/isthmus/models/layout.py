@@ -74,15 +74,25 @@ def is_plain(part: nn.Module) -> bool:
     return is_layer or type(part) is nn.Sequential
 
 
-def pools_convolutions(part: nn.Module) -> bool:
-    """Tells whether layers one after another pool the ReLU of a convolution, 2 x 2."""
-    layers = list(part.children()) if type(part) is nn.Sequential else []
-    trios = zip(layers, layers[1:], layers[2:], strict=False)
-    return any(
-        (type(first), type(second), type(third)) == (nn.Conv2d, nn.ReLU, nn.MaxPool2d)
-        and third.kernel_size in (2, (2, 2))
-        for first, second, third in trios
-    )
+class PooledConvolution(NamedTuple):
+    """A convolution whose ReLU is pooled, 2 x 2."""
+
+    layer: nn.Conv2d
+    slope: float  # of the ReLU, below zero
+
+
+def find_pooled(module: nn.Module) -> Iterator[PooledConvolution]:
+    """Yields those in layers one after another, if they are as most are."""
+    for part in module.modules():
+        layers = list(part.children()) if type(part) is nn.Sequential else []
+        for first, second, third in zip(layers, layers[1:], layers[2:], strict=False):
+            pools = isinstance(third, nn.MaxPool2d) and third.kernel_size in (2, (2, 2))
+            bends = isinstance(second, nn.ReLU | nn.LeakyReLU)
+            if pools and bends and isinstance(first, nn.Conv2d):
+                shape = first.stride, first.dilation, first.groups
+                if shape == ((1, 1), (1, 1), 1) and first.bias is not None:
+                    slope = second.negative_slope if isinstance(second, nn.LeakyReLU) else 0.0
+                    yield PooledConvolution(first, slope)
 
 
 def has_modes(part: nn.Module) -> bool:

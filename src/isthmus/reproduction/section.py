@@ -160,7 +160,7 @@ def build_section(
         first, verdicts = column[0], [by_cell[cell] for cell in column]
         ranking = rank(verdicts, beside.get((first.column, first.metric)))
         shown = [e for e in verdicts if e.judged or e.failed or e.cell.mean is not None]
-        best = choose_trials(verdicts).values()
+        best = choose_trials(verdicts, records).values()
         rows = tuple(
             build_row(each)._replace(mark=CHOSEN) if each.cell in best else build_row(each)
             for each in shown

@@ -16,6 +16,8 @@ Outcome = Literal["reproduced", "higher", "lower", "not run", "cannot run"]
 # What two numbers may differ by at least: a point of a percentage, a step of the path's grid.
 POINTS = {"percent": 1.0, "fraction": 0.01, "nats": 0.05, "lambda": 0.1, "times": 0.1}
 
+TUNED = ("lr", "momentum", "weight_decay")  # what trials may choose
+
 Records = Mapping[str, RunRecord]
 
 
@@ -126,10 +128,11 @@ def judge(cell: TableCell, records: Records, preset: Preset = "paper") -> Verdic
     return verdict._replace(outcome=_compare(cell, verdict.judged), failed=failed)
 
 
-def choose_trials(verdicts: Iterable[Verdict]) -> dict[str, TableCell]:
+def choose_trials(verdicts: Iterable[Verdict], records: Records) -> dict[str, TableCell]:
     """Chooses each method's best trial, where all of its trials were made.
 
-    What is no trial is passed over. Of equal ones it is the first. A trial that diverged has lost.
+    What is no trial is passed over. Of equal ones it is the first. A trial that diverged has lost,
+    and so has one with whose settings any other run did.
     """
     trials: dict[str, list[Verdict]] = {}
     for verdict in (each for each in verdicts if each.cell.is_trial):
@@ -137,9 +140,20 @@ def choose_trials(verdicts: Iterable[Verdict]) -> dict[str, TableCell]:
     chosen = {}
     for method, made in trials.items():
         ended = [each for each in made if each.ours is not None]
-        if ended and all(each.ours is not None or each.failed for each in made):
-            chosen[method] = max(ended, key=_score).cell
+        lasting = [each for each in ended if not _diverged(each.cell, records)]
+        if lasting and all(each.ours is not None or each.failed for each in made):
+            chosen[method] = max(lasting, key=_score).cell
     return chosen
+
+
+def _diverged(trial: TableCell, records: Records) -> bool:
+    """Tells whether a run with the method and the settings of a trial is known to diverge."""
+    failed = (record.experiment for record in records.values() if record.failed)
+    return any(
+        experiment["method"]["name"] == trial.method
+        and all(experiment[key] == trial.settings[key] for key in TUNED)
+        for experiment in failed
+    )
 
 
 def _score(verdict: Verdict) -> float:

@@ -1,23 +1,29 @@
 """What the steps of a client take, from a few of them: the others are counted and not taken.
 
 The time of a step has a part that grows with its batch and one that does not: reading and writing
-vectors of all parameters, and calling operations. The second is what compiling saves.
+vectors of all parameters, and calling operations. The second is what compiling saves, and of the
+first what isthmus.engines.pooling does.
 """
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, leaky_relu, max_pool2d
 
 from isthmus import tree
 from isthmus.client import Batch, Step
 from isthmus.config.experiment import Experiment
 from isthmus.context import Setting
 from isthmus.engines.base import steps_per_pass
-from isthmus.engines.compiled import Compiled, find_functions
+from isthmus.engines.compiled import Compiled, find_functions, load_passes
 from isthmus.engines.loop import Loop
+from isthmus.models import layout
+from isthmus.models.flat import Flat
 
 LEAST, MOST = 6, 30  # steps that are taken of each scan
 ENOUGH = 0.05  # seconds, after which no more are
@@ -35,12 +41,20 @@ class StepSampler(Compiled):
     clock: Clock = time.process_time
     ahead = 0.0  # seconds that all steps so far would have taken, less those that were spent
 
-    def __init__(self, batch_size: int, compiler: Compiled | None = None, alike: bool = True):
+    def __init__(
+        self,
+        batch_size: int,
+        compiler: Compiled | None = None,
+        alike: bool = True,
+        network: Flat | None = None,
+    ):
         fills = compiler is not None and compiler.fills
         Compiled.__init__(self, batch_size, layers=1, fills=fills)
         self.compiler = compiler  # what compiles the steps of the run
         self.alike = alike  # whether all clients take as many steps
         self.compiles = compiler is not None
+        self.network = network
+        self.kept: float | None = None  # of the time that grows with the batch; not yet measured
         self.kinds: set[Any] = set()  # of steps, each of which becomes a program
 
     @classmethod
@@ -49,7 +63,8 @@ class StepSampler(Compiled):
         engine, size = setting.engine, experiment.batch_size
         sizes = (setting.federation.sizes(i)[0] for i in range(len(setting.federation)))
         alike = len({steps_per_pass(n, size) for n in sizes}) == 1
-        return cls(size, engine.compiled if isinstance(engine, Loop) else None, alike)
+        compiler = engine.compiled if isinstance(engine, Loop) else None
+        return cls(size, compiler, alike, setting.task.model)
 
     def begin(self, t: int) -> None:
         """Begins a round, from 0: whether its steps are compiled."""
@@ -82,7 +97,10 @@ class StepSampler(Compiled):
                 again = [self._time(step, carry, batch)[0] for batch in sizes]
                 spent += sum(again)
                 kept = KEPT if self.compiler is None or self.compiler.unroll == 1 else KEPT_UNROLLED
-                each = compile_time(size, min(again[::2]), many, min(again[1::2]), kept)
+                if self.kept is None:
+                    self.kept = 1.0 if self.network is None else pool_time(self.network, usual.x)
+                times = (size, min(again[::2]), many, min(again[1::2]))
+                each = compile_time(*times, kept, self.kept)
             self.ahead += count * each - spent
         return carry
 
@@ -104,16 +122,67 @@ class StepSampler(Compiled):
 
 
 def compile_time(
-    size: int, seconds: float, other: int, seconds_of_other: float, kept: float = KEPT
+    size: int,
+    seconds: float,
+    other: int,
+    seconds_of_other: float,
+    kept: float = KEPT,
+    kept_of_growing: float = 1.0,
 ) -> float:
     """Gives about what a compiled step takes, from what plain ones of two sizes do.
 
     >>> round(compile_time(10, 2.0, 80, 9.0), 2)  # 0.1 for an example, 1 whatever the batch
     1.14
+    >>> round(compile_time(10, 2.0, 80, 9.0, kept_of_growing=0.5), 2)
+    0.64
     """
-    growing = (seconds_of_other - seconds) / (other - size) * size
-    fixed = seconds - min(max(growing, 0.0), seconds)
-    return seconds - (1 - kept) * fixed
+    growing = min(max((seconds_of_other - seconds) / (other - size) * size, 0.0), seconds)
+    return kept_of_growing * growing + kept * (seconds - growing)
+
+
+def pool_time(network: Flat, x: Tensor) -> float:
+    """Gives the share of a network's time on some images that is left where pooling is fused."""
+    if not network.pools or load_passes() is None:
+        return 1.0
+    from isthmus.engines.pooling import load_kernels, pool_images
+
+    if load_kernels() is None:
+        return 1.0
+    module, met = network.load(network.fresh(0)), dict[nn.Module, Tensor]()
+    pooled = list(layout.find_pooled(module))
+
+    def remember(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
+        met[layer] = given[0]
+
+    for each in pooled:
+        each.layer.register_forward_pre_hook(remember)
+    with torch.enable_grad():
+        whole = _time_gradient(lambda: module(x), list(module.parameters()))
+        saved = 0.0
+        for layer, slope in pooled:
+            weight, bias = layer.weight, layer.bias
+            assert bias is not None
+            padding = 0 if isinstance(layer.padding, str) else layer.padding[0]
+            images = met[layer].detach().requires_grad_(met[layer].requires_grad)
+            wanted = [weight, bias, images] if images.requires_grad else [weight, bias]
+            numbers = (images, weight, bias, padding, slope)
+            saved += _time_gradient(partial(_pool_apart, *numbers), wanted)
+            saved -= _time_gradient(partial(pool_images, *numbers), wanted)
+    return min(max(1 - saved / whole, 0.1), 1.0)
+
+
+def _pool_apart(x: Tensor, weight: Tensor, bias: Tensor, padding: int, slope: float) -> Tensor:
+    return max_pool2d(leaky_relu(conv2d(x, weight, bias, padding=padding), slope), 2)
+
+
+def _time_gradient(run: Callable[[], Tensor], inputs: list[Tensor]) -> float:
+    """Gives the shortest of some times that a forward and a backward pass took."""
+    taken = []
+    for _ in range(LEAST):
+        began = time.process_time()
+        torch.autograd.grad(run().sum(), inputs)
+        taken.append(time.process_time() - began)
+    return min(taken)
 
 
 def resize(batch: Batch, size: int) -> Batch:
