@@ -344,7 +344,7 @@ def test_every_shipped_record_is_that_of_a_recipe() -> None:
     names = {run.identity for run in (*runs, *released)}
     records = record.read_all([record.find_shipped()])
     assert set(records) <= names
-    for known in records.values():
+    for known in (each for each in records.values() if not each.failed):
         assert known.rounds == known.experiment["rounds"]
         assert known.find(metric="top1", model="personal", summary="mean") is not None
 
