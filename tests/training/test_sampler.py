@@ -1,13 +1,16 @@
 """The steps of a client are counted from a few of them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
 from isthmus import Experiment
 from isthmus.client import Batch
-from isthmus.engines.compiled import Compiled
+from isthmus.engines.compiled import Compiled, has_compiler, list_known, load_passes
+from isthmus.models import MODELS
+from isthmus.models.flat import Flat
+from isthmus.training import sampler
 from isthmus.training.estimate import LASTS, count_rounds
 from isthmus.training.sampler import KEPT, MOST, StepSampler
 
@@ -32,10 +35,10 @@ def make_batches(count: int) -> Iterator[Batch]:
 
 def sample(count: int, will_compile: bool) -> tuple[float, Stopwatch]:
     step = Stopwatch()
-    sampler = StepSampler(10, Compiled(10, layers=1) if will_compile else None)
-    sampler.clock = lambda: step.now
-    sampler.fold(step, torch.zeros(()), make_batches(count), n=100)
-    return step.now + sampler.ahead, step
+    counting = StepSampler(10, Compiled(10, layers=1) if will_compile else None)
+    counting.clock = lambda: step.now
+    counting.fold(step, torch.zeros(()), make_batches(count), n=100)
+    return step.now + counting.ahead, step
 
 
 def test_all_steps_are_counted_and_few_are_taken() -> None:
@@ -49,6 +52,25 @@ def test_compiling_saves_what_does_not_grow_with_the_batch() -> None:
     """Of a step of 3 seconds 1 is for ten examples, and 2 are whatever the batch."""
     seconds, _ = sample(1000, will_compile=True)
     assert seconds == pytest.approx(1000 * (1 + KEPT * 2))
+
+
+@pytest.mark.skipif(load_passes() is None, reason=f"made for the compiler of {list_known()}")
+@pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler")
+def test_pooling_saves_what_it_takes_apart_less_what_it_takes_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """LeNet-5 takes 10 seconds, of these its two pooled convolutions 4 and 3, and 1 and 2 fused."""
+    given, images = [], torch.randn(2, 3, 32, 32)
+
+    def take(run: Callable[[], torch.Tensor], inputs: list[torch.Tensor]) -> float:
+        run()
+        given.append(len(inputs))
+        return [10.0, 4.0, 1.0, 3.0, 2.0][len(given) - 1]
+
+    monkeypatch.setattr(sampler, "_time_gradient", take)
+    assert sampler.pool_time(Flat(lambda: MODELS["lenet5"]((3, 32, 32), 10)), images) == 0.6
+    assert given[1:] == [2, 2, 3, 3], "nobody wants the gradient of the data"
+    assert sampler.pool_time(Flat(lambda: MODELS["twonn"]((3, 32, 32), 10)), images) == 1.0
 
 
 def test_a_client_without_batches_takes_no_time() -> None:

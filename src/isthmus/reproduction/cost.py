@@ -12,6 +12,7 @@ from typing import NamedTuple
 from isthmus.config import registry
 from isthmus.config.experiment import Experiment
 from isthmus.engines.base import one_thread
+from isthmus.models.layout import find_pooled
 from isthmus.reproduction.inputs import INPUTS
 from isthmus.reproduction.record import RunRecord, describe_machine
 from isthmus.system.machine import count_cores
@@ -19,6 +20,7 @@ from isthmus.training.estimate import count_rounds
 from isthmus.training.sampler import KEPT
 
 FEW, SOME, MANY = 2, 8, 32  # examples of a batch
+POOLED = 0.5  # of what an example takes, where compiled steps pool convolutions
 QUICK = 0.02  # seconds of a step of SOME, below which only MANY tell how it grows
 
 
@@ -83,5 +85,6 @@ def _time_step(
         few, many = (FEW, SOME) if first[1] > QUICK else (SOME, MANY)
         least, most = take_again(few), take_again(many)
         example = max(0.0, most - least) / (many - few)
-        return PlainStep(example, max(0.0, most - many * example))
+        kept = POOLED if any(True for _ in find_pooled(network)) else 1.0
+        return PlainStep(kept * example, max(0.0, most - many * example))
     return None
