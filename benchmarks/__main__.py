@@ -5,7 +5,7 @@ soak, faults, scale and absentees are programs of their own: `python -m benchmar
 
 import argparse
 
-from benchmarks import blocks, cluster, engines, estimates, recurrent, speed
+from benchmarks import blocks, cluster, engines, estimates, pooling, recurrent, speed
 
 BENCHMARKS = {
     "speed": speed.main,
@@ -13,6 +13,7 @@ BENCHMARKS = {
     "cluster": cluster.main,
     "blocks": blocks.main,
     "estimates": estimates.main,
+    "pooling": pooling.main,
     "recurrent": recurrent.main,
 }
 
