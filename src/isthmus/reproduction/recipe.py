@@ -132,6 +132,7 @@ class MethodLayer(Layer):
     label: str = ""
     metrics: list[str] = []  # those it has, if not all
     columns: list[str] = []  # of a run beside the table: those it is for, if not all
+    like: str = ""  # of such a run: the method that it is, but for what is said of it
 
 
 class ColumnLayer(Layer):
@@ -261,6 +262,7 @@ def build_recipe(name: str, paper: Sheet, sheet: Sheet) -> Recipe:
         _check_names(name, "column", excuse.columns, [column.name for column in columns])
         _check_names(name, "metric", excuse.metrics, sheet.metrics)
     for method in sheet.runs:
+        _check_names(name, "method", filter(None, [methods[method].like]), paper.methods)
         _check_names(name, "column", methods[method].columns, [column.name for column in columns])
     cells, runs = [], []
     for metric in sheet.metrics:
@@ -309,7 +311,9 @@ def _build_cell(
     figures: tuple[float | None, float | None],
     trial: Mapping[str, Any] = MappingProxyType({}),
 ) -> TableCell:
-    general, special = (s.methods.get(method, MethodLayer()) for s in (paper, sheet))
+    special = sheet.methods.get(method, MethodLayer())
+    source = special.like or method
+    general = paper.methods.get(source, MethodLayer())
     here = [column, column.methods.get(method, Layer())]
     is_papers = column.name in sheet.columns  # then what the table says comes after it
     layers = [
@@ -320,7 +324,7 @@ def _build_cell(
         Layer(settings=dict(trial)),
     ]
     tried = [f"{key}={value}" for key, value in trial.items()]
-    ours: dict[str, Any] = {"method": {"name": method}}
+    ours: dict[str, Any] = {"method": {"name": source}}
     settings = _merge(ours, *(layer.settings for layer in layers))
     changes = [layer.release for layer in layers if layer.release is not False]
     is_released = len(changes) == len(layers) and any(changes)
