@@ -13,7 +13,7 @@ that is added is written as such, which processors do at once; sums over a vecto
 row, as the compiler's own way of adding up long vectors waits for memory at every entry. And where
 a program takes several steps, each writes its result over what it started from.
 
-This is the one place that knows torch's compiler from inside.
+This and isthmus.engines.pooling are the places that know torch's compiler from inside.
 """
 
 from typing import Any

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, fx, nn
 
 SOURCE = Path(__file__).with_suffix(".cpp")
-MOST = 64  # channels of an image, up to which the library is slower
+MOST = 64  # channels of an image: with more, the library is about as fast
 FLAGS = ("-O3", "-ffp-contract=fast")
 
 CONVOLUTION = dict.fromkeys(("input", "weight", "bias")) | {
@@ -34,7 +34,7 @@ POOL = dict.fromkeys(("input", "kernel_size", "stride")) | {
     "ceil_mode": False,
     "return_indices": False,
 }
-LEAKY = {"input": None, "negative_slope": 0.01}
+RELU = {"input": None, "negative_slope": 0.01}
 RELUS = (nn.functional.relu, torch.relu)
 
 Node = Any  # an fx.Node, whose arguments may be anything
@@ -223,9 +223,9 @@ def _find_convolution(pool: Node) -> Node | None:
         return None
     relu = given["input"]
     slope = _read_slope(relu)
-    if slope is None or slope < 0 or len(relu.users) > 1:  # what falls, the largest is not of
+    if slope is None or slope < 0 or len(relu.users) > 1:  # a slope below 0 makes small ones large
         return None
-    convolution = relu.args[0]
+    convolution = _read(relu, RELU)["input"]
     if convolution.target is not torch.conv2d or len(convolution.users) > 1:
         return None
     return convolution if _is_known(**_read(convolution, CONVOLUTION)) else None
@@ -236,7 +236,7 @@ def _read_slope(relu: Node) -> float | None:
     if relu.target in RELUS:
         return 0.0
     is_leaky = relu.target is nn.functional.leaky_relu
-    return float(_read(relu, LEAKY)["negative_slope"]) if is_leaky else None
+    return float(_read(relu, RELU)["negative_slope"]) if is_leaky else None
 
 
 def _read(call: Node, defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def _is(pair: Any, number: int) -> bool:
 
 
 def _replace(convolution: Node, pool: Node) -> None:
-    graph, relu, given = pool.graph, pool.args[0], _read(convolution, CONVOLUTION)
+    graph, relu, given = pool.graph, _read(pool, POOL)["input"], _read(convolution, CONVOLUTION)
     tensors = (given["input"], given["weight"], given["bias"])
     numbers = (_read_padding(given["padding"]), _read_slope(relu))
     with graph.inserting_before(pool):
