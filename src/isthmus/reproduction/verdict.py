@@ -140,13 +140,13 @@ def choose_trials(verdicts: Iterable[Verdict], records: Records) -> dict[str, Ta
     chosen = {}
     for method, made in trials.items():
         ended = [each for each in made if each.ours is not None]
-        lasting = [each for each in ended if not _diverged(each.cell, records)]
+        lasting = [each for each in ended if not _has_diverged(each.cell, records)]
         if lasting and all(each.ours is not None or each.failed for each in made):
             chosen[method] = max(lasting, key=_score).cell
     return chosen
 
 
-def _diverged(trial: TableCell, records: Records) -> bool:
+def _has_diverged(trial: TableCell, records: Records) -> bool:
     """Tells whether a run with the method and the settings of a trial is known to diverge."""
     failed = (record.experiment for record in records.values() if record.failed)
     return any(
