@@ -16,6 +16,8 @@ from isthmus.engines.loop import fold
 from isthmus.engines.pooling import load_kernels, pool_images
 from isthmus.models import MODELS
 from isthmus.models.flat import Flat
+from isthmus.models.layout import find_pooled
+from isthmus.training.sampler import pool_time
 
 if load_passes() is None:
     pytest.skip(f"made for the compiler of {list_known()}", allow_module_level=True)
@@ -197,6 +199,34 @@ def test_networks_that_pool_convolutions_repay_compiling_sooner(model: str, pool
     assert not repays(network, 999 * network.layers)
 
 
-def test_other_pooling_is_not_taken_for_it() -> None:
-    layers = [nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(3), nn.Flatten(), nn.Linear(2, 2)]
-    assert not Flat(lambda: nn.Sequential(*layers)).pools
+@pytest.mark.parametrize(
+    ("convolution", "pool"),
+    [
+        (nn.Conv2d(1, 2, 3), nn.MaxPool2d(3)),
+        (nn.Conv2d(1, 2, 3), nn.MaxPool2d(2, 1)),
+        (nn.Conv2d(1, 2, 3), nn.MaxPool2d(2, ceil_mode=True)),
+        (nn.Conv2d(1, 2, (5, 3)), nn.MaxPool2d(2)),
+        (nn.Conv2d(1, 2, 3, padding=(0, 1)), nn.MaxPool2d(2)),
+        (nn.Conv2d(1, 2, 3, padding="same"), nn.MaxPool2d(2)),
+        (nn.Conv2d(1, 2, 3, bias=False), nn.MaxPool2d(2)),
+    ],
+)
+def test_layers_that_it_is_not_made_for_are_not_found(
+    convolution: nn.Conv2d, pool: nn.MaxPool2d
+) -> None:
+    assert not list(find_pooled(nn.Sequential(convolution, nn.ReLU(), pool)))
+    usual = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2))
+    assert len(list(find_pooled(usual))) == 1
+
+
+def test_time_is_estimated_where_layers_are_frozen_or_not_used() -> None:
+    def build() -> nn.Module:
+        network = nn.Sequential(
+            *(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(18, 2)),
+        )
+        network[0].weight.requires_grad_(False)
+        network[4].register_parameter("unused", nn.Parameter(torch.zeros(1)))
+        return network
+
+    assert 0 < pool_time(Flat(build), torch.randn(2, 1, 8, 8)) <= 1

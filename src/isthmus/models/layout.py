@@ -86,13 +86,25 @@ def find_pooled(module: nn.Module) -> Iterator[PooledConvolution]:
     for part in module.modules():
         layers = list(part.children()) if type(part) is nn.Sequential else []
         for first, second, third in zip(layers, layers[1:], layers[2:], strict=False):
-            pools = isinstance(third, nn.MaxPool2d) and third.kernel_size in (2, (2, 2))
             bends = isinstance(second, nn.ReLU | nn.LeakyReLU)
-            if pools and bends and isinstance(first, nn.Conv2d):
-                shape = first.stride, first.dilation, first.groups
-                if shape == ((1, 1), (1, 1), 1) and first.bias is not None:
-                    slope = second.negative_slope if isinstance(second, nn.LeakyReLU) else 0.0
+            if bends and isinstance(first, nn.Conv2d) and isinstance(third, nn.MaxPool2d):
+                slope = second.negative_slope if isinstance(second, nn.LeakyReLU) else 0.0
+                if _is_usual(first) and _halves(third):
                     yield PooledConvolution(first, slope)
+
+
+def _is_usual(layer: nn.Conv2d) -> bool:
+    """Tells whether filters are as wide as high, have a bias and are put at every place."""
+    by_name = isinstance(layer.padding, str)
+    even = not by_name and len(set(layer.kernel_size)) == len(set(layer.padding)) == 1
+    everywhere = (layer.stride, layer.dilation, layer.groups) == ((1, 1), (1, 1), 1)
+    return even and everywhere and layer.bias is not None
+
+
+def _halves(layer: nn.MaxPool2d) -> bool:
+    """Tells whether of each 2 x 2 places one is left."""
+    both = layer.kernel_size in (2, (2, 2)) and layer.stride in (2, (2, 2))
+    return both and layer.padding in (0, (0, 0)) and not layer.ceil_mode
 
 
 def has_modes(part: nn.Module) -> bool:

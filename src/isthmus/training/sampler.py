@@ -162,7 +162,7 @@ def pool_time(network: Flat, x: Tensor) -> float:
         for layer, slope in pooled:
             weight, bias = layer.weight, layer.bias
             assert bias is not None
-            padding = 0 if isinstance(layer.padding, str) else layer.padding[0]
+            padding = int(layer.padding[0])
             images = met[layer].detach().requires_grad_(met[layer].requires_grad)
             wanted = [weight, bias, images] if images.requires_grad else [weight, bias]
             numbers = (images, weight, bias, padding, slope)
@@ -177,10 +177,10 @@ def _pool_apart(x: Tensor, weight: Tensor, bias: Tensor, padding: int, slope: fl
 
 def _time_gradient(run: Callable[[], Tensor], inputs: list[Tensor]) -> float:
     """Gives the shortest of some times that a forward and a backward pass took."""
-    taken = []
+    inputs, taken = [each for each in inputs if each.requires_grad], []
     for _ in range(LEAST):
         began = time.process_time()
-        torch.autograd.grad(run().sum(), inputs)
+        torch.autograd.grad(run().sum(), inputs, allow_unused=True)
         taken.append(time.process_time() - began)
     return min(taken)
 
