@@ -14,11 +14,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
-from torch.nn.functional import conv2d, leaky_relu, max_pool2d
 
 from benchmarks.recurrent import measure_least
 from isthmus.engines.base import one_thread
-from isthmus.engines.pooling import pool_images
+from isthmus.engines.pooling import pool_apart, pool_images
 
 
 class Case(NamedTuple):
@@ -45,11 +44,6 @@ CASES = (
     Case("64 to 128 channels", 10, 64, 8, 128, 3, 1),
     Case("128 to 128 channels", 10, 128, 8, 128, 3, 1),
 )
-
-
-def pool_apart(x: Tensor, weight: Tensor, bias: Tensor, padding: int, slope: float) -> Tensor:
-    """Computes it as three operations."""
-    return max_pool2d(leaky_relu(conv2d(x, weight, bias, padding=padding), slope), 2)
 
 
 def measure(case: Case, times: int) -> dict[str, float]:

@@ -20,7 +20,9 @@ from isthmus.training.estimate import count_rounds
 from isthmus.training.sampler import KEPT
 
 FEW, SOME, MANY = 2, 8, 32  # examples of a batch
-POOLED = 0.5  # of what an example takes, where compiled steps pool convolutions
+POOLED = (
+    0.5  # of what an example takes is left by compiled steps that pool convolutions: 0.4 to 0.8
+)
 QUICK = 0.02  # seconds of a step of SOME, below which only MANY tell how it grows
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv2d, leaky_relu, max_pool2d
 
 from isthmus import tree
 from isthmus.client import Batch, Step
@@ -144,7 +143,7 @@ def pool_time(network: Flat, x: Tensor) -> float:
     """Gives the share of a network's time on some images that is left where pooling is fused."""
     if not network.pools or load_passes() is None:
         return 1.0
-    from isthmus.engines.pooling import load_kernels, pool_images
+    from isthmus.engines.pooling import load_kernels, pool_apart, pool_images
 
     if load_kernels() is None:
         return 1.0
@@ -166,13 +165,9 @@ def pool_time(network: Flat, x: Tensor) -> float:
             images = met[layer].detach().requires_grad_(met[layer].requires_grad)
             wanted = [weight, bias, images] if images.requires_grad else [weight, bias]
             numbers = (images, weight, bias, padding, slope)
-            saved += _time_gradient(partial(_pool_apart, *numbers), wanted)
+            saved += _time_gradient(partial(pool_apart, *numbers), wanted)
             saved -= _time_gradient(partial(pool_images, *numbers), wanted)
     return min(max(1 - saved / whole, 0.1), 1.0)
-
-
-def _pool_apart(x: Tensor, weight: Tensor, bias: Tensor, padding: int, slope: float) -> Tensor:
-    return max_pool2d(leaky_relu(conv2d(x, weight, bias, padding=padding), slope), 2)
 
 
 def _time_gradient(run: Callable[[], Tensor], inputs: list[Tensor]) -> float:
