@@ -8,16 +8,19 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 namespace {
 
 constexpr int WIDE = 16;      // floats that are handled at once
+constexpr int AT_ONCE = 10;   // pieces of a window whose sums are in registers
 constexpr uint8_t BELOW = 4;  // is added to the place, 0 to 3, of a largest that is not above zero
 
 template <int V> struct Lanes {
     typedef float Floats __attribute__((vector_size(4 * V), aligned(4), may_alias));
     typedef int32_t Ints __attribute__((vector_size(4 * V), aligned(4), may_alias));
+    typedef uint8_t Bytes __attribute__((vector_size(V)));
 };
 using Row = Lanes<WIDE>::Floats;
 
@@ -73,9 +76,15 @@ void pool(const Shape &s, const float *corner, const float *weights, const float
         const Ints low = most <= 0.0f;
         most = low ? (slope == 0 ? Floats{} : most * slope) : most;
         where = low ? where + BELOW : where;
-        for (int64_t o = 0; o < channels; o++) {
-            results[place * s.out + o] = most[o];
-            chosen[place * s.out + o] = where[o];
+        float *result = results + place * s.out;
+        uint8_t *choice = chosen + place * s.out;
+        const auto narrow = __builtin_convertvector(where, typename Lanes<V>::Bytes);
+        if (channels == V) {
+            *(Floats *)result = most;
+            memcpy(choice, &narrow, V);
+        } else {
+            memcpy(result, &most, channels * sizeof(float));
+            memcpy(choice, &narrow, channels);
         }
     }
 }
@@ -93,40 +102,86 @@ void pool_images(const Shape &s, const float *images, const float *weights, cons
         frame(s, images + n * s.height * s.width * s.channels, framed.data());
         for (int64_t o = 0; o < s.out; o += V)
             for (int64_t y = 0; y < s.tall(); y++)
-                for (int64_t x = 0; x < s.broad(); x += 2) {
+                for (int64_t x = 0, places; x < s.broad(); x += places) {
+                    const int64_t left = s.broad() - x;
+                    places = left == 4 ? 2 : std::min<int64_t>(left, 3);
+                    const auto pool_some = places == 3   ? pool<V, 3>
+                                           : places == 2 ? pool<V, 2>
+                                                         : pool<V, 1>;
                     const int64_t at = ((n * s.tall() + y) * s.broad() + x) * s.out + o;
-                    const bool two = x + 1 < s.broad();
-                    (two ? pool<V, 2> : pool<V, 1>)(
-                        s, &framed[2 * y * s.row() + 2 * x * s.channels], &packed[o], &biases[o],
-                        slope, stride, std::min<int64_t>(V, s.out - o), results + at, chosen + at);
+                    pool_some(s, &framed[2 * y * s.row() + 2 * x * s.channels], &packed[o],
+                              &biases[o], slope, stride, std::min<int64_t>(V, s.out - o),
+                              results + at, chosen + at);
                 }
     }
 }
 
-// The places of one image and channel through which gradients pass.
+// The windows, of one image, through whose places gradients pass.
 struct Passed {
-    std::vector<int64_t> corners;  // of their windows
+    std::vector<int64_t> corners;  // where each window begins
     std::vector<float> gradients;
+    int64_t count;
+
+    explicit Passed(int64_t most) : corners(most), gradients(most), count(0) {}
 };
 
-// Lists them, and adds their gradients up.
-float list_passed(const Shape &s, const float *gradients, const uint8_t *chosen, float slope,
-                  Passed &passed) {
-    passed.corners.clear();
-    passed.gradients.clear();
+// Lists those of one filter, and adds their gradients up. Nothing is jumped over, since nobody can
+// tell beforehand which places pass: what does not is written over by the next.
+float list_windows(const Shape &s, const float *gradients, const uint8_t *chosen, float slope,
+                   Passed &passed) {
+    const int64_t steps[4] = {0, s.channels, s.row(), s.row() + s.channels};
+    int64_t count = 0;
     float total = 0;
     for (int64_t y = 0, at = 0; y < s.tall(); y++)
         for (int64_t x = 0; x < s.broad(); x++, at += s.out) {
-            const bool low = chosen[at] >= BELOW;
-            if (low && slope == 0) continue;
-            const int64_t place = chosen[at] % BELOW;
+            const bool low = chosen[at] >= BELOW, passes = !low || slope != 0;
             const float gradient = low ? gradients[at] * slope : gradients[at];
-            passed.corners.push_back((2 * y + place / 2) * s.row() +
-                                     (2 * x + place % 2) * s.channels);
-            passed.gradients.push_back(gradient);
-            total += gradient;
+            passed.corners[count] = 2 * (y * s.row() + x * s.channels) + steps[chosen[at] % BELOW];
+            passed.gradients[count] = gradient;
+            total += passes ? gradient : 0.0f;
+            count += passes;
         }
+    passed.count = count;
     return total;
+}
+
+// The filters, of one image, that chose a place: those of all places one after another.
+struct Choices {
+    std::vector<int64_t> filters;  // where each filter begins
+    std::vector<float> gradients;
+    std::vector<int64_t> corners, ends;  // of each place that somebody chose
+
+    explicit Choices(int64_t most) : filters(most), gradients(most) {}
+};
+
+// Lists them; a filter has `length` numbers.
+void list_choices(const Shape &s, const float *gradients, const uint8_t *chosen, float slope,
+                  int64_t length, Choices &choices) {
+    const int64_t steps[4] = {0, s.channels, s.row(), s.row() + s.channels};
+    std::vector<int64_t> who(4 * s.out);
+    int64_t count = 0;
+    choices.corners.clear();
+    choices.ends.clear();
+    for (int64_t y = 0; y < s.tall(); y++)
+        for (int64_t x = 0; x < s.broad(); x++, gradients += s.out, chosen += s.out) {
+            int64_t counts[4] = {};
+            for (int64_t o = 0; o < s.out; o++) {
+                const int64_t place = chosen[o] % BELOW;
+                who[place * s.out + counts[place]] = o;
+                counts[place] += chosen[o] < BELOW || slope != 0;
+            }
+            for (int place = 0; place < 4; place++) {
+                if (!counts[place]) continue;
+                for (int64_t i = 0; i < counts[place]; i++, count++) {
+                    const int64_t o = who[place * s.out + i];
+                    const bool low = chosen[o] >= BELOW;
+                    choices.filters[count] = o * length;
+                    choices.gradients[count] = low ? gradients[o] * slope : gradients[o];
+                }
+                choices.corners.push_back(2 * (y * s.row() + x * s.channels) + steps[place]);
+                choices.ends.push_back(count);
+            }
+        }
 }
 
 // Adds the windows up, each times its gradient: COUNT pieces of them, which `pieces` tells apart.
@@ -134,24 +189,60 @@ template <int COUNT>
 void add_windows(const float *image, const Passed &passed, const int64_t *pieces, float *sums) {
     Row totals[COUNT];
     for (int b = 0; b < COUNT; b++) totals[b] = ((const Row *)sums)[b];
-    for (size_t e = 0; e < passed.corners.size(); e++) {
+    for (int64_t e = 0; e < passed.count; e++) {
         const float *corner = image + passed.corners[e], gradient = passed.gradients[e];
         for (int b = 0; b < COUNT; b++) totals[b] += gradient * *(const Row *)(corner + pieces[b]);
     }
     for (int b = 0; b < COUNT; b++) ((Row *)sums)[b] = totals[b];
 }
 
-// Adds a filter, times each gradient, to the windows.
+// Adds to each window the filters that chose its place, times their gradients: COUNT pieces. They
+// may overlap where a row ends, behind the window: there a later piece has the true sum.
 template <int COUNT>
-void spread_filter(float *image, const Passed &passed, const int64_t *pieces, const float *filter) {
-    Row rows[COUNT];
-    for (int b = 0; b < COUNT; b++) rows[b] = ((const Row *)filter)[b];
-    for (size_t e = 0; e < passed.corners.size(); e++) {
-        float *corner = image + passed.corners[e];
-        const float gradient = passed.gradients[e];
-        for (int b = 0; b < COUNT; b++) *(Row *)(corner + pieces[b]) += gradient * rows[b];
+void spread_filters(float *image, const Choices &choices, const int64_t *pieces,
+                    const float *filters) {
+    for (size_t place = 0, e = 0; place < choices.corners.size(); place++) {
+        float *corner = image + choices.corners[place];
+        Row totals[COUNT];
+        for (int b = 0; b < COUNT; b++) totals[b] = *(const Row *)(corner + pieces[b]);
+        for (; e < size_t(choices.ends[place]); e++) {
+            const Row *filter = (const Row *)(filters + choices.filters[e]);
+            const float gradient = choices.gradients[e];
+            for (int b = 0; b < COUNT; b++) totals[b] += gradient * filter[b];
+        }
+        for (int b = 0; b < COUNT; b++) *(Row *)(corner + pieces[b]) = totals[b];
     }
 }
+
+// Calls `some` with a number that it gets as a constant.
+template <int NUMBER, typename Some> void call(int64_t number, int64_t first, Some some) {
+    if constexpr (NUMBER > 1)
+        if (number < NUMBER) return call<NUMBER - 1>(number, first, some);
+    some(std::integral_constant<int, NUMBER>(), first);
+}
+
+// Cuts `count` pieces into parts of about equal numbers, at most AT_ONCE, and calls `some` with each
+// part's number and first piece.
+template <typename Some> void split(int64_t count, Some some) {
+    for (int64_t first = 0, parts = (count + AT_ONCE - 1) / AT_ONCE; parts > 0; parts--) {
+        const int64_t number = (count - first + parts - 1) / parts;
+        call<AT_ONCE>(number, first, some);
+        first += number;
+    }
+}
+
+// Numbers, at first zero, that begin where a line of the cache does.
+class Numbers {
+    std::vector<float> memory;
+
+  public:
+    float *const start;
+
+    explicit Numbers(int64_t size)
+        : memory(size + WIDE),
+          start((float *)round_up((int64_t)memory.data(), WIDE * sizeof(float))) {}
+    Numbers(const Numbers &) = delete;
+};
 
 Shape read_shape(const int64_t *given) {
     return {given[0], given[1], given[2], given[3], given[4], given[5], given[6]};
@@ -177,41 +268,38 @@ extern "C" void differentiate_pool(const int64_t *shape, float slope, const floa
     const int64_t count = s.side * per_row, length = s.width * s.channels;
     // Behind rows of filters there are zeros, so that whole vectors may be read, and behind images
     // there is room for them.
-    std::vector<float> filters(s.out * s.side * filled), sums(filters.size());
-    std::vector<float> framed(s.area() + filled), spread(s.area() + filled);
+    Numbers filters(s.out * count * WIDE), sums(s.out * count * WIDE);
+    Numbers framed(s.area() + filled), spread(s.area() + filled);
     std::vector<int64_t> pieces(count);
     for (int64_t b = 0; b < count; b++) pieces[b] = b / per_row * s.row() + b % per_row * WIDE;
     for (int64_t row = 0; row < s.out * s.side; row++)
-        memcpy(&filters[row * filled], weights + row * s.window(), s.window() * sizeof(float));
+        memcpy(filters.start + row * filled, weights + row * s.window(),
+               s.window() * sizeof(float));
     std::fill(of_bias, of_bias + s.out, 0.0f);
-    Passed passed;
-    for (int64_t n = 0; n < s.images; n++) {
-        frame(s, images + n * s.height * length, framed.data());
-        std::fill(spread.begin(), spread.end(), 0.0f);
+    const int64_t places = s.tall() * s.broad();
+    Passed passed(places + 1);
+    Choices choices(places * s.out);
+    for (int64_t n = 0; n < s.images; n++, gradients += places * s.out, chosen += places * s.out) {
+        frame(s, images + n * s.height * length, framed.start);
         for (int64_t o = 0; o < s.out; o++) {
-            const int64_t at = n * s.tall() * s.broad() * s.out + o;
-            of_bias[o] += list_passed(s, gradients + at, chosen + at, slope, passed);
-            float *sum = &sums[o * count * WIDE], *filter = &filters[o * count * WIDE];
-            int64_t b = 0;
-            for (; b + 8 <= count; b += 8)
-                add_windows<8>(framed.data(), passed, &pieces[b], sum + b * WIDE);
-            for (; b + 4 <= count; b += 4)
-                add_windows<4>(framed.data(), passed, &pieces[b], sum + b * WIDE);
-            for (; b < count; b++)
-                add_windows<1>(framed.data(), passed, &pieces[b], sum + b * WIDE);
-            if (!of_images) continue;
-            for (b = 0; b + 8 <= count; b += 8)
-                spread_filter<8>(spread.data(), passed, &pieces[b], filter + b * WIDE);
-            for (; b + 4 <= count; b += 4)
-                spread_filter<4>(spread.data(), passed, &pieces[b], filter + b * WIDE);
-            for (; b < count; b++)
-                spread_filter<1>(spread.data(), passed, &pieces[b], filter + b * WIDE);
+            of_bias[o] += list_windows(s, gradients + o, chosen + o, slope, passed);
+            split(count, [&](auto some, int64_t b) {
+                add_windows<some>(framed.start, passed, &pieces[b],
+                                  sums.start + (o * count + b) * WIDE);
+            });
         }
-        for (int64_t y = 0; of_images && y < s.height; y++)
+        if (!of_images) continue;
+        std::fill(spread.start, spread.start + s.area(), 0.0f);
+        list_choices(s, gradients, chosen, slope, count * WIDE, choices);
+        split(count, [&](auto some, int64_t b) {
+            spread_filters<some>(spread.start, choices, &pieces[b], filters.start + b * WIDE);
+        });
+        for (int64_t y = 0; y < s.height; y++)
             memcpy(of_images + (n * s.height + y) * length,
-                   &spread[(y + s.padding) * s.row() + s.padding * s.channels],
+                   spread.start + (y + s.padding) * s.row() + s.padding * s.channels,
                    length * sizeof(float));
     }
     for (int64_t row = 0; row < s.out * s.side; row++)
-        memcpy(of_weights + row * s.window(), &sums[row * filled], s.window() * sizeof(float));
+        memcpy(of_weights + row * s.window(), sums.start + row * filled,
+               s.window() * sizeof(float));
 }
