@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from commands import Isthmus
-from isthmus import Experiment, IsthmusError
+from isthmus import Experiment, IsthmusError, federate
 from isthmus.comparison.processes import JobMessage, JobPool
+from isthmus.records import reader
 from isthmus.reproduction import conduct, plan, recipe, record
 from isthmus.reproduction.inputs import INPUTS, explain_other_clients, explain_other_data
 from isthmus.reproduction.recipe import Recipe, TableCell, build_recipe, find_recipe, read_sheet
@@ -141,6 +142,39 @@ class TestPlan:
         first, third = find_recipe("floco/table1"), find_recipe("floco/table3")
         runs = {run.identity for run in plan.plan(first.cells)}
         assert {run.identity for run in plan.plan(third.cells)} <= runs
+
+
+    def test_what_is_also_run_with_tuning_is_not_run_without(self) -> None:
+        column = find_recipe("floco/table1").choose(["CIFAR10, SimpleCNN, 5-Fold"])
+        both = {run.experiment.method["name"]: run for run in plan.plan(column, seeds=1)}
+        assert "fedavg" not in both
+        assert {cell.method for cell in both["fedavg-lu"].cells} == {"fedavg", "fedavg-lu"}
+        alone = [cell for cell in column if cell.method == "fedavg"]
+        assert [run.experiment.method["name"] for run in plan.plan(alone, seeds=1)] == ["fedavg"]
+
+
+@pytest.mark.parametrize(("tuned", "method"), list(record.TUNED.items()))
+def test_a_method_is_read_off_the_run_whose_clients_tune_its_model(
+    tuned: str, method: str, tmp_path: Path
+) -> None:
+    """Training is the same, and what its clients deploy is the shared model of that run."""
+    records = {}
+    for name in (tuned, method):
+        sizes = {"clients": 4, "clients_per_round": 2, "rounds": 2, "epochs": 1}
+        data = {"name": "synthetic", "samples": 80}
+        experiment = Experiment(method=name, data=data, **sizes)
+        federate(experiment, out=tmp_path / name)
+        records[name] = record.measure(reader.read(tmp_path / name), experiment)
+        record.write(records[name], tmp_path / f"{name} only")
+    found = record.read_all([tmp_path / f"{tuned} only"])
+    untuned = found[records[method].identity]
+    assert len(found) == 2
+    assert untuned.digest == records[method].digest
+    of_tests = [each for each in records[method].numbers if each.data != "validation"]
+    assert set(untuned.numbers) == set(of_tests) != set(records[tuned].numbers)
+    assert untuned.curve == records[method].curve
+    both = record.read_all([tmp_path / f"{method} only", tmp_path / f"{tuned} only"])
+    assert both[records[method].identity].seconds == records[method].seconds
 
 
 class TestCommand:
@@ -337,11 +371,14 @@ def test_a_record_is_read_back_as_it_was_written(tmp_path: Path) -> None:
 
 def test_every_shipped_record_is_that_of_a_recipe() -> None:
     """The numbers that the documents show are those of the runs that recipes describe."""
-    runs = plan.plan(cell for each in recipe.read_recipes().values() for cell in each.choose())
-    released = plan.plan(
-        (cell for each in recipe.read_recipes().values() for cell in each.choose()), "release"
-    )
-    names = {run.identity for run in (*runs, *released)}
+    cells = [cell for each in recipe.read_recipes().values() for cell in each.choose()]
+    names = {
+        name
+        for cell in cells
+        for preset in ("paper", "release")
+        for validated in (False, True)
+        for name in plan.list_experiments(cell, preset, validated)
+    }
     records = record.read_all([record.find_shipped()])
     assert set(records) <= names
     for known in (each for each in records.values() if not each.failed):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from isthmus.comparison.grid import change
 from isthmus.config.experiment import Experiment
 from isthmus.reproduction.recipe import Preset, TableCell
-from isthmus.reproduction.record import identify, name_run
+from isthmus.reproduction.record import identify, leave_untuned, name_run
 from isthmus.selection import RULES
 
 VALIDATED = 0.1  # the share of training examples on which a point is chosen, where none is left
@@ -65,7 +65,8 @@ def plan(
 ) -> list[PlannedRun]:
     """Lists the runs of some cells, those chosen on validation data among them.
 
-    `seeds` is how many of each cell's are wanted, its first ones; all of them if left out.
+    `seeds` is how many of each cell's are wanted, its first ones; all of them if left out. A run
+    that is also made with clients that tune the model is not made without: its numbers are there.
     """
     experiments: dict[str, Experiment] = {}
     served: dict[str, list[TableCell]] = {}
@@ -75,6 +76,10 @@ def plan(
             for name, experiment in islice(of_seeds, seeds):
                 experiments[name] = experiment
                 served.setdefault(name, []).append(cell)
+    for name, experiment in list(experiments.items()):
+        untuned = leave_untuned(experiment)
+        if untuned is not None and (same := identify(untuned)) in served:
+            served[name] += served.pop(same)
     return [PlannedRun(name, experiments[name], tuple(cells)) for name, cells in served.items()]
 
 

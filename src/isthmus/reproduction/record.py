@@ -33,6 +33,8 @@ RESULTS = "results"
 COMPARED = ("top1", "loss")
 CHOSEN_BY = ("loss", "top1")  # on validation data, of which nothing else is kept
 ROUNDING = 0.01  # the most by which a long run on another machine may differ
+# Methods that train as another does, whose shared model each client tunes before it is evaluated.
+TUNED = {"fedavg-lu": "fedavg", "fedprox-lu": "fedprox"}
 
 
 class MeasuredNumber(NamedTuple):
@@ -116,6 +118,20 @@ def identify(experiment: Experiment) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def leave_untuned(experiment: Experiment) -> Experiment | None:
+    """Gives the experiment whose run is the same but that nobody tunes; None where nobody does.
+
+    >>> leave_untuned(Experiment(method="fedavg-lu")) == Experiment(method="fedavg")
+    True
+    """
+    method = dict(experiment.method)
+    if method["name"] not in TUNED:
+        return None
+    del method["tune"], method["tune_lr"]
+    changed = {"method": method | {"name": TUNED[method["name"]]}}
+    return Experiment(**experiment.table() | changed)
+
+
 def name_run(experiment: Experiment) -> str:
     """Names the directory of a run."""
     source, method = experiment.data["name"], experiment.method["name"]
@@ -153,6 +169,24 @@ def note_divergence(experiment: Experiment, why: str) -> RunRecord:
         versions=_list_versions(version("isthmus"), version("torch")),
         numbers=(),
         failed=why,
+    )
+
+
+def read_untuned(record: RunRecord) -> RunRecord | None:
+    """Reads the record of a tuned method as that of the method it trains as; None of any other.
+
+    That method's clients deploy the shared model, so its numbers are their personal ones too.
+    """
+    experiment = leave_untuned(Experiment(**record.experiment))
+    if experiment is None:
+        return None
+    shared = [each for each in record.numbers if each.model == "shared"]
+    personal = [each._replace(model="personal") for each in shared if each.data == "clients"]
+    curve = dict(record.curve)
+    if "shared" in curve:
+        curve["personal"] = curve["shared"]
+    return record._replace(
+        experiment=_list_settings(experiment), numbers=(*personal, *shared), curve=curve
     )
 
 
@@ -291,11 +325,15 @@ def find_shipped() -> Traversable:
 
 
 def read_all(folders: Iterable[Path | Traversable]) -> dict[str, RunRecord]:
-    """Reads the records of some folders, by what was asked for; those of later folders count."""
+    """Reads the records of some folders, by what was asked for; those of later folders count.
+
+    Where a method was run only with clients that tune its model, it is read off that run.
+    """
     paths: list[Path | Traversable] = []
     for folder in folders:
         if folder.is_dir():
             inside = [path for path in folder.iterdir() if path.name.endswith(".json")]
             paths += sorted(inside, key=lambda path: path.name)
     records = [read(path) for path in paths]
-    return {record.identity: record for record in records}
+    untuned = filter(None, map(read_untuned, records))
+    return {record.identity: record for record in (*untuned, *records)}
