@@ -11,6 +11,7 @@ from isthmus import Experiment, IsthmusError
 from isthmus.methods import METHODS
 from isthmus.metrics.metric import METRICS
 from isthmus.reproduction.number import Number
+from isthmus.reproduction.plan import list_experiments, plan
 from isthmus.reproduction.recipe import (
     Preset,
     TableCell,
@@ -450,8 +451,11 @@ class TestPage:
         ):
             (row,) = [line for line in self.page.splitlines() if line.startswith(f"| `{folder}/`")]
             assert f"| {numbers[paper]} | {met[paper]} |" in row
-        runs = {cell.experiment(1).toml() for cell in all_cells()}
-        assert f"Of {len(all_cells()):,} cells and runs, {len(runs)} are\n" in self.page
+        runs = plan(all_cells(), seeds=1)
+        paper = {name for cell in all_cells() for name in list_experiments(cell, "paper")}
+        different = sum(run.identity in paper for run in runs)
+        assert f"Behind {len(all_cells()):,} cells and runs there are,\n" in self.page
+        assert f"for one seed, {different} different ones" in self.page
 
 
 @pytest.mark.parametrize(
