@@ -18,6 +18,7 @@ from isthmus.reproduction import conduct, plan, recipe, record
 from isthmus.reproduction.inputs import INPUTS, explain_other_clients, explain_other_data
 from isthmus.reproduction.recipe import Recipe, TableCell, build_recipe, find_recipe, read_sheet
 from isthmus.reproduction.record import MeasuredNumber, RunRecord
+from isthmus.reproduction.section import build_section
 from isthmus.reproduction.verdict import Remade, find_tolerance, judge, rank
 from tiny import PAPER
 
@@ -142,7 +143,6 @@ class TestPlan:
         first, third = find_recipe("floco/table1"), find_recipe("floco/table3")
         runs = {run.identity for run in plan.plan(first.cells)}
         assert {run.identity for run in plan.plan(third.cells)} <= runs
-
 
     def test_what_is_also_run_with_tuning_is_not_run_without(self) -> None:
         column = find_recipe("floco/table1").choose(["CIFAR10, SimpleCNN, 5-Fold"])
@@ -390,3 +390,19 @@ def test_every_shipped_record_is_that_of_a_recipe() -> None:
 def test_a_budget_is_a_length_of_time(text: str) -> None:
     with pytest.raises(IsthmusError, match="expected a length of time"):
         conduct.read_budget(text)
+
+
+def test_numbers_that_are_not_the_usual_are_told_by_where_they_stand() -> None:
+    """FLOCO's shared model is tested on clients' data in the columns of FEMNIST only."""
+    table = find_recipe("floco/table1")
+    said = build_section(table, table.choose(), {}).numbers
+    here = [each for each in said if each.startswith("global_top1, ")]
+    assert [each.split(": ")[0] for each in here] == [
+        "global_top1, in FEMNIST, SimpleCNN; FEMNIST, SqueezeNet"
+    ]
+    table = find_recipe("superfed/table1")
+    said = build_section(table, table.choose(["MNIST, 50"]), {}).numbers
+    assert [each.split(": ")[0] for each in said] == [
+        "top1 in percent",
+        "of SuPerFed-LM; SuPerFed-MM",
+    ]

@@ -181,18 +181,25 @@ def build_section(
 
 
 def _describe_numbers(cells: Sequence[TableCell]) -> Iterator[str]:
-    """Says which numbers these are, and of which methods those that others print otherwise."""
-    methods: dict[str, dict[str, set[str]]] = {}
+    """Says which numbers these are, and of those that are not the usual, where they stand."""
+    by_metric: dict[str, dict[str, list[TableCell]]] = {}
     for cell in cells:
-        of_metric = methods.setdefault(cell.metric, {})
-        of_metric.setdefault(cell.number.describe(), set()).add(cell.label)
-    for metric, numbers in methods.items():
-        usual = max(numbers, key=lambda number: len(numbers[number]))
-        for number, labels in numbers.items():
-            whose = "" if number == usual else f"of {'; '.join(sorted(labels))}"
+        by_metric.setdefault(cell.metric, {}).setdefault(cell.number.describe(), []).append(cell)
+    for metric, numbers in by_metric.items():
+        usual = max(numbers.values(), key=lambda there: len({cell.label for cell in there}))
+        for number, there in numbers.items():
+            where = "" if there is usual else _tell_apart(there, usual)
             named = "" if number.startswith(f"{metric} ") else metric
-            before = ", ".join(filter(None, [named, whose]))
+            before = ", ".join(filter(None, [named, where]))
             yield f"{before}: {number}" if before else number
+
+
+def _tell_apart(some: Sequence[TableCell], others: Sequence[TableCell]) -> str:
+    """Names the columns of some cells, or their methods where other methods share the columns."""
+    columns, elsewhere = ({cell.column: None for cell in each} for each in (some, others))
+    if not columns.keys() & elsewhere.keys():
+        return f"in {'; '.join(columns)}"
+    return f"of {'; '.join(sorted({cell.label for cell in some}))}"
 
 
 def _list_reasons(cells: Sequence[TableCell]) -> Iterator[str]:
