@@ -62,6 +62,7 @@ class Experiment(BaseModel):
 
     test: Annotated[float, Field(gt=0, lt=1)] = 0.2  # share of a client's examples
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.1  # share of the rest
+    test_set: Literal["server", "clients"] = "server"  # who gets the data's own test examples
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0  # share of clients that join afterwards
     head: Head = "last"
     eval_every: NonNegativeInt = 10  # 0: only after the last round

@@ -25,11 +25,14 @@ def build_federation(
     clients_per_round: int,
     test: float,
     validation: float,
+    divides_test_set: bool,
     seed: int,
     data_root: Path,
 ) -> Federation:
     """Reads the source, and divides it among `clients`; 0 stands for one per owner."""
     arrays = source.load(data_root, seed)
+    if divides_test_set:
+        arrays = _add_test_set(arrays, _name(SOURCES, source))
     _check_learnable(arrays)
     arrays = noise.corrupt_all(arrays, seed)
     rng = streams.stream(seed, "partition")
@@ -68,6 +71,26 @@ def add_noise(federation: Federation, noise: Noise, seed: int) -> Federation:
             "expected noise=none, pair or symmetric; choose one of them"
         )
     return noise.corrupt_clients(federation, seed)
+
+
+def _add_test_set(arrays: Arrays, name: str) -> Arrays:
+    """Puts the server's test examples among those that are divided."""
+    if not len(arrays.test_y):
+        raise IsthmusError(
+            f"test_set=clients, but data {name} have no test examples of their own; expected "
+            "some; leave it out"
+        )
+    if arrays.owner is not None or arrays.split is not None or arrays.weight is not None:
+        raise IsthmusError(
+            f"test_set=clients, but data {name} say whose each example is, or what it is for, "
+            "and not of their test examples; expected data that are divided here; leave it out"
+        )
+    return arrays._replace(
+        x=np.concatenate([arrays.x, arrays.test_x]),
+        y=np.concatenate([arrays.y, arrays.test_y]),
+        test_x=arrays.test_x[:0],
+        test_y=arrays.test_y[:0],
+    )
 
 
 def _check_learnable(arrays: Arrays) -> None:

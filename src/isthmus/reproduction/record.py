@@ -28,7 +28,12 @@ from isthmus.system.machine import count_cores
 DIGITS = 6  # of what figures draw
 LATE = 10  # evaluations at the end of a run, whose mean tells a level from a swing
 # Settings that records from before lack, and what they were.
-LATER = {"balance": "none", "eval_sample": None, "ditto.proximity": "squared"}
+LATER = {
+    "balance": "none",
+    "eval_sample": None,
+    "test_set": "server",
+    "ditto.proximity": "squared",
+}
 RESULTS = "results"
 COMPARED = ("top1", "loss")
 CHOSEN_BY = ("loss", "top1")  # on validation data, of which nothing else is kept

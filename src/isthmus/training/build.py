@@ -79,6 +79,11 @@ def build(
     if data is None:
         federation = read_federation(experiment, Path(data_root))
     else:
+        if experiment.test_set == "clients":
+            raise IsthmusError(
+                "test_set=clients with data that are divided already; expected them by name; "
+                "leave it out"
+            )
         noise = registry.build("noise", experiment.noise)
         federation = add_noise(data, noise, experiment.dividing_seed)
     if len(federation) != given["clients"]:

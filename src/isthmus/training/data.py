@@ -25,6 +25,7 @@ def read_federation(experiment: Experiment, data_root: Path) -> Federation:
         clients_per_round=experiment.clients_per_round,
         test=experiment.test,
         validation=experiment.validation,
+        divides_test_set=experiment.test_set == "clients",
         seed=experiment.dividing_seed,
         data_root=data_root,
     )
