@@ -458,26 +458,31 @@ class TestPage:
         assert f"for one seed, {different} different ones" in self.page
 
 
+TABLE1, FIRST = "superfed/table1", "CIFAR10, n=100, Dir(0.1)"
+
+
 @pytest.mark.parametrize(
-    ("method", "plain", "column", "setting"),
+    ("table", "method", "plain", "column", "setting"),
     [
-        ("fedavg-slow", "fedavg", "MNIST, 100", "lr_decay"),
-        ("fedavg-strided", "fedavg", "MNIST, 100", "partition.assignment"),
-        ("fedavg-slow-strided", "fedavg-slow", "MNIST, 100", "partition.assignment"),
-        ("fedavg-slow-strided", "fedavg-strided", "MNIST, 100", "lr_decay"),
-        ("fedprox-slow", "fedprox", "MNIST, 100", "lr_decay"),
-        ("ditto-slow", "ditto", "MNIST, 100", "lr_decay"),
-        ("ditto-norms", "ditto", "MNIST, 50", "method.proximity"),
-        ("ditto-norms", "ditto", "MNIST, 100", "method.proximity"),
-        ("superfed-mm-slow", "superfed-mm", "MNIST, 500", "lr_decay"),
-        ("superfed-lm-slow", "superfed-lm", "MNIST, 500", "lr_decay"),
+        (TABLE1, "fedavg-slow", "fedavg", "MNIST, 100", "lr_decay"),
+        (TABLE1, "fedavg-strided", "fedavg", "MNIST, 100", "partition.assignment"),
+        (TABLE1, "fedavg-slow-strided", "fedavg-slow", "MNIST, 100", "partition.assignment"),
+        (TABLE1, "fedavg-slow-strided", "fedavg-strided", "MNIST, 100", "lr_decay"),
+        (TABLE1, "fedprox-slow", "fedprox", "MNIST, 100", "lr_decay"),
+        (TABLE1, "ditto-slow", "ditto", "MNIST, 100", "lr_decay"),
+        (TABLE1, "ditto-norms", "ditto", "MNIST, 50", "method.proximity"),
+        (TABLE1, "ditto-norms", "ditto", "MNIST, 100", "method.proximity"),
+        (TABLE1, "superfed-mm-slow", "superfed-mm", "MNIST, 500", "lr_decay"),
+        (TABLE1, "superfed-lm-slow", "superfed-lm", "MNIST, 500", "lr_decay"),
+        ("fedsimsup/table2", "local-divided", "local-together", FIRST, "test_set"),
+        ("fedsimsup/table2", "fedsimsup-divided", "fedsimsup-together", FIRST, "test_set"),
     ],
 )
 def test_a_run_that_explains_a_difference_has_one_setting_changed(
-    method: str, plain: str, column: str, setting: str
+    table: str, method: str, plain: str, column: str, setting: str
 ) -> None:
-    (changed,) = find_recipe("superfed/table1").choose([column], [method])
-    (before,) = find_recipe("superfed/table1").choose([column], [plain])
+    (changed,) = find_recipe(table).choose([column], [method])
+    (before,) = find_recipe(table).choose([column], [plain])
     differs = changed.experiment(1).flat().items() ^ before.experiment(1).flat().items()
     assert {name for name, _ in differs} == {setting}
     assert changed.number == before.number
