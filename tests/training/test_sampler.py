@@ -73,6 +73,24 @@ def test_pooling_saves_what_it_takes_apart_less_what_it_takes_as_one(
     assert sampler.pool_time(Flat(lambda: MODELS["twonn"]((3, 32, 32), 10)), images) == 1.0
 
 
+def test_what_is_timed_to_tell_what_pooling_saves_is_no_client_s_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half of the second that ten examples take is saved; timing that took 100 seconds."""
+    step = Stopwatch()
+
+    def pool_time(network: Flat, x: torch.Tensor) -> float:
+        step.now += 100
+        return 0.5
+
+    monkeypatch.setattr(sampler, "pool_time", pool_time)
+    network = Flat(lambda: MODELS["lenet5"]((3, 32, 32), 10))
+    counting = StepSampler(10, Compiled(10, layers=1), network=network)
+    counting.clock = lambda: step.now
+    counting.fold(step, torch.zeros(()), make_batches(1000), n=100)
+    assert step.now + counting.ahead == pytest.approx(1000 * (0.5 + KEPT * 2))
+
+
 def test_a_client_without_batches_takes_no_time() -> None:
     assert sample(0, will_compile=True)[0] == 0
 

@@ -97,7 +97,9 @@ class StepSampler(Compiled):
                 spent += sum(again)
                 kept = KEPT if self.compiler is None or self.compiler.unroll == 1 else KEPT_UNROLLED
                 if self.kept is None:
+                    began = self.clock()
                     self.kept = 1.0 if self.network is None else pool_time(self.network, usual.x)
+                    spent += self.clock() - began
                 times = (size, min(again[::2]), many, min(again[1::2]))
                 each = compile_time(*times, kept, self.kept)
             self.ahead += count * each - spent
