@@ -277,7 +277,7 @@ extern "C" void differentiate_pool(const int64_t *shape, float slope, const floa
                s.window() * sizeof(float));
     std::fill(of_bias, of_bias + s.out, 0.0f);
     const int64_t places = s.tall() * s.broad();
-    Passed passed(places + 1);
+    Passed passed(places);
     Choices choices(places * s.out);
     for (int64_t n = 0; n < s.images; n++, gradients += places * s.out, chosen += places * s.out) {
         frame(s, images + n * s.height * length, framed.start);
