@@ -311,10 +311,11 @@ def _build_cell(
     figures: tuple[float | None, float | None],
     trial: Mapping[str, Any] = MappingProxyType({}),
 ) -> TableCell:
-    special = sheet.methods.get(method, MethodLayer())
+    papers = paper.methods.get(method, MethodLayer())
+    special = papers if papers.like else sheet.methods.get(method, MethodLayer())
     source = special.like or method
     general = paper.methods.get(source, MethodLayer())
-    here = [column, column.methods.get(method, Layer())]
+    here = [column, column.methods.get(source, Layer())]
     is_papers = column.name in sheet.columns  # then what the table says comes after it
     layers = [
         *(paper, Layer(number=paper.numbers.get(metric, {})), general),
