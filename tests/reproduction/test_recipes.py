@@ -423,6 +423,29 @@ class TestNames:
         with pytest.raises(IsthmusError, match=re.escape(message)):
             build_recipe("made-up", paper, read_sheet(text, "made-up"))
 
+    def test_a_run_like_a_method_has_what_the_column_says_of_that_method(self) -> None:
+        paper = read_sheet(
+            """
+            [methods.fedprox]
+            label = "FedProx"
+            [methods.fedprox-once]
+            like = "fedprox"
+            label = "FedProx, epochs=1"
+            columns = ["MNIST, 50"]
+            settings.epochs = 1
+            [[columns]]
+            name = "MNIST, 50"
+            settings.epochs = 5
+            methods.fedprox.settings.method.mu = 0.3
+            """,
+            "paper",
+        )
+        sheet = 'columns = ["MNIST, 50"]\nmetrics = ["top1"]\nseeds = [1]\nruns = ["fedprox-once"]'
+        (run,) = build_recipe("made-up", paper, read_sheet(sheet, "made-up")).runs
+        assert run.label == "FedProx, epochs=1"
+        assert run.experiment(1).epochs == 1
+        assert run.experiment(1).method["mu"] == 0.3
+
     def test_a_preset_that_is_not_there_is_refused(self) -> None:
         cell = find_recipe("fedsimsup/table2").cells[0]
         with pytest.raises(IsthmusError, match="has no preset=release; expected paper"):
@@ -476,6 +499,8 @@ TABLE1, FIRST = "superfed/table1", "CIFAR10, n=100, Dir(0.1)"
         (TABLE1, "superfed-lm-slow", "superfed-lm", "MNIST, 500", "lr_decay"),
         ("fedsimsup/table2", "local-divided", "local-together", FIRST, "test_set"),
         ("fedsimsup/table2", "fedsimsup-divided", "fedsimsup-together", FIRST, "test_set"),
+        ("floco/table3", "fedavg-once", "fedavg", "CIFAR10, SimpleCNN, 5-Fold", "epochs"),
+        ("floco/table3", "floco-once", "floco", "CIFAR10, SimpleCNN, 5-Fold", "epochs"),
     ],
 )
 def test_a_run_that_explains_a_difference_has_one_setting_changed(
