@@ -500,6 +500,7 @@ TABLE1, FIRST = "superfed/table1", "CIFAR10, n=100, Dir(0.1)"
         ("fedsimsup/table2", "local-divided", "local-together", FIRST, "test_set"),
         ("fedsimsup/table2", "fedsimsup-divided", "fedsimsup-together", FIRST, "test_set"),
         ("floco/table3", "fedavg-once", "fedavg", "CIFAR10, SimpleCNN, 5-Fold", "epochs"),
+        ("floco/table3", "fedprox-once", "fedprox", "CIFAR10, SimpleCNN, 5-Fold", "epochs"),
         ("floco/table3", "floco-once", "floco", "CIFAR10, SimpleCNN, 5-Fold", "epochs"),
     ],
 )

@@ -145,7 +145,7 @@ class TestPlan:
         assert {run.identity for run in plan.plan(third.cells)} <= runs
 
     def test_what_is_also_run_with_tuning_is_not_run_without(self) -> None:
-        column = find_recipe("floco/table1").choose(["CIFAR10, SimpleCNN, 5-Fold"])
+        column = find_recipe("floco/table1").choose(["CIFAR10, SimpleCNN, Dir(0.5)"])
         both = {run.experiment.method["name"]: run for run in plan.plan(column, seeds=1)}
         assert "fedavg" not in both
         assert {cell.method for cell in both["fedavg-lu"].cells} == {"fedavg", "fedavg-lu"}
