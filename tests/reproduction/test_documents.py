@@ -79,7 +79,7 @@ def test_a_column_that_was_run_has_a_table_and_a_ranking() -> None:
     assert f"**{COLUMN}: top1**" in text
     assert "| · | FedPer | 99.14 ± 0.93 | – | – | – |" in text
     assert "Order of 2 methods: Kendall's tau 1.00; APFL first in both" in text
-    assert "above training alone in both: APFL" in text
+    assert "better than training alone in both: APFL" in text
     assert "**MNIST, 50: top1**" not in text
     assert "| FedAvg | 95.69 ± 2.39 · | 96.04 ± 4.74 · |" in text
 

@@ -16,7 +16,9 @@ from isthmus.reproduction.recipe import (
     Preset,
     TableCell,
     build_recipe,
+    choose_cells,
     find_recipe,
+    find_recipes,
     list_cells,
     read_recipes,
     read_sheet,
@@ -396,18 +398,32 @@ class TestNames:
 
     def test_an_unknown_column_or_method_suggests_the_nearest(self) -> None:
         recipe = find_recipe("superfed/table1")
-        with pytest.raises(IsthmusError, match="no column 'MNIST,100'; did you mean 'MNIST, 100'"):
+        with pytest.raises(
+            IsthmusError,
+            match="no column 'MNIST,100' in superfed/table1; did",
+        ):
             recipe.choose(["MNIST,100"])
-        with pytest.raises(IsthmusError, match="no method 'superfed-nm'; did you mean 'superfed-"):
+        with pytest.raises(IsthmusError, match=r"no method 'superfed-nm' in .*'superfed-mm'"):
             recipe.choose(methods=["superfed-nm"])
+
+    def test_a_name_that_one_of_several_tables_has_is_enough(self) -> None:
+        cells = choose_cells(find_recipes(["floco"]), methods=["superfed-mm", "Local"])
+        chosen = {name: {cell.method for cell in each} for name, each in cells.items()}
+        assert chosen["floco/tableE"] == {"superfed-mm", "local"}
+        assert chosen["floco/table1"] == {"local"}
+        assert chosen["floco/figure1"] == set()
+        with pytest.raises(IsthmusError, match=r"no method 'superfed-nm' in \d+ tables and fig"):
+            choose_cells(find_recipes(["floco"]), methods=["superfed-nm"])
+        with pytest.raises(IsthmusError, match=r"tau=50, rho=0\.1, ditto do not meet in"):
+            choose_cells(find_recipes(["floco"]), ["tau=50, rho=0.1"], ["ditto"])
 
     @pytest.mark.parametrize(
         ("text", "message"),
         [
             ('metrics = ["top1"]\ncolums = []', "made-up is no recipe"),
-            ('columns = ["MNIST, 5"]', "has no column 'MNIST, 5'; did you mean 'MNIST, 50'"),
-            ('runs = ["fedavgg"]', "has no method 'fedavgg'; did you mean 'fedavg'"),
-            ('[published.top1]\nfedavg = "1"', "has no metric 'top1'"),
+            ('columns = ["MNIST, 5"]', "no column 'MNIST, 5' in made-up; did you mean 'MNIST, 50'"),
+            ('runs = ["fedavgg"]', "no method 'fedavgg' in made-up; did you mean 'fedavg'"),
+            ('[published.top1]\nfedavg = "1"', "no metric 'top1' in made-up"),
             (
                 'columns = ["MNIST, 50"]\nmetrics = ["top1"]\n[published.top1]\nfedavg = "1 | 2"',
                 "has 2 cells; expected 1",

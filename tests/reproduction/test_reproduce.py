@@ -126,8 +126,8 @@ class TestVerdict:
         assert ranking is not None
         assert ranking.tau == pytest.approx(1 / 3)
         assert (ranking.winner, ranking.our_winner) == ("APFL", "APFL")
-        assert ranking.above == ("FedPer", "APFL")
-        assert ranking.our_above == ("FedAvg", "APFL")
+        assert ranking.better == ("FedPer", "APFL")
+        assert ranking.our_better == ("FedAvg", "APFL")
 
 
 class TestPlan:

@@ -85,13 +85,13 @@ def reproduce(
     from rich.console import Console
 
     from isthmus.reproduction import conduct, record, tables
-    from isthmus.reproduction.recipe import find_recipes, list_cells
+    from isthmus.reproduction.recipe import choose_cells, find_recipes, list_cells
     from isthmus.reproduction.section import describe_counts
     from isthmus.reproduction.verdict import count_outcomes
 
     recipes = find_recipes(names or [])
     wanted = [word.strip() for word in (methods or "").split(",") if word.strip()]
-    cells = {each.name: _choose(each, columns or [], wanted, bool(names)) for each in recipes}
+    cells = choose_cells(recipes, columns or [], wanted)
     seconds = None if budget is None else conduct.read_budget(budget)
     if seeds is not None and seeds < 1:
         raise IsthmusError(f"--seeds {seeds}; expected at least 1; for example --seeds 1")
@@ -120,19 +120,6 @@ def reproduce(
         print("To check an installation, without any data: isthmus reproduce check --out checked")
     if names or page is not None or running:
         _show(recipes, cells, records, chosen, page, quiet=not names)
-
-
-def _choose(
-    recipe: "Recipe", columns: list[str], methods: list[str], named: bool
-) -> "list[TableCell]":
-    if named:
-        return recipe.choose(columns, methods)
-    there = [column for column in columns if column in recipe.columns]
-    known = {name for cell in (*recipe.cells, *recipe.runs) for name in (cell.method, cell.label)}
-    some = [method for method in methods if method in known]
-    if (columns and not there) or (methods and not some):
-        return []
-    return recipe.choose(there, some)
 
 
 def _check_page(page: Path | None) -> None:

@@ -104,16 +104,7 @@ class Recipe:
         >>> [cell.mean for cell in find_recipe("superfed/table1").choose(["MNIST, 50"], ["apfl"])]
         [99.4]
         """
-        every = (*self.cells, *self.runs)
-        names = {name: None for cell in every for name in (cell.method, cell.label)}
-        _check_names(self.name, "column", columns, self.columns)
-        _check_names(self.name, "method", methods, list(names))
-        return [
-            cell
-            for cell in every
-            if (not columns or cell.column in columns)
-            and (not methods or cell.method in methods or cell.label in methods)
-        ]
+        return choose_cells([self], columns, methods)[self.name]
 
 
 class Layer(BaseModel):
@@ -229,6 +220,39 @@ def find_recipes(names: Sequence[str]) -> list[Recipe]:
     return list(found.values())
 
 
+def choose_cells(
+    recipes: Sequence[Recipe], columns: Collection[str] = (), methods: Collection[str] = ()
+) -> dict[str, list[TableCell]]:
+    """Lists cells and runs by recipe, as `Recipe.choose` does; a name need not be known to all.
+
+    >>> cells = choose_cells(find_recipes(["floco"]), methods=["superfed-mm"])
+    >>> [name for name, chosen in cells.items() if chosen]
+    ['floco/tableE']
+    """
+    every = {recipe.name: (*recipe.cells, *recipe.runs) for recipe in recipes}
+    names = dict.fromkeys(cell.method for cells in every.values() for cell in cells)
+    labels = {cell.label for cells in every.values() for cell in cells}
+    where = recipes[0].name if len(recipes) == 1 else f"{len(recipes)} tables and figures"
+    _check_names(where, "column", columns, {name: None for r in recipes for name in r.columns})
+    _check_names(where, "method", [name for name in methods if name not in labels], names)
+    chosen = {
+        name: [
+            cell
+            for cell in cells
+            if (not columns or cell.column in columns)
+            and (not methods or cell.method in methods or cell.label in methods)
+        ]
+        for name, cells in every.items()
+    }
+    if not any(chosen.values()):
+        wanted = ", ".join([*columns, *methods])
+        raise IsthmusError(
+            f"{wanted} do not meet in {where}; expected a column and methods that it has; "
+            "isthmus reproduce RECIPE lists them"
+        )
+    return chosen
+
+
 def list_cells() -> list[TableCell]:
     """Lists every published number.
 
@@ -296,10 +320,10 @@ def _fold(text: str) -> str:
     return " ".join(text.split())
 
 
-def _check_names(recipe: str, kind: str, given: Iterable[str], known: Collection[str]) -> None:
+def _check_names(where: str, kind: str, given: Iterable[str], known: Collection[str]) -> None:
     for name in given:
         if name not in known:
-            raise IsthmusError(f"{recipe} has no {kind} {name!r}; {nearest(name, list(known))}")
+            raise IsthmusError(f"no {kind} {name!r} in {where}; {nearest(name, list(known))}")
 
 
 def _build_cell(

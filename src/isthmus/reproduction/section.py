@@ -258,12 +258,12 @@ def describe_ranking(ranking: Ranking | None) -> str:
         else f"first: {ranking.winner} as published, {ranking.our_winner} here"
     )
     text = f"Order of {ranking.methods} methods: {tau}{winner}"
-    if ranking.above is None or ranking.our_above is None:
+    if ranking.better is None or ranking.our_better is None:
         return text
-    theirs, ours = (", ".join(names) or "none" for names in (ranking.above, ranking.our_above))
-    if set(ranking.above) == set(ranking.our_above):
-        return f"{text}; above training alone in both: {theirs}"
-    return f"{text}; above training alone as published: {theirs}; here: {ours}"
+    theirs, ours = (", ".join(names) or "none" for names in (ranking.better, ranking.our_better))
+    if set(ranking.better) == set(ranking.our_better):
+        return f"{text}; better than training alone in both: {theirs}"
+    return f"{text}; better than training alone as published: {theirs}; here: {ours}"
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:

@@ -69,8 +69,8 @@ class Ranking(NamedTuple):
     tau: float | None  # Kendall's; None with fewer than two
     winner: str  # by the published numbers
     our_winner: str
-    above: tuple[str, ...] | None  # methods above training alone: published, or ours if it is not
-    our_above: tuple[str, ...] | None  # None: training alone was not run
+    better: tuple[str, ...] | None  # than training alone: than published, or than ours if it is not
+    our_better: tuple[str, ...] | None  # None: training alone was not run
 
 
 def remake(
@@ -207,9 +207,9 @@ def rank(verdicts: Sequence[Verdict], local: Remade | None = None) -> Ranking | 
     best = [max(range(len(names)), key=lambda i: sign * values[i]) for values in (theirs, ours)]
     tau = float(kendalltau(theirs, ours).statistic) if len(names) > 1 else None
     published_local = next((m for name, m, _ in known if name == "Local"), None)
-    above = ours_above = None
+    better = ours_better = None
     if local is not None:
         reference = published_local if published_local is not None else local.value
-        above = tuple(name for name, m, _ in known if sign * m > sign * reference)
-        ours_above = tuple(name for name, _, v in known if sign * v > sign * local.value)
-    return Ranking(len(names), tau, names[best[0]], names[best[1]], above, ours_above)
+        better = tuple(name for name, m, _ in known if sign * m > sign * reference)
+        ours_better = tuple(name for name, _, v in known if sign * v > sign * local.value)
+    return Ranking(len(names), tau, names[best[0]], names[best[1]], better, ours_better)
