@@ -137,12 +137,23 @@ class TestStory:
         for records in ({}, shipped):
             told = tell_story(about, paper, records, "paper")
             assert told
-            assert not any("–" in part or "{" in part for part in told)
+            assert not any("–" in part.text or "{" in part.text for part in told)
+            assert all(part.title and part.text for part in told)
+
+    def test_what_was_not_run_has_no_paragraph(self, shipped: Records) -> None:
+        about = find_recipe("superfed/table1").paper
+        empty, full = (
+            [part.title for part in tell_story(about, "superfed", records, "paper")]
+            for records in ({}, shipped)
+        )
+        assert "Table 1, SuPerFed" not in empty
+        assert "Table 1, SuPerFed" in full
 
     def test_numbers_are_filled_in_where_there_are_some(self) -> None:
         known = a_record("fedavg", 0.9642)
         about = find_recipe("superfed/table1").paper
-        text = " ".join(tell_story(about, "superfed", {known.identity: known}, "paper"))
+        told = tell_story(about, "superfed", {known.identity: known}, "paper")
+        text = " ".join(part.text for part in told)
         assert "89.78 ± 11.30" in text
         assert "96.42 ± 2.00" in text
 

@@ -27,12 +27,19 @@ LEGEND = (
 )
 
 
+class Paragraph(NamedTuple):
+    """A paragraph of a paper's story, and what it is about."""
+
+    title: str
+    text: str
+
+
 class PaperPart(NamedTuple):
     """One paper as it is shown."""
 
     paper: Paper
     summary: str
-    story: tuple[str, ...]  # paragraphs
+    story: tuple[Paragraph, ...]
     sections: tuple[RecipeSection, ...]
 
 
@@ -67,11 +74,13 @@ def _summarize(sections: Sequence[RecipeSection]) -> str:
     return describe_counts(sum((section.counts for section in sections), Counter()))
 
 
-def tell_story(paper: Paper, folder: str, records: Records, preset: Preset) -> tuple[str, ...]:
-    """Fills what came out into a paper's story, paragraph by paragraph.
+def tell_story(
+    paper: Paper, folder: str, records: Records, preset: Preset
+) -> tuple[Paragraph, ...]:
+    """Fills what came out into a paper's story; of what was not run it has no paragraph.
 
     In it `number(table, column, method)` is a cell as it is shown, a TableRow; a fourth argument
-    names its metric, where the table has several.
+    names its metric, where the table has several. A line `# TITLE` begins a paragraph.
     """
 
     def number(table: str, column: str, method: str, metric: str = "") -> TableRow:
@@ -81,4 +90,6 @@ def tell_story(paper: Paper, folder: str, records: Records, preset: Preset) -> t
 
     templates = Environment(undefined=StrictUndefined, trim_blocks=True)
     told = templates.from_string(paper.story).render(number=number)
-    return tuple(" ".join(part.split()) for part in told.split("\n\n") if part.strip())
+    parts = [part.partition("\n") for part in f"\n{told}".split("\n# ")[1:]]
+    paragraphs = [Paragraph(title, " ".join(text.split())) for title, _, text in parts]
+    return tuple(paragraph for paragraph in paragraphs if paragraph.text)
