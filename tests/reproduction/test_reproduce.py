@@ -232,8 +232,12 @@ class TestCommand:
     ) -> None:
         said = isthmus("reproduce", "tiny/table1", *self.OUT, "--budget", "0.001s")
         assert said.code == 0, said.err
-        assert len(list(Path("repro/results").glob("*.json"))) < 3
+        made = len(list(Path("repro/results").glob("*.json")))
+        assert made < 3
+        left = f"the time is up; {3 - made} of 3 runs are left; go on with the same command"
+        assert left in said.err
         said = isthmus("reproduce", "tiny/table1", *self.OUT)
+        assert "the time is up" not in said.err
         assert len(list(Path("repro/results").glob("*.json"))) == 3
 
     def test_only_the_first_seeds_are_planned_where_so_many_are_wanted(self) -> None:

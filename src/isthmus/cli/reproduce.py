@@ -184,6 +184,7 @@ def _run(
             if prospect.left:
                 with Board(rounds, seconds=needed) as board:
                     failed |= reproducer.run(prospect, board, seconds)
+            waiting = [r for r in reproducer.list_left(prospect.left) if r.name not in failed]
     except KeyboardInterrupt:
         messages.exit_stopped("stopped; go on with the same command")
     reasons: dict[str, list[str]] = {}
@@ -194,6 +195,11 @@ def _run(
         messages.print_line(f"isthmus: {which} missing: {why}")
     if failed and len(failed) == len(left):
         sys.exit(1)
+    if waiting:
+        messages.print_line(
+            f"isthmus: the time is up; {len(waiting)} of {len(runs)} runs are left; go on with the "
+            "same command"
+        )
     _compare(runs, out)
 
 
