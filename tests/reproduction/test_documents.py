@@ -149,6 +149,18 @@ class TestStory:
         assert "Table 1, SuPerFed" not in empty
         assert "Table 1, SuPerFed" in full
 
+    def test_a_page_of_one_table_tells_nothing_of_another(self, shipped: Records) -> None:
+        tables = [find_recipe("superfed/table1"), find_recipe("superfed/table4")]
+        one, other = (
+            render_page([build_section(each, each.choose(), shipped)], shipped, "md")
+            for each in tables
+        )
+        assert "**Table 1, Ditto.**" in one
+        assert "**Table 4.**" not in one
+        assert "**Table 4.**" in other
+        assert "**Table 1, Ditto.**" not in other
+        assert all("**What the paper says.**" in page for page in (one, other))
+
     def test_numbers_are_filled_in_where_there_are_some(self) -> None:
         known = a_record("fedavg", 0.9642)
         about = find_recipe("superfed/table1").paper

@@ -33,6 +33,12 @@ class Paragraph(NamedTuple):
     title: str
     text: str
 
+    def belongs_to(self, sections: Sequence[RecipeSection]) -> bool:
+        """Says whether it is about one of these tables, or about no table in particular."""
+        table = self.title.partition(",")[0]
+        shown = {section.title.partition(":")[0] for section in sections}
+        return table in shown or not table.startswith("Table ")
+
 
 class PaperPart(NamedTuple):
     """One paper as it is shown."""
@@ -59,7 +65,8 @@ def render_page(
         inside = tuple(sorted(group, key=lambda section: not section.counts))  # figures at the end
         folder = inside[0].name.partition("/")[0]
         story = tell_story(paper, folder, records, preset)
-        parts.append(PaperPart(paper, _summarize(inside), story, inside))
+        about = tuple(paragraph for paragraph in story if paragraph.belongs_to(inside))
+        parts.append(PaperPart(paper, _summarize(inside), about, inside))
     return render(
         f"reproduction.{suffix}",
         parts=parts,
