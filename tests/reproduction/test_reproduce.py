@@ -14,11 +14,11 @@ from commands import Isthmus
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.comparison.processes import JobMessage, JobPool
 from isthmus.records import reader
-from isthmus.reproduction import conduct, plan, recipe, record
+from isthmus.reproduction import conduct, plan, recipe, record, tables
 from isthmus.reproduction.inputs import INPUTS, explain_other_clients, explain_other_data
 from isthmus.reproduction.recipe import Recipe, TableCell, build_recipe, find_recipe, read_sheet
 from isthmus.reproduction.record import MeasuredNumber, RunRecord
-from isthmus.reproduction.section import build_section
+from isthmus.reproduction.section import build_row, build_section
 from isthmus.reproduction.verdict import Remade, find_tolerance, judge, rank
 from tiny import PAPER
 
@@ -114,6 +114,22 @@ class TestVerdict:
         assert verdict.ours is not None
         assert verdict.ours.value == pytest.approx(97)
         assert judge(cell, {clean.identity: clean}).outcome == "higher"
+
+    def test_what_is_told_beside_a_verdict_is_of_the_run_that_was_judged(self) -> None:
+        cell = cell_of_metric("superfed/table4", "MNIST, pair 0.1", "superfed-mm", "top1")
+        (on_test,) = plan.list_experiments(cell, "release").values()
+        (on_validation,) = plan.list_experiments(cell, "release", validated=True).values()
+        records = {}
+        for experiment, value in ((on_test, 0.83), (on_validation, 0.79)):
+            number = MeasuredNumber("top1", "personal", "clients", "mean", "all", value, late=0.8)
+            made = RunRecord(experiment.table(), "d", "f", 500, 9.0, "machine", {}, (number,))
+            records[made.identity] = made
+        row = build_row(judge(cell, records))
+        assert (row.released, row.validated, row.late) == ("83.00†", "79.00", "80.00")
+        (told,) = tables.list_rows([cell], records, "paper")
+        assert told["preset"] == "release"
+        assert [told[key] for key in ("ours", "validated", "late")] == pytest.approx([83, 79, 80])
+        assert told["chosen_on_test"]
 
     def test_a_ranking_counts_pairs_in_the_other_order(self) -> None:
         """Published FedAvg < FedPer < APFL; ours FedPer < FedAvg < APFL: one pair of three."""

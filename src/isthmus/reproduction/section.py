@@ -214,7 +214,7 @@ def _list_reasons(cells: Sequence[TableCell]) -> Iterator[str]:
 
 def build_row(verdict: Verdict) -> TableRow:
     """Spells the numbers of one cell."""
-    cell, ours = verdict.cell, verdict.ours
+    cell, ours, judged = verdict.cell, verdict.ours, verdict.judged
     difference = verdict.difference
     digits = 2 if cell.number.unit in ("percent", "nats") and not cell.is_trial else 3
     over = cell.number.deviation
@@ -226,11 +226,11 @@ def build_row(verdict: Verdict) -> TableRow:
         method=cell.label or cell.method,
         published=published,
         ours=DIVERGED if verdict.failed and ours is None else _spell(ours, digits, over),
-        seeds=MISSING if ours is None or not several else f"{len(ours.seeds)} of {len(cell.seeds)}",
+        seeds=f"{len(judged.seeds)} of {len(cell.seeds)}" if judged and several else MISSING,
         validated=_spell(verdict.validated, digits, over),
         released=_spell(verdict.released, digits, over),
-        late=MISSING if ours is None or ours.late is None else f"{ours.late:.{digits}f}",
-        swing=MISSING if ours is None or ours.swing is None else f"{ours.swing:.{digits}f}",
+        late=MISSING if judged is None or judged.late is None else f"{judged.late:.{digits}f}",
+        swing=MISSING if judged is None or judged.swing is None else f"{judged.swing:.{digits}f}",
         difference=MISSING if difference is None else f"{difference:+.{digits}f}",
         mark="" if is_beside else MARKS[verdict.outcome],
         outcome="" if is_beside else verdict.outcome,

@@ -65,7 +65,7 @@ def list_rows(cells: Iterable[TableCell], records: Records, preset: Preset) -> l
 
 
 def _to_json(verdict: Verdict) -> dict[str, Any]:
-    cell, ours, validated = verdict.cell, verdict.ours, verdict.validated
+    cell, ours, validated = verdict.cell, verdict.judged, verdict.validated
     return {
         "paper": cell.paper,
         "table": cell.table,
@@ -75,6 +75,7 @@ def _to_json(verdict: Verdict) -> dict[str, Any]:
         "metric": cell.metric,
         "published": cell.mean,
         "std": cell.std,
+        "preset": verdict.follows,
         "ours": None if ours is None else ours.value,
         "ours_std": None if ours is None else ours.deviation,
         "ours_over_seeds": None if ours is None else ours.over_seeds,

@@ -42,13 +42,14 @@ class Verdict(NamedTuple):
     validated: Remade | None  # chosen on validation data
     released: Remade | None  # with the released code's settings
     outcome: Outcome
+    follows: Preset  # whose settings the number has that is held against the published one
     failed: str = ""  # why there is no number, though it was run: it diverged
 
     @property
     def judged(self) -> Remade | None:
-        """The number that is held against the published one: by the settings which that follows."""
-        explained = self.cell.explained_by == "release" and self.released is not None
-        return self.released if explained else self.ours
+        """The number that is held against the published one."""
+        is_beside = self.released is not None and self.follows == "release"
+        return self.released if is_beside else self.ours
 
     @property
     def difference(self) -> float | None:
@@ -116,12 +117,15 @@ def remake(
 
 def judge(cell: TableCell, records: Records, preset: Preset = "paper") -> Verdict:
     """Holds a published number against the records."""
+    released = remake(cell, records, "release") if preset == "paper" else None
+    follows = preset if released is None else cell.explained_by
     verdict = Verdict(
         cell,
         ours=remake(cell, records, preset),
-        validated=remake(cell, records, preset, True),
-        released=remake(cell, records, "release") if preset == "paper" else None,
+        validated=remake(cell, records, follows, True),
+        released=released,
         outcome="not run",
+        follows=follows,
     )
     names = list_experiments(cell, preset)
     failed = next((records[name].failed for name in names if name in records), "")
