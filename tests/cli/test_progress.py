@@ -203,6 +203,25 @@ def test_elsewhere_several_runs_have_a_line_when_each_begins_and_ends(
     ]
 
 
+def test_elsewhere_each_of_several_runs_has_at_most_a_line_a_minute(
+    moment: Callable[[float], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Evaluations after 59, 60, 119 and 120 s: those a minute apart have lines."""
+    with Board({"a": 10, "b": 1}, Console(file=io.StringIO())) as shown:
+        shown.start("a")
+        for round, seconds in enumerate((59, 60, 119, 120), 1):
+            moment(seconds)
+            shown.update("a", round, Headline(0.5, None, None))
+        moment(500)
+        shown.update("a", 5)  # nothing was evaluated
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[:2] for line in lines] == [
+        ["a", "begins"],
+        ["a", "round 2/10"],
+        ["a", "round 4/10"],
+    ]
+
+
 def test_on_a_terminal_a_failure_is_a_line_above_the_table(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

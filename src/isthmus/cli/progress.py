@@ -24,6 +24,7 @@ Show = Callable[["Done"], None]
 Status = Literal["waiting", "running", "done", "failed"]
 
 BEFORE = {"running": 0, "failed": 1, "done": 2, "waiting": 3}  # whose row is shown before whose
+SILENCE = 60.0  # seconds that one of several runs keeps, where there is no terminal
 WIDTHS = {"round": 7, "personal": 8, "shared": 6, "best": 11, "s/round": 7, "left": 7}
 DAGGER = "† chosen on test data"
 LEGEND = (
@@ -44,6 +45,7 @@ class BoardRow(NamedTuple):
     round: int = 0
     began: float = 0.0
     updated: float = 0.0  # when its last round ended
+    told: float = 0.0  # when a line last said how it stands
     pace: float | None = None  # seconds per round, lately
     headline: "Headline | None" = None  # of the last evaluation
     best: float = math.inf  # the least validation loss so far
@@ -69,8 +71,8 @@ class Board:
 
     Where runs go on in other processes, `start`, `update` and `end` do the same step by step. The
     time left follows from what each run was estimated to take; without that, rounds count alike.
-    Where there is no terminal, one run has a line per evaluation, several have one when each of
-    them begins and ends.
+    Where there is no terminal, one run has a line per evaluation; several have one when each of
+    them begins and ends, and in between per evaluation, but no more than one a minute each.
     """
 
     def __init__(
@@ -135,7 +137,7 @@ class Board:
         """Shows that a run goes on, after so many rounds."""
         now = time.monotonic()
         row = self._rows[name]._replace(status="running", first=done, round=done)
-        row = row._replace(began=now, updated=now)
+        row = row._replace(began=now, updated=now, told=now)
         self._ends[name] = [(done, now)]
         if best is not None:
             row = row._replace(best=best.loss, best_round=best.round)
@@ -164,12 +166,14 @@ class Board:
             row = row._replace(headline=headline)
             if headline.validation is not None and headline.validation < row.best:
                 row = row._replace(best=headline.validation, best_round=round)
-        self._rows[name] = row
         place = f"{name}: round {round}/{row.rounds}"
         for note in notes:
             print_line(f"{place}: note: {note}")
-        if headline is not None and self._live is None and len(self._rows) == 1:
+        due = len(self._rows) == 1 or now - row.told >= SILENCE
+        if headline is not None and self._live is None and due:
             print_line(f"{place}: {_describe_row(row, headline)}")
+            row = row._replace(told=now)
+        self._rows[name] = row
 
     def end(self, name: str, status: Status = "done", why: str = "") -> None:
         """Shows that a run is done, or failed and why."""
