@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from isthmus.errors import IsthmusError
 
@@ -28,15 +29,27 @@ def free_memory() -> int | None:
     return int(available[0][1]) * 1024 if available else None
 
 
+class Reading(NamedTuple):
+    """Seconds, each since some moment."""
+
+    clock: float
+    own: float  # of this process
+    waited: float  # that it was kept waiting
+    children: float  # of the programs that it called, a compiler say, and that have ended
+    busy: float  # of all cores, for whomever
+
+
+def read_processor() -> Reading:
+    """Reads them."""
+    own, (_, _, user, system, _) = time.process_time(), os.times()
+    return Reading(time.perf_counter(), own, count_waited(own), user + system, _count_busy())
+
+
 class Crowd:
     """Finds out, from when it is made, how much of the processor others take."""
 
     def __init__(self) -> None:
-        self._before = self._read()
-
-    @staticmethod
-    def _read() -> tuple[float, float, float]:
-        return time.perf_counter(), time.process_time(), _count_busy_seconds()
+        self._before = read_processor()
 
     def slow_down(self, processes: int, least: float = 0.0) -> float:
         """Gives how many times longer so many processes take than they would alone.
@@ -46,20 +59,31 @@ class Crowd:
         >>> 1 <= Crowd().slow_down(1) <= SLOWEST
         True
         """
-        while time.perf_counter() < self._before[0] + least:
+        while time.perf_counter() < self._before.clock + least:
             pass  # at work, as the process was until now: who sleeps is not kept waiting
-        pairs = zip(self._before, self._read(), strict=True)
-        clock, own, busy = (after - before for before, after in pairs)
+        pairs = zip(self._before, read_processor(), strict=True)
+        clock, own, waited, children, busy = (after - before for before, after in pairs)
         cores = os.cpu_count() or 1
-        share = clock / max(own, 1e-3)  # how many times longer this one took, of its seconds
-        others = max(0.0, busy - own) / max(clock, 1e-3)
+        share = 1 + waited / max(own, 1e-3)  # how many times longer this one took, of its seconds
+        others = max(0.0, busy - own - children) / max(clock, 1e-3)
         full = busy > FULL * cores * clock if busy else share > 1 / FULL
         if full:  # they may want more than they get
             others = max(others, share * cores - 1)
         return min(max(1.0, (processes + others) / cores), SLOWEST)
 
 
-def _count_busy_seconds() -> float:
+def count_waited(own: float) -> float:
+    """Counts the seconds that this thread has waited for a core, not for a disk or a program.
+
+    Where the system does not tell, all that it did not work.
+    """
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return time.perf_counter() - own
+
+
+def _count_busy() -> float:
     """Counts the seconds that all cores have worked, for whomever; 0 where it is not told."""
     try:
         user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().split()[1:9])
