@@ -114,6 +114,15 @@ def test_seeds_that_are_missing_are_counted() -> None:
     assert (row.ours, row.seeds) == ("0.800", "1 of 3")
 
 
+def test_ours_is_spread_over_what_the_published_number_is() -> None:
+    """FLOCO's have no deviation: one over clients beside them would be of something else."""
+    cells = find_recipe("floco/table1").choose(["CIFAR10, SimpleCNN, 5-Fold"], ["ditto"])
+    cell = next(each for each in cells if each.metric == "local_top1")
+    number = MeasuredNumber("top1", "personal", "clients", "mean", "all", 0.8, 0.02)
+    known = RunRecord(cell.experiment(1).table(), "d", "f", 500, 9.0, "m", {}, (number,))
+    assert build_row(judge(cell, {known.identity: known})).ours == "80.00"
+
+
 def test_the_page_of_a_method_has_its_numbers() -> None:
     known = a_record("fedprox", 0.9642)
     pages = {path.name: text for path, text in list_documents({known.identity: known})}

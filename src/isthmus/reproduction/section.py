@@ -241,7 +241,7 @@ def build_row(verdict: Verdict) -> TableRow:
 def _spell(number: Remade | None, digits: int, over: str) -> str:
     if number is None:
         return MISSING
-    spread = number.over_seeds if over == "seeds" else number.deviation
+    spread = number.deviation if over == "clients" else number.over_seeds
     text = f"{number.value:.{digits}f}"
     text += "" if spread is None else f" ± {spread:.{digits}f}"
     return text + DAGGER if number.on_test else text
