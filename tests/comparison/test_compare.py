@@ -532,3 +532,25 @@ def test_a_process_that_dies_takes_only_its_own_job_along(tmp_path: Path) -> Non
                 os.kill(pool.processes[0].pid, signal.SIGKILL)
     assert last["first"]["failed"] == "its process ended with code -9"
     assert last["second"]["ended"]["seconds"] > 0
+
+
+def test_a_run_of_several_worker_processes_is_the_run_of_one(tmp_path: Path) -> None:
+    """They are forked while the process reads its jobs: they must not wait for the next one."""
+    few = {"data": {"name": "synthetic", "samples": 80}, "clients": 4, "clients_per_round": 2}
+    experiment = Experiment(**few, method="fedavg", rounds=2, epochs=1)
+    job = {"do": "run", "experiment": experiment.toml(), "data_root": ""}
+    jobs = [(n, job | {"place": str(tmp_path / str(n)), "workers": n}) for n in (1, 2)]
+    end = time.monotonic() + 60
+
+    def stop() -> bool:
+        assert time.monotonic() < end, "it hangs"
+        return False
+
+    digests: dict[int, str] = {}
+    pool: JobPool[int]
+    with JobPool(1) as pool:
+        for workers, message in pool.run(jobs, stop):
+            assert "failed" not in message
+            if "ended" in message:
+                digests[workers] = message["ended"]
+    assert digests[1] == digests[2]

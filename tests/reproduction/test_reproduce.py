@@ -20,6 +20,7 @@ from isthmus.reproduction.recipe import Recipe, TableCell, build_recipe, find_re
 from isthmus.reproduction.record import MeasuredNumber, RunRecord
 from isthmus.reproduction.section import build_row, build_section
 from isthmus.reproduction.verdict import Remade, find_tolerance, judge, rank
+from isthmus.training.estimate import Estimate
 from tiny import PAPER
 
 TABLE = """
@@ -285,14 +286,44 @@ class TestCommand:
 class FewClients(JobPool[plan.PlannedRun]):
     """A pool whose processes find three clients, whatever they are asked to estimate."""
 
+    def __init__(self, size: int) -> None:
+        JobPool.__init__(self, size)
+        self.workers: list[int] = []  # that jobs were given
+
     def run(
         self,
         jobs: Sequence[tuple[plan.PlannedRun, JobMessage]],
         stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[tuple[plan.PlannedRun, JobMessage]]:
         needed = {"seconds": 1.0, "ram_bytes": 1, "disk_bytes": 1, "wire_bytes": 1}
-        for run, _ in jobs:
+        for run, job in jobs:
+            self.workers.append(job["workers"])
             yield run, {"ended": needed, "clients": 3}
+
+
+@pytest.mark.parametrize(
+    ("size", "cores", "runs", "workers"),
+    [(2, 2, 1, 2), (2, 2, 3, 1), (1, 1, 1, 1), (2, 1, 1, 1), (8, 8, 3, 2)],
+)
+def test_cores_that_no_run_would_have_are_shared_out(
+    size: int, cores: int, runs: int, workers: int, tmp_path: Path, tiny: dict[str, Recipe]
+) -> None:
+    """One process a run where there are as many runs; --jobs says one core for each."""
+    pool = FewClients(size)
+    reproducer = conduct.Reproducer(tmp_path, tmp_path, pool, lambda: False, cores)
+    table = tiny["tiny/table1"]
+    planned = plan.plan([*table.cells, *table.runs])[:runs]
+    assert len(reproducer.forecast(planned, {}, lambda done, total: None).left) == runs
+    assert set(pool.workers) == {workers}
+
+
+def test_the_end_is_when_the_last_of_several_at_a_time_ends(tiny: dict[str, Recipe]) -> None:
+    """Of 1, 2 and 4 seconds two at a time: 1 + 4, and not half of 7."""
+    table = tiny["tiny/table1"]
+    runs = plan.plan([*table.cells, *table.runs])
+    needed = {run.name: Estimate(s, 0, 0, 0) for run, s in zip(runs, (1, 2, 4), strict=True)}
+    prospect = conduct.Prospect(runs, needed, {})
+    assert [prospect.end(jobs) for jobs in (1, 2, 3)] == [7, 5, 4]
 
 
 class TestData:

@@ -168,7 +168,8 @@ def _run(
     pool: JobPool[PlannedRun]
     try:
         with hold(out), messages.catch_interrupts() as stop, JobPool(at_a_time) as pool:
-            reproducer = Reproducer(out, data_root, pool, stop)
+            cores = count_cores() if jobs is None else 1
+            reproducer = Reproducer(out, data_root, pool, stop, cores)
             left = reproducer.list_left(runs)
             known = record.read_all([record.find_shipped(), out / record.RESULTS])
             with messages.show_arrivals() as tell:
@@ -226,9 +227,10 @@ def _compare(runs: "list[PlannedRun]", out: Path) -> None:
 
 
 def _print_prospect(runs: "list[PlannedRun]", prospect: "Prospect", jobs: int) -> None:
-    length = messages.describe_length(sum(map(prospect.seconds, prospect.left)) / jobs)
+    at_a_time = max(1, min(jobs, len(prospect.left)))
     messages.print_line(
-        f"{len(runs)} runs, {len(prospect.left)} left; estimate: {length} with {jobs} at a time"
+        f"{len(runs)} runs, {len(prospect.left)} left; "
+        f"estimate: {messages.describe_length(prospect.end(at_a_time))} with {at_a_time} at a time"
     )
 
 

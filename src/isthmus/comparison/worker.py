@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from queue import Queue
 from threading import Event, Thread
-from typing import Any
+from typing import Any, TextIO
 
 from isthmus.cohort import DivergenceError
 from isthmus.config.experiment import Experiment
@@ -34,9 +34,11 @@ def main() -> None:
     """Does the jobs that arrive until no more can."""
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     sys.stdout = sys.stderr  # what a library prints is no message
+    lines = os.fdopen(os.dup(sys.stdin.fileno()))
+    sys.stdin = open(os.devnull)  # noqa: SIM115  # who forks closes it, as if nobody were reading
     jobs: Queue[dict[str, Any]] = Queue()
     stop = Event()
-    Thread(target=_read, args=(jobs, stop), daemon=True).start()
+    Thread(target=_read, args=(lines, jobs, stop), daemon=True).start()
 
     def send(**message: Any) -> None:
         out.write(json.dumps(message) + "\n")
@@ -52,8 +54,8 @@ def main() -> None:
             send(failed=f"{type(error).__name__}: {error}".splitlines()[0])
 
 
-def _read(jobs: "Queue[dict[str, Any]]", stop: Event) -> None:
-    for line in sys.stdin:
+def _read(lines: TextIO, jobs: "Queue[dict[str, Any]]", stop: Event) -> None:
+    for line in lines:
         job = json.loads(line)
         if job["do"] == "stop":
             stop.set()

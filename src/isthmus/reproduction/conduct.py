@@ -6,6 +6,7 @@ it goes on where it stopped.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heapreplace
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -38,20 +39,34 @@ class Prospect(NamedTuple):
         """How long a run takes, where it is known."""
         return self.needed[run.name].seconds if run.name in self.needed else 1.0
 
+    def end(self, jobs: int) -> float:
+        """How long all of them take, so many at a time: whoever is free takes the next."""
+        ends = [0.0] * jobs
+        for run in self.left:
+            heapreplace(ends, ends[0] + self.seconds(run))
+        return max(ends)
+
 
 class Reproducer:
     """Makes runs again in a directory, until `stop` says that it is enough.
 
-    Where it stops, KeyboardInterrupt is raised; whatever was done stays on disk.
+    Where it stops, KeyboardInterrupt is raised; whatever was done stays on disk. Where fewer runs
+    are left than there are cores to share, each has several worker processes.
     """
 
     def __init__(
-        self, out: Path, data_root: Path, pool: JobPool[PlannedRun], stop: Callable[[], bool]
+        self,
+        out: Path,
+        data_root: Path,
+        pool: JobPool[PlannedRun],
+        stop: Callable[[], bool],
+        cores: int = 1,
     ):
         self._out = out
         self._data_root = data_root
         self._pool = pool
         self._stop = stop
+        self._cores = cores
 
     def place(self, run: PlannedRun) -> Path:
         """Says where a run is kept."""
@@ -80,9 +95,10 @@ class Reproducer:
     ) -> Prospect:
         """Estimates what each run needs; `tell` hears how many are estimated, of how many.
 
-        Of a run that has a record of such a machine, what it took then is taken for granted.
+        Of a run that has a record of such a machine, what it took then is taken for granted, where
+        runs have one process each, as most had.
         """
-        machine = describe_machine()
+        machine, is_single = describe_machine(), self._share(len(runs)) == 1
         needed: dict[str, Estimate] = {}
         failed = self._list_other_data(runs)
         for run, message in self._work("estimate", [r for r in runs if r.name not in failed]):
@@ -93,7 +109,7 @@ class Reproducer:
             elif message["ended"] is not None:
                 needed[run.name] = Estimate(**message["ended"])
                 before = known.get(run.identity)
-                if before is not None and before.machine == machine:
+                if is_single and before is not None and before.machine == machine:
                     needed[run.name] = needed[run.name]._replace(seconds=before.seconds)
             tell(len(needed) + len(failed), len(runs))
         left = [run for run in runs if run.name not in failed]
@@ -128,6 +144,10 @@ class Reproducer:
                 self._keep(run)
         return failed
 
+    def _share(self, runs: int) -> int:
+        """Gives the processes that each of so many runs has."""
+        return max(1, self._cores // max(1, min(self._pool.size, runs)))
+
     def _keep(self, run: PlannedRun) -> None:
         there = reader.read(self.place(run))
         record.write(record.measure(there, run.experiment), self._out / RESULTS)
@@ -135,6 +155,7 @@ class Reproducer:
     def _work(
         self, do: str, runs: Sequence[PlannedRun], stop: Callable[[], bool] | None = None
     ) -> Iterator[tuple[PlannedRun, JobMessage]]:
+        workers = self._share(len(runs))
         jobs = [
             (
                 run,
@@ -143,6 +164,7 @@ class Reproducer:
                     "experiment": run.experiment.toml(),
                     "place": str(self.place(run)),
                     "data_root": str(self._data_root),
+                    "workers": workers,
                 },
             )
             for run in runs
