@@ -326,6 +326,19 @@ def test_the_end_is_when_the_last_of_several_at_a_time_ends(tiny: dict[str, Reci
     assert [prospect.end(jobs) for jobs in (1, 2, 3)] == [7, 5, 4]
 
 
+def test_of_a_run_that_goes_on_only_what_is_left_is_estimated(
+    tmp_path: Path, tiny: dict[str, Recipe]
+) -> None:
+    """The pool says one second for each run; of two rounds one is done."""
+    reproducer = conduct.Reproducer(tmp_path, tmp_path, FewClients(1), lambda: False)
+    first, second, *_ = plan.plan(tiny["tiny/table1"].cells + tiny["tiny/table1"].runs)
+    reproducer.place(second).mkdir(parents=True)
+    (reproducer.place(second) / "rounds.csv").write_text("round,lr\n1,0.1\n2,")
+    prospect = reproducer.forecast([first, second], {}, lambda done, total: None)
+    assert prospect.left == [second, first]  # the cheaper one first
+    assert [prospect.seconds(run) for run in prospect.left] == [0.5, 1.0]
+
+
 class TestData:
     """A part of a data set is not taken for the one that a published number is of."""
 

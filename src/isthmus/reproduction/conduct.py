@@ -6,6 +6,7 @@ it goes on where it stopped.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from heapq import heapreplace
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -15,6 +16,7 @@ from isthmus.comparison.grid import is_finished
 from isthmus.comparison.processes import JobMessage, JobPool
 from isthmus.errors import IsthmusError
 from isthmus.records import reader
+from isthmus.records.columns import columns
 from isthmus.reproduction import record
 from isthmus.reproduction.inputs import explain_other_clients, explain_other_data
 from isthmus.reproduction.plan import PlannedRun
@@ -93,7 +95,7 @@ class Reproducer:
     def forecast(
         self, runs: Sequence[PlannedRun], known: Records, tell: Callable[[int, int], None]
     ) -> Prospect:
-        """Estimates what each run needs; `tell` hears how many are estimated, of how many.
+        """Estimates what each run still needs; `tell` hears how many are estimated, of how many.
 
         Of a run that has a record of such a machine, what it took then is taken for granted, where
         runs have one process each, as most had.
@@ -109,8 +111,11 @@ class Reproducer:
             elif message["ended"] is not None:
                 needed[run.name] = Estimate(**message["ended"])
                 before = known.get(run.identity)
+                seconds = needed[run.name].seconds
                 if is_single and before is not None and before.machine == machine:
-                    needed[run.name] = needed[run.name]._replace(seconds=before.seconds)
+                    seconds = before.seconds
+                seconds *= self._find_share_left(run)
+                needed[run.name] = needed[run.name]._replace(seconds=seconds)
             tell(len(needed) + len(failed), len(runs))
         left = [run for run in runs if run.name not in failed]
         prospect = Prospect(left, needed, failed)
@@ -143,6 +148,13 @@ class Reproducer:
             elif message.get("ended"):
                 self._keep(run)
         return failed
+
+    def _find_share_left(self, run: PlannedRun) -> float:
+        """Gives which part of a run's rounds is left."""
+        done = 0
+        with suppress(OSError, IsthmusError):  # it has not begun, or somebody wrote in its table
+            done = len(columns(self.place(run) / "rounds.csv", ["round"])["round"])
+        return max(0.0, 1 - done / run.experiment.rounds)
 
     def _share(self, runs: int) -> int:
         """Gives the processes that each of so many runs has."""
