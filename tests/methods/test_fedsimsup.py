@@ -86,6 +86,17 @@ class TestServer:
         assert sizes == pytest.approx(69 / 19, abs=1e-6)
         assert self.absent(p=[[1], [1], [1]], similarity="none") == 4.5
 
+    def test_models_may_start_apart(self) -> None:
+        """As by hand above, from 6 in place of 3: 2/3 * 6 + 11/7. Those that sent have what they
+        sent, and a run draws as many starts as it has clients, the same again.
+        """
+        apart = self.absent(starts=lambda i: torch.tensor([3.0 * i]))
+        assert apart == pytest.approx(4 + 11 / 7, abs=1e-6)
+        own = setting({"name": "fedsimsup", "starts": "own"}, clients_per_round=1, rounds=2)
+        first, again = (models(own, played(own, 1)) for _ in range(2))
+        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+        assert len({tuple(each.tolist()) for each in first}) == len(first)
+
     def test_zero_similarity_leaves_a_model_unchanged(self) -> None:
         assert self.absent(p=[[3, 0, 0], [0, 4, 0], [0, 0, 7]]) == 3.0
         assert self.absent(p=[[3, 0, 0], [0, 4, 0], [0, 0, 0]]) == 3.0

@@ -22,7 +22,7 @@ alone. A newcomer tells its p, gets the average of all theta_j by sim, and train
 Limiting case: alone, and with one client in all, it is FedAvg.
 
 Departures, by the numbers of docs/methods/fedsimsup.md: theta_i stays where nobody is similar (X2);
-all theta_i start equal; training settings are ours (X8: the paper's appendix is not available).
+all theta_i start equal, unless `starts` is "own"; training settings are ours (X8).
 """
 
 from dataclasses import dataclass
@@ -62,22 +62,23 @@ class FedSimSup(Method):
     similarity: Similarity = "labels"
     arrangement: Literal["parallel", "serial", "alone"] = "parallel"
     untrained: Literal["silent", "heard"] = "silent"  # supervisors of those that never took part
+    starts: Literal["equal", "own"] = "equal"  # of all theta_i
 
     def about(self) -> About:
-        several = ", of one of several kinds" if len(self.supervisors) > 1 else ""
         return About(
             "connected modes",
             down="its shared branch",
             up="its shared branch",
-            home=f"its supervisor{several}",
+            home="its supervisor" + ", of one of several kinds" * (len(self.supervisors) > 1),
             newcomer="after its labels are counted and its supervisor is trained",
             calls={"local": "", "census": "label counts" if self.similarity == "labels" else ""},
             everybody="once, for the census of labels",
         )
 
     def absentees(self, task: Task) -> Absentees:
-        cut = self.pair(task, 0).cut
-        return Absentees(task.w0[:cut], self.similarity, self.c_beta, self.gamma)
+        cut, own = self.pair(task, 0).cut, self.starts == "own"
+        starts = (lambda i: task.model.fresh(task.seed_of("start", i))[:cut]) if own else None
+        return Absentees(task.w0[:cut], self.similarity, self.c_beta, self.gamma, starts)
 
     def pair(self, task: Task, kind: int) -> TwoNetworks:
         cut = task.model.body.stop if self.arrangement == "serial" else task.model.size

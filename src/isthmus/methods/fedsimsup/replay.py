@@ -55,6 +55,7 @@ class Absentees:
     similarity: Similarity
     c_beta: float
     gamma: float
+    starts: Callable[[int], Tensor] | None = None  # what each client's began as, where they differ
 
     def begin(self, clients: int) -> Server:
         """Gives the state before the first round."""
@@ -104,7 +105,7 @@ class Absentees:
 
         def replay(who: list[int]) -> Iterator[tuple[int, Tensor]]:
             last = server.last[who].tolist()
-            theta = dict.fromkeys(who, self.start)
+            theta = {i: self.starts(i) if self.starts else self.start for i in who}
             for s in range(max(0, min(last)), t + 1):
                 if f"ids/{s}" not in shelf:
                     continue  # nobody answered
