@@ -248,3 +248,21 @@ class TestDrawing:
             drawn = list_pictures(recipe, recipe.choose(), records)
             assert [each.figure for each in drawn] == ["rounds"] * (count - 1)
         assert re.fullmatch(r"superfed-table1-mnist-100-rounds-[0-9a-f]{8}", drawn[0].name)
+        assert set(drawn[0].labels.values()) == {"FedAvg", "Local"}
+
+    def test_curves_are_called_what_the_rows_of_the_table_are(self, tmp_path: Path) -> None:
+        """A row that is another but for one setting, and records older than a setting of today."""
+        cells = find_recipe("superfed/table1").choose(["MNIST, 100"])
+        curve = {"clients": 2, "round": [10, 20], "personal": [0.5, 0.6]}
+        records = {}
+        for cell in (each for each in cells if each.method in ("fedavg", "fedavg-slow")):
+            experiment = dict(cell.experiment(1).table())
+            del experiment["test_set"]
+            known = a_record("fedavg", 0.9)._replace(experiment=experiment, curve=curve)
+            records[known.identity] = known
+        (picture,) = list_pictures(find_recipe("superfed/table1"), cells, records)
+        picture.save(tmp_path / "drawn.svg")
+        assert set(picture.labels.values()) == {"FedAvg", "FedAvg, lr_decay=0.999"}
+        drawn = (tmp_path / "drawn.svg").read_text()
+        assert all(f"<!-- {label} -->" in drawn for label in picture.labels.values())
+        assert "test_set" not in drawn

@@ -82,6 +82,7 @@ class RecordedRun(NamedTuple):
     newcomers: RecordTable  # clients that took part in no round; no rows where nobody joined
     evaluated: Integers  # rounds that were evaluated on every client
     summary: Mapping[str, Any]  # empty if the file is missing or damaged
+    label: str = ""  # what it is called where that is not its method and what it differs in
 
     @property
     def method(self) -> str:
@@ -96,7 +97,8 @@ class RecordedRun(NamedTuple):
     @property
     def title(self) -> str:
         """Names the method, as tables and figures do."""
-        return self.method if self.federated else f"{self.method} (not federated)"
+        name = self.label or self.method
+        return name if self.federated else f"{name} (not federated)"
 
     @property
     def seed(self) -> int | None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.config.experiment import Experiment
 from isthmus.config.flatten import flatten
 from isthmus.errors import IsthmusError, nearest
 from isthmus.metrics.metric import METRICS
@@ -42,7 +43,8 @@ class Picture(NamedTuple):
     recipe: str
     column: str
     figure: str
-    records: tuple[RunRecord, ...]
+    records: dict[str, RunRecord]  # by identity
+    labels: dict[str, str]  # what the rows of these records are called
 
     @property
     def title(self) -> str:
@@ -52,7 +54,8 @@ class Picture(NamedTuple):
     @property
     def name(self) -> str:
         """Names its file, by what is drawn too: an old one has another name."""
-        text = json.dumps([[r.digest, r.curve, r.path] for r in self.records], default=dict)
+        drawn = [[self.labels[n], r.digest, r.curve, r.path] for n, r in self.records.items()]
+        text = json.dumps(drawn, default=dict)
         words = f"{self.recipe} {self.column} {self.figure}".lower()
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         return "-".join([*re.findall(r"[a-z0-9.]+", words), digest])
@@ -61,20 +64,25 @@ class Picture(NamedTuple):
         """Draws it; needs matplotlib."""
         from isthmus.report.figures.save import save
 
-        runs = [restore_run(each, Path(each.identity)) for each in self.records]
+        runs = [
+            restore_run(each, Path(name))._replace(label=self.labels[name])
+            for name, each in self.records.items()
+        ]
         save(runs, self.figure, place, width=WIDTH)
 
 
 def list_pictures(recipe: Recipe, cells: Sequence[TableCell], records: Records) -> list[Picture]:
     """Lists the figures of the columns of a recipe of which enough was run."""
     columns: dict[str, dict[str, RunRecord]] = {}
+    labels: dict[str, str] = {}
     for cell in cells:
         for name in list_experiments(cell, "paper"):
             known = records.get(name)
             if known is not None and known.curve:
                 columns.setdefault(cell.column, {})[name] = known
+                labels.setdefault(name, cell.label or cell.method)
     return [
-        Picture(recipe.name, column, figure, tuple(found.values()))
+        Picture(recipe.name, column, figure, found, {name: labels[name] for name in found})
         for column, found in columns.items()
         for figure in recipe.figures
         if (any(each.path for each in found.values()) if figure == "path" else len(found) > 1)
@@ -123,7 +131,7 @@ def restore_run(record: RunRecord, path: Path = Path()) -> RecordedRun:
     members = {"client": np.arange(clients), "test": np.ones(clients, np.int64)}
     return RecordedRun(
         path=path,
-        settings=flatten(dict(record.experiment)),
+        settings=flatten(Experiment(**record.experiment).table()),  # older records lack some
         federation=RecordTable(_make_empty(FEDERATION) | members),
         rounds=RecordTable(_make_empty(ROUNDS)),
         clients=RecordTable(columns),

@@ -33,6 +33,8 @@ LATER = {
     "eval_sample": None,
     "test_set": "server",
     "ditto.proximity": "squared",
+    "fedsimsup.starts": "equal",
+    "fedsimsup-tcl.starts": "equal",
 }
 RESULTS = "results"
 COMPARED = ("top1", "loss")
