@@ -20,7 +20,7 @@ lint: .venv/ready
 	$(BIN)/mypy
 
 documents: .venv/ready
-	$(BIN)/python tests/reproduction/documents.py
+	$(BIN)/python tests/papers/documents.py
 
 bench: .venv/ready
 	$(BIN)/python -m benchmarks speed --data-root $(DATA) --json speed.json --docs

@@ -26,9 +26,9 @@ from benchmarks.contenders import prepare_run
 from benchmarks.scale import make_federation, measure_seconds
 from isthmus import Experiment, tree
 from isthmus.cohort import Clients, Round
+from isthmus.run.loop import advance
+from isthmus.run.store import Store
 from isthmus.shelf import Shelf
-from isthmus.storage.store import Store
-from isthmus.training.federate import advance
 
 METHOD = {"name": "fedsimsup", "supervisors": ["mlp hidden=42"]}
 LOOKED_AT = 200  # absentees

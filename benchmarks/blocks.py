@@ -19,8 +19,8 @@ from benchmarks.contenders import prepare_run
 from isthmus import Experiment
 from isthmus.context import Setting
 from isthmus.engines.base import one_thread
-from isthmus.storage.store import Memory
-from isthmus.training.federate import advance
+from isthmus.run.loop import advance
+from isthmus.run.store import Memory
 
 BLOCKS = (4, 16, 32, 64)
 

@@ -20,7 +20,7 @@ from isthmus import Client, Experiment
 from isthmus.context import Call, Request
 from isthmus.engines import Cluster
 from isthmus.engines.ray.cost import cost_call
-from isthmus.training.build import build
+from isthmus.run.build import build
 
 
 def echo(client: Client, own: Any, w: Tensor) -> tuple[tuple[()], Tensor]:

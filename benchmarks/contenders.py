@@ -21,9 +21,9 @@ from benchmarks.networks import Settings
 from isthmus import Experiment, Federation, streams
 from isthmus.context import Setting
 from isthmus.engines import Cluster
-from isthmus.storage.store import Memory, Store
-from isthmus.training.build import build
-from isthmus.training.federate import advance
+from isthmus.run.build import build
+from isthmus.run.loop import advance
+from isthmus.run.store import Memory, Store
 
 CORES = 2  # processes that compute, for everybody
 FIRST = 1  # the round in which everybody has the same cohort; ours plays one before

@@ -18,8 +18,8 @@ from rich.table import Table
 from benchmarks.contenders import prepare_run
 from isthmus import Experiment
 from isthmus.context import Setting
-from isthmus.storage.store import Memory
-from isthmus.training.federate import advance
+from isthmus.run.loop import advance
+from isthmus.run.store import Memory
 
 WORKS = {"fedavg": "fedavg", "superfed-mm, mixing": {"name": "superfed-mm", "start": 0.0}}
 

@@ -26,8 +26,8 @@ from benchmarks.contenders import ROOT
 from benchmarks.memory import EVERY, add_up
 from benchmarks.works import WORKS
 from isthmus import Experiment, federate
-from isthmus.training.build import build
-from isthmus.training.estimate import estimate
+from isthmus.run.build import build
+from isthmus.run.forecast import estimate
 
 _DIGITS = {"data": "digits", "clients": 20}
 _TINY = {**_DIGITS, "clients": 100, "clients_per_round": 60, "model": {"name": "mlp", "hidden": 16}}

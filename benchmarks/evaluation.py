@@ -14,8 +14,8 @@ from benchmarks.results import Result
 from benchmarks.works import WORKS, read_data
 from isthmus.context import Setting
 from isthmus.engines import Loop
-from isthmus.storage.store import Memory
-from isthmus.training.federate import advance
+from isthmus.run.loop import advance
+from isthmus.run.store import Memory
 
 WORK = "W1s"
 

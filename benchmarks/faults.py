@@ -22,15 +22,15 @@ from typing import Any, NamedTuple
 
 from benchmarks.stage import SERVER, Disks, Stage, Wires, build_clock
 from isthmus import Experiment
-from isthmus.config.experiment import read_assignments
-from isthmus.records.reader import read
-from isthmus.sites.audit import read_lines
-from isthmus.sites.engine import ANSWERED
-from isthmus.sites.folders import ServerFolder, SiteFolder
-from isthmus.sites.rehearsal import check, lay_out, plan_study
-from isthmus.sites.replay import read_calls
-from isthmus.sites.states import SiteStates
-from isthmus.training.data import read_federation
+from isthmus.experiment.settings import read_assignments
+from isthmus.run.data import read_federation
+from isthmus.run.record import read
+from isthmus_sites.audit import read_lines
+from isthmus_sites.engine import ANSWERED
+from isthmus_sites.folders import ServerFolder, SiteFolder
+from isthmus_sites.rehearsal import check, lay_out, plan_study
+from isthmus_sites.replay import read_calls
+from isthmus_sites.states import SiteStates
 
 METHODS: tuple[dict[str, Any], ...] = (
     {"name": "superfed-mm", "start": 0.0},  # from its start on there are own states

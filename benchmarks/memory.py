@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.contenders import CORES, ROOT, Ours, prepare_run
 from benchmarks.results import Result
 from benchmarks.works import WORKS, read_data
-from isthmus.storage.store import Store
+from isthmus.run.store import Store
 
 WORK = "W2s"
 EVERY = 0.2  # seconds

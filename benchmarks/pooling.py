@@ -17,7 +17,7 @@ from torch import Tensor
 
 from benchmarks.recurrent import measure_least
 from isthmus.engines.base import one_thread
-from isthmus.engines.pooling import pool_apart, pool_images
+from isthmus.engines.native.pooling import pool_apart, pool_images
 
 
 class Case(NamedTuple):

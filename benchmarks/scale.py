@@ -33,13 +33,13 @@ from rich.table import Table
 from benchmarks.contenders import prepare_run
 from isthmus import Experiment, Federation, streams
 from isthmus.context import Setting
+from isthmus.data.arrays import Arrays
 from isthmus.data.federation import Parts
-from isthmus.data.sources.arrays import Arrays
-from isthmus.records import reader
 from isthmus.report.tables import summary
-from isthmus.storage.database import Database
-from isthmus.storage.store import STATE, Store
-from isthmus.training.federate import advance
+from isthmus.run import record as reader
+from isthmus.run.database import Database
+from isthmus.run.loop import advance
+from isthmus.run.store import STATE, Store
 
 POOL, FEATURES, CLASSES = 60_000, 784, 10
 TRAIN, VALIDATION, TEST = 44, 4, 12  # of 60

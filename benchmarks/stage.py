@@ -16,9 +16,9 @@ from typing import NamedTuple
 import psutil
 
 from isthmus.errors import IsthmusError
-from isthmus.sites.engine import ANSWERED
-from isthmus.sites.events import read_events
-from isthmus.sites.replay import read_calls
+from isthmus_sites.engine import ANSWERED
+from isthmus_sites.events import read_events
+from isthmus_sites.replay import read_calls
 
 SERVER = "server"
 DISK = 96  # MB of a site's disk

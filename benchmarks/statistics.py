@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import isthmus
 from isthmus import Experiment, federate
 from isthmus.client import Point
-from isthmus.runs.opened import Opened
+from isthmus.run.open import Opened
 
 
 def network() -> nn.Module:

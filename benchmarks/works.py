@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isthmus import Experiment, Federation, streams
-from isthmus.config import registry
+from isthmus.data.arrays import Arrays
 from isthmus.data.federation import divide
-from isthmus.data.sources.arrays import Arrays
-from isthmus.training.data import read_federation
+from isthmus.experiment import registry
+from isthmus.run.data import read_federation
 
 SHAPES = {
     "mnist": (60_000, 1, 28, 28),

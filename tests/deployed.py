@@ -6,19 +6,19 @@ from typing import Any
 
 from isthmus import Experiment, Federation
 from isthmus.context import Setting
-from isthmus.data.sources.schema import describe
-from isthmus.sites.audit import AuditLog
-from isthmus.sites.consent import Consent, digest_experiment
-from isthmus.sites.engine import SitesEngine
-from isthmus.sites.federations import read_client
-from isthmus.sites.models import SiteModels
-from isthmus.sites.plan import WaitLimits
-from isthmus.sites.preparation import list_disclosures
-from isthmus.sites.rehearsal import write_share
-from isthmus.sites.site import Site, prepare
-from isthmus.sites.states import SiteStates
-from isthmus.sites.transport import Answerer, SiteAnswer
-from isthmus.training.build import build
+from isthmus.data.own.schema import describe
+from isthmus.run.build import build
+from isthmus_sites.audit import AuditLog
+from isthmus_sites.consent import Consent, digest_experiment
+from isthmus_sites.engine import SitesEngine
+from isthmus_sites.federations import read_client
+from isthmus_sites.models import SiteModels
+from isthmus_sites.plan import WaitLimits
+from isthmus_sites.preparation import list_disclosures
+from isthmus_sites.rehearsal import write_share
+from isthmus_sites.site import Site, prepare
+from isthmus_sites.states import SiteStates
+from isthmus_sites.transport import Answerer, SiteAnswer
 from small import WIDTH, fitting
 
 

@@ -8,9 +8,9 @@ from torch import nn
 
 from isthmus import Experiment, Federation
 from isthmus.context import Engine, Setting
-from isthmus.storage.store import Memory, Progress, Step, apply_step
-from isthmus.training import federate
-from isthmus.training.build import build as build_run
+from isthmus.run import loop as federate
+from isthmus.run.build import build as build_run
+from isthmus.run.store import Memory, Progress, Step, apply_step
 
 FEATURES, CLASSES = 6, 3
 WIDTH = 8  # features that enter the head

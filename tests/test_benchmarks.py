@@ -25,7 +25,7 @@ from isthmus import streams
 from isthmus.engines.base import one_thread
 from isthmus.models.plain import twocnn, twonn
 from isthmus.models.recurrent import stackedlstm
-from isthmus.training.federate import advance
+from isthmus.run.loop import advance
 from small import federation, network, played, setting
 
 ROUNDS = 2

@@ -11,10 +11,10 @@ from torch import Tensor
 from isthmus import Client, Clients, Federation, Method, Task, tree
 from isthmus.context import Setting
 from isthmus.engines import Loop
-from isthmus.records.schema import NOTES, names
+from isthmus.run.loop import advance
+from isthmus.run.schema import NOTES, names
+from isthmus.run.store import Memory, Store, apply_step, digest_of
 from isthmus.shelf import Shelf, after
-from isthmus.storage.store import Memory, Store, apply_step, digest_of
-from isthmus.training.federate import advance
 from odd_engines import Flaky
 from small import setting
 

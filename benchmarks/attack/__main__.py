@@ -39,14 +39,14 @@ def main() -> None:
     parser.add_argument("--surface", choices=SURFACES, action="append")
     parser.add_argument("--case", type=int, help="only this one, shown in full")
     wanted = parser.parse_args()
+    import isthmus.batch.conduct
     import isthmus.cli.driver
-    import isthmus.comparison.conduct
     import isthmus.report.figures.save
     import isthmus.report.page
     import isthmus.report.show
-    import isthmus.runs.export
-    import isthmus.runs.landscape
-    import isthmus.runs.opened  # noqa: F401
+    import isthmus.run.export
+    import isthmus.run.landscape
+    import isthmus.run.open  # noqa: F401
 
     surfaces = wanted.surface or list(SURFACES)
     with tempfile.TemporaryDirectory(prefix="attack-") as place:

@@ -71,8 +71,8 @@ def attack_amounts(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 def attack_sizes(rng: random.Random, folder: Path, samples: Samples) -> Case:
     """Sets a size of the part that has it to what no machine holds."""
-    from isthmus.config.experiment import Experiment
-    from isthmus.config.registry import PARTS, list_options
+    from isthmus.experiment.registry import PARTS, list_options
+    from isthmus.experiment.settings import Experiment
 
     plain = [(key, "") for key in Experiment.model_fields if key not in (*PARTS, *PLAIN)]
     named = [

@@ -95,7 +95,7 @@ def attack_parquet(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 def attack_own_settings(rng: random.Random, folder: Path, samples: Samples) -> Case:
     """Sets options of a source of own data, or of a data set's files, to any values."""
-    from isthmus.config.registry import list_options
+    from isthmus.experiment.registry import list_options
 
     options = list_options("data")
     paths = {"table": "table.csv", "files": "arrays.npz", "folders": "images"}

@@ -62,8 +62,8 @@ def attack_options(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 def attack_settings(rng: random.Random, folder: Path, samples: Samples) -> Case:
     """Sets any setting to any value; what is accepted must be what was given."""
-    from isthmus.config.experiment import Experiment
-    from isthmus.config.registry import PARTS, list_options
+    from isthmus.experiment.registry import PARTS, list_options
+    from isthmus.experiment.settings import Experiment
 
     keys = [*Experiment.model_fields]
     for part in PARTS:

@@ -6,29 +6,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from isthmus.client import Client, Point
     from isthmus.cohort import Clients
-    from isthmus.config.experiment import Experiment
     from isthmus.data.federation import Federation
     from isthmus.errors import IsthmusError
+    from isthmus.experiment.settings import Experiment
     from isthmus.method import Method
-    from isthmus.runs.opened import open
+    from isthmus.run.loop import Run, federate, resume
+    from isthmus.run.open import open
     from isthmus.task import Task
-    from isthmus.training.federate import Run, federate, resume
 
 # Where the public names live; they are imported when first used, so that the command line's help
 # and the report do not wait for torch.
 _HOMES = {
     "Client": "isthmus.client",
     "Clients": "isthmus.cohort",
-    "Experiment": "isthmus.config.experiment",
+    "Experiment": "isthmus.experiment.settings",
     "Federation": "isthmus.data.federation",
     "IsthmusError": "isthmus.errors",
     "Method": "isthmus.method",
     "Point": "isthmus.client",
-    "Run": "isthmus.training.federate",
+    "Run": "isthmus.run.loop",
     "Task": "isthmus.task",
-    "federate": "isthmus.training.federate",
-    "open": "isthmus.runs.opened",
-    "resume": "isthmus.training.federate",
+    "federate": "isthmus.run.loop",
+    "open": "isthmus.run.open",
+    "resume": "isthmus.run.loop",
 }
 
 __all__ = [

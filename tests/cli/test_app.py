@@ -15,7 +15,7 @@ from commands import Isthmus, Said
 from isthmus.cli import demo, messages
 from isthmus.context import Setting
 from isthmus.methods import METHODS
-from isthmus.training import federate
+from isthmus.run import loop as federate
 
 RECORDS = {
     "state.lmdb",
@@ -74,7 +74,7 @@ def test_a_list_waits_for_what_it_lists_alone(tmp_path: Path) -> None:
         "plotly",
         "scipy",
         "lmdb",
-        "isthmus.training.federate",
+        "isthmus.run.loop",
         "isthmus.engines",
         "isthmus.report",
     ]

@@ -20,8 +20,8 @@ from rich.text import Text
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.cli import progress
 from isthmus.cli.progress import Board, format_clock
-from isthmus.storage.store import Best
-from isthmus.training.headline import Headline
+from isthmus.run.headline import Headline
+from isthmus.run.store import Best
 
 TINY: dict[str, Any] = {
     "data": {"name": "synthetic", "samples": 120},
@@ -266,7 +266,7 @@ def test_lengths_of_time_carry() -> None:
 SLOWLY = """
 import time
 from isthmus.cli import app
-from isthmus.training import federate
+from isthmus.run import loop as federate
 
 plain = federate.advance
 

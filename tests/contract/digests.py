@@ -22,7 +22,7 @@ from isthmus import Experiment, federate
 from isthmus.cli.demo import DEMO, DEMO_SETTINGS
 from isthmus.engines import Stacked
 from isthmus.evaluation import Evaluation
-from isthmus.storage.store import digest_of
+from isthmus.run.store import digest_of
 from small import advance, played, setting
 from table import ROWS
 

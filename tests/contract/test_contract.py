@@ -16,11 +16,11 @@ from isthmus.context import Call, Request, Setting
 from isthmus.engines import Stacked
 from isthmus.method import Method
 from isthmus.methods import METHODS
-from isthmus.runs.opened import deploy
+from isthmus.run.newcomers import join
+from isthmus.run.open import deploy
+from isthmus.run.store import Progress, Step, digest_of
 from isthmus.shelf import Shelf
 from isthmus.shelf import after as following_shelf
-from isthmus.storage.store import Progress, Step, digest_of
-from isthmus.training.newcomers import join
 from odd_engines import Flaky, Wire, through_bytes
 from small import CLASSES, SIZES, advance, begin, federation, played, setting
 from table import ROWS, Row

@@ -16,9 +16,9 @@ from isthmus.cohort import Clients, Round
 from isthmus.engines import Loop, Plan, Stacked, choice, devices
 from isthmus.engines.devices import Place
 from isthmus.models.flat import Flat
-from isthmus.runs import opened
-from isthmus.training.build import build
-from isthmus.training.federate import resume
+from isthmus.run import open as opened
+from isthmus.run.build import build
+from isthmus.run.loop import resume
 from small import advance, begin, federation, setting
 from table import ROWS, Row
 

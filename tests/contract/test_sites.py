@@ -8,8 +8,8 @@ from deployed import Deployment, experiment_at_sites, simulate
 from isthmus import tree
 from isthmus.errors import IsthmusError
 from isthmus.methods import METHODS
-from isthmus.sites.engine import name_state
-from isthmus.storage.store import digest_of
+from isthmus.run.store import digest_of
+from isthmus_sites.engine import name_state
 from odd_engines import Flaky
 from small import advance, begin, federation, played
 from table import ROWS, Row

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from isthmus import Federation, IsthmusError
+from isthmus.data.arrays import Arrays
 from isthmus.data.federation import Parts, divide
-from isthmus.data.sources.arrays import Arrays
 
 
 def own(**changes: Any) -> Federation:

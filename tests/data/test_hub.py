@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from commands import Isthmus
-from isthmus.data.sources.femnist import Femnist
-from isthmus.data.sources.mnist import Mnist
-from isthmus.data.sources.shakespeare import Shakespeare
+from isthmus.data.named.femnist import Femnist
+from isthmus.data.named.mnist import Mnist
+from isthmus.data.named.shakespeare import Shakespeare
 
 
 class Rows(list[dict[str, Any]]):

@@ -9,10 +9,10 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, Federation, IsthmusError, federate
-from isthmus.config.registry import describe_choices
 from isthmus.data.label_noise import MATRICES, pair, redraw, symmetric
+from isthmus.experiment.registry import describe_choices
+from isthmus.run.data import read_federation
 from isthmus.streams import stream
-from isthmus.training.data import read_federation
 
 SYNTHETIC = {"name": "synthetic", "samples": 6000, "classes": 5}
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from isthmus.data.sources.arrays import TEST, TRAIN, VALIDATION, Arrays
-from isthmus.data.sources.femnist import Femnist
-from isthmus.data.sources.shakespeare import ALPHABET, Shakespeare, symbols
+from isthmus.data.arrays import TEST, TRAIN, VALIDATION, Arrays
+from isthmus.data.named.femnist import Femnist
+from isthmus.data.named.shakespeare import ALPHABET, Shakespeare, symbols
 from isthmus.errors import IsthmusError
 
 Load = Callable[[Path], Arrays]

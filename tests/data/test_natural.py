@@ -11,8 +11,8 @@ import pytest
 from commands import Isthmus
 from isthmus import Experiment, Federation, IsthmusError, federate
 from isthmus.data.partitions import Division, Natural
+from isthmus.run.data import read_federation
 from isthmus.streams import stream
-from isthmus.training.data import read_federation
 
 SIZES = {"ann": 40, "bob": 4, "cleo": 25, "dan": 31, "eve": 30}
 FEW = ["--method", "fedavg", "--rounds", "2", "--set", "epochs=1"]

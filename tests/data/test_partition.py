@@ -9,14 +9,14 @@ import pytest
 from numpy.typing import NDArray
 
 from isthmus import Experiment
+from isthmus.data.named.mnist import Mnist
 from isthmus.data.partitions import PARTITIONS, Division, Natural, Partition
 from isthmus.data.partitions.dirichlet import DirichletClasswise, DirichletClientwise, DirichletHsu
 from isthmus.data.partitions.groups import FiveFold, Semantic
 from isthmus.data.partitions.plain import Iid, Pathological, Quantity
-from isthmus.data.sources.mnist import Mnist
 from isthmus.errors import IsthmusError
+from isthmus.run.data import read_federation
 from isthmus.streams import stream
-from isthmus.training.data import read_federation
 
 Labels = NDArray[np.int64]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isthmus.data.sources.digits import Digits
-from isthmus.data.sources.synthetic import Synthetic
+from isthmus.data.named.digits import Digits
+from isthmus.data.named.synthetic import Synthetic
 
 NOWHERE = Path("nowhere")
 

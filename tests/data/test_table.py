@@ -11,9 +11,9 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, IsthmusError, federate
-from isthmus.data import newcomer_files, table_reader
-from isthmus.data.sources.arrays import Arrays, Column
-from isthmus.data.sources.table import Table
+from isthmus.data.arrays import Arrays, Column
+from isthmus.data.own import newcomer_files, table_reader
+from isthmus.data.own.table import Table
 from isthmus.streams import stream
 from test_own_files import without
 
@@ -304,7 +304,7 @@ def test_too_many_words_or_classes_are_refused(tmp_path: Path) -> None:
 def test_a_table_that_does_not_fit_into_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("isthmus.data.table_reader.free_memory", lambda: 100)
+    monkeypatch.setattr("isthmus.data.own.table_reader.free_memory", lambda: 100)
     assert "expected it to fit" in refused(write(tmp_path / "a.csv", ROWS))
 
 

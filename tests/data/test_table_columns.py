@@ -9,11 +9,11 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, Federation, IsthmusError
-from isthmus.data.dates import parse_date
-from isthmus.data.newcomer_files import read_inputs
-from isthmus.data.sources.arrays import Arrays, Column
-from isthmus.data.sources.table import Table
-from isthmus.training.data import read_federation
+from isthmus.data.arrays import Arrays, Column
+from isthmus.data.own.dates import parse_date
+from isthmus.data.own.newcomer_files import read_inputs
+from isthmus.data.own.table import Table
+from isthmus.run.data import read_federation
 from test_table import FEW, write
 
 HOLES = ["", " ", "NA", "N/A", "n/a", "NaN", "-nan", "null", "NULL", "?", "#N/A", "<NA>", "NaT"]

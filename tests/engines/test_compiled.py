@@ -24,7 +24,7 @@ from isthmus.engines.compiled import advance as advance_in_place
 from isthmus.engines.loop import fold
 from isthmus.methods import METHODS
 from isthmus.models.flat import Flat
-from isthmus.training.build import build
+from isthmus.run.build import build
 from small import FEATURES, advance, begin, network, setting
 
 STEPS = 1 if load_passes() is None else 2  # of a program; several where the compiler is known
@@ -194,7 +194,7 @@ def test_a_compiler_that_is_not_known_is_left_alone_and_a_note_says_so(
 ) -> None:
     """Its programs take one step, and graph_passes.py, which may not even load, is not asked."""
     monkeypatch.setattr(torch, "__version__", "3.0.1")
-    monkeypatch.setitem(sys.modules, "isthmus.engines.graph_passes", None)
+    monkeypatch.setitem(sys.modules, "isthmus.engines.native.graph_passes", None)
     load_passes.cache_clear()
     try:
         changes = {"clients": 20, "rounds": 100_000, "step": "compiled"}

@@ -14,7 +14,15 @@ from isthmus.engines.compiled import Compiled, has_compiler, list_known, load_pa
 if load_passes() is None:
     pytest.skip(f"made for the compiler of {list_known()}", allow_module_level=True)
 
-from isthmus.engines.graph_passes import LARGE, LONG, SMALL, JoinedInPlace, StepPass, join, keep
+from isthmus.engines.native.graph_passes import (
+    LARGE,
+    LONG,
+    SMALL,
+    JoinedInPlace,
+    StepPass,
+    join,
+    keep,
+)
 
 aten = torch.ops.aten
 

@@ -13,7 +13,7 @@ from isthmus.client import Client
 from isthmus.context import Call, Request
 from isthmus.engines import Loop, Stacked
 from isthmus.engines.compiled import Compiled
-from isthmus.training.build import build
+from isthmus.run.build import build
 
 SIZES = (20, 33, 26)
 ENGINES: dict[str, Callable[[], Any]] = {"loop": Loop, "stacked": lambda: Stacked(block=3)}

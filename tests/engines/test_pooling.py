@@ -10,14 +10,14 @@ from torch.func import grad
 from torch.nn.functional import conv2d, leaky_relu, max_pool2d, relu
 
 from isthmus.client import Batch
-from isthmus.engines import pooling
 from isthmus.engines.compiled import Compiled, has_compiler, list_known, load_passes, repays
 from isthmus.engines.loop import fold
-from isthmus.engines.pooling import load_kernels, pool_images
+from isthmus.engines.native import pooling
+from isthmus.engines.native.pooling import load_kernels, pool_images
 from isthmus.models import MODELS
 from isthmus.models.flat import Flat
 from isthmus.models.layout import find_pooled
-from isthmus.training.sampler import pool_time
+from isthmus.run.sampler import pool_time
 
 if load_passes() is None:
     pytest.skip(f"made for the compiler of {list_known()}", allow_module_level=True)

@@ -21,10 +21,10 @@ from isthmus import Experiment, Federation, IsthmusError, Run, federate, resume
 from isthmus.engines import Cluster, messages
 from isthmus.engines.ray import share_cluster
 from isthmus.errors import ClusterLostError
+from isthmus.run.build import build
+from isthmus.run.forecast import estimate
+from isthmus.run.loop import Done
 from isthmus.system.machine import Crowd
-from isthmus.training.build import build
-from isthmus.training.estimate import estimate
-from isthmus.training.federate import Done
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of Ray's own

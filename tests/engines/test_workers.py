@@ -21,8 +21,8 @@ from isthmus.context import Call, Request
 from isthmus.engines import ClientError, Loop, messages
 from isthmus.engines.workers import START
 from isthmus.methods import METHODS
+from isthmus.run.build import build
 from isthmus.system.machine import count_cores
-from isthmus.training.build import build
 from small import advance, begin, network, setting
 
 

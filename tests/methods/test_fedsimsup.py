@@ -24,10 +24,10 @@ from isthmus.methods.fedsimsup.replay import NEVER, Absentees, Server
 from isthmus.models import card
 from isthmus.models.ensemble import Ensemble
 from isthmus.models.flat import Flat
-from isthmus.runs.export import export
+from isthmus.run.export import export
+from isthmus.run.newcomers import join
+from isthmus.run.store import Progress, Store, digest_of
 from isthmus.shelf import Shelf
-from isthmus.storage.store import Progress, Store, digest_of
-from isthmus.training.newcomers import join
 from odd_engines import Flaky
 from small import CLASSES, FEATURES, SIZES, advance, begin, federation, fitting, played, setting
 
@@ -206,14 +206,14 @@ class TestReplay:
         whole = played(made, 7)
         store = Store.create(tmp_path / "run", made, "seed = 0\n")
         for _ in range(3):
-            store.commit(isthmus.training.federate.advance(made, store.progress, evaluate=False))
+            store.commit(isthmus.run.loop.advance(made, store.progress, evaluate=False))
         store.release()
-        from isthmus.storage.database import Database
+        from isthmus.run.database import Database
 
         store = Store(tmp_path / "run", made, Database(tmp_path / "run" / "state.lmdb"))
         store.start("seed = 0\n")
         for _ in range(4):
-            step = isthmus.training.federate.advance(made, store.progress, evaluate=True)
+            step = isthmus.run.loop.advance(made, store.progress, evaluate=True)
             store.commit(step)
         assert digest_of(store.progress) == digest_of(whole)
         before = played(made, 6)
@@ -333,7 +333,7 @@ class TestDeployment:
         assert not run.evaluation.chosen
         assert "path point" not in repr(run)
         from isthmus.report import read
-        from isthmus.training.headline import Headline
+        from isthmus.run.headline import Headline
 
         shown = Headline.of(wanted, run.rounds[-1])
         assert shown is not None

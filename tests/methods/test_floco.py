@@ -16,9 +16,9 @@ from isthmus.methods.floco.floco import Floco
 from isthmus.methods.floco.server import Reply
 from isthmus.methods.floco.simplex import Region, Simplex
 from isthmus.models.flat import Flat
+from isthmus.run.newcomers import join
+from isthmus.run.store import Progress
 from isthmus.shelf import Shelf
-from isthmus.storage.store import Progress
-from isthmus.training.newcomers import join
 from odd_engines import Flaky
 from small import advance, begin, federation, network, played, setting
 

@@ -11,8 +11,8 @@ from isthmus.methods.floco import simplex
 from isthmus.methods.floco.floco_plus import FlocoPlus, Own
 from isthmus.methods.floco.simplex import Region, Simplex
 from isthmus.models.flat import Flat
+from isthmus.run.newcomers import join
 from isthmus.task import Task
-from isthmus.training.newcomers import join
 from odd_engines import Flaky
 from small import advance, federation, network, played, setting
 

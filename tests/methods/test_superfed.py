@@ -11,7 +11,7 @@ from isthmus.cohort import Round
 from isthmus.evaluation import Evaluation, evaluate
 from isthmus.methods.superfed import Own, Server, SuPerFed
 from isthmus.models.flat import Flat
-from isthmus.training.federate import federate
+from isthmus.run.loop import federate
 from small import advance, begin, federation, network, played, setting
 
 YES, NO = torch.tensor(True), torch.tensor(False)

@@ -4,8 +4,8 @@ import torch
 
 from by_hand import client, task, vector
 from isthmus import Federation
+from isthmus.data.arrays import Column
 from isthmus.data.pooling import pool
-from isthmus.data.sources.arrays import Column
 from isthmus.methods.pooled import PooledTraining, Server
 from small import FEATURES, SIZES, advance, begin, federation, setting
 

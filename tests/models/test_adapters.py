@@ -14,8 +14,8 @@ import isthmus
 from isthmus import Experiment, Federation, IsthmusError, federate
 from isthmus.models import MODELS, lora, merge, start_from
 from isthmus.models.flat import Flat
-from isthmus.records.reader import read
-from isthmus.runs.export import export
+from isthmus.run.export import export
+from isthmus.run.record import read
 
 SHAPE = (1, 8, 8)
 

@@ -21,7 +21,7 @@ from isthmus.models import MODELS, card
 from isthmus.models.flat import Flat
 from isthmus.models.imagenet import resnet18, squeezenet
 from isthmus.models.normalisation import FrozenNorm
-from isthmus.runs.export import export
+from isthmus.run.export import export
 
 Tensors = dict[str, Tensor]
 RGB = (3, 40, 40)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn.functional import cross_entropy, linear
 
-from isthmus.config import registry
 from isthmus.errors import IsthmusError
+from isthmus.experiment import registry
 from isthmus.models import MODELS
 from isthmus.models.flat import Flat
 from isthmus.models.residual import Residual

@@ -11,14 +11,14 @@ from torch.nn.functional import cross_entropy
 
 from isthmus import Federation, tree
 from isthmus.context import Setting
-from isthmus.data.sources.arrays import Arrays
+from isthmus.data.arrays import Arrays
 from isthmus.engines import Loop
 from isthmus.engines.base import one_thread
 from isthmus.engines.compiled import repays
 from isthmus.models import MODELS
 from isthmus.models.flat import Flat
 from isthmus.models.recurrent import TOGETHER, StackedLSTM
-from isthmus.storage.store import Progress
+from isthmus.run.store import Progress
 from small import advance, begin, setting
 
 SYMBOLS, LENGTH = 10, 12

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import runs as fixture
-from isthmus.records.reader import RecordedRun, read
+from isthmus.run.record import RecordedRun, read
 
 
 @pytest.fixture(scope="session")

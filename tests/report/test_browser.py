@@ -7,12 +7,12 @@ import pytest
 
 import runs as fixture
 from browser import chromium, requested
-from isthmus.records.reader import RecordedRun, read
 from isthmus.report import page
 from isthmus.report.figures import curves
 from isthmus.report.figures.gain import compute_by_seed
 from isthmus.report.figures.theme import ALONE, SERIES
 from isthmus.report.groups import group_by_seed
+from isthmus.run.record import RecordedRun, read
 
 NARROW, WIDE = 400, 1400
 

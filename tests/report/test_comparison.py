@@ -12,12 +12,12 @@ import pytest
 from rich.console import Console
 
 from isthmus.errors import IsthmusError
-from isthmus.records.reader import RecordedRun, read
 from isthmus.report import page
 from isthmus.report.contrasts import MethodRow, compare, have_several_seeds
 from isthmus.report.statistics import WinTieLoss
 from isthmus.report.tables import comparison
 from isthmus.report.tables.wording import describe, list_notes
+from isthmus.run.record import RecordedRun, read
 
 Write = Callable[..., Path]
 Seeds = Callable[..., list[RecordedRun]]

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from plotly.offline import get_plotlyjs
 
-from isthmus.records.reader import RecordedRun, read
 from isthmus.report import page
 from isthmus.report.contrasts import compare
 from isthmus.report.tables import comparison, summary
 from isthmus.report.templates import escape_latex, escape_markdown
+from isthmus.run.record import RecordedRun, read
 
 Write = Callable[..., Path]
 

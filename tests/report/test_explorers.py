@@ -9,10 +9,10 @@ import pytest
 import isthmus
 from browser import chromium, complaints, requested
 from isthmus import Experiment, federate
-from isthmus.records.reader import RecordedRun
 from isthmus.report import page, read
 from isthmus.report.figures import measured, simplex
-from isthmus.runs import landscape as measuring
+from isthmus.run import landscape as measuring
+from isthmus.run.record import RecordedRun
 
 METHODS: dict[str, dict[str, Any]] = {
     "superfed-mm": {"start": 0.2},

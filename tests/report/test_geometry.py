@@ -9,9 +9,9 @@ import torch
 
 from isthmus import Experiment, federate
 from isthmus.formulas.vector import cosines
-from isthmus.records.reader import RecordedRun
 from isthmus.report import page, read
 from isthmus.report.figures import path, similarity, simplex
+from isthmus.run.record import RecordedRun
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from isthmus.errors import IsthmusError
-from isthmus.records.reader import read
 from isthmus.report.groups import group_by_seed
+from isthmus.run.record import read
 
 Write = Callable[..., Path]
 

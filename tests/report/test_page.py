@@ -13,9 +13,9 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from isthmus.errors import IsthmusError
-from isthmus.records.reader import RecordedRun, read
 from isthmus.report import page
 from isthmus.report.figures import path, theme
+from isthmus.run.record import RecordedRun, read
 
 Write = Callable[..., Path]
 

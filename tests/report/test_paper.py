@@ -13,13 +13,13 @@ import isthmus as package
 from commands import Isthmus
 from isthmus import Experiment, federate
 from isthmus.errors import IsthmusError
-from isthmus.records.reader import RecordedRun, read
 from isthmus.report import figures
 from isthmus.report.contents import PLATES
 from isthmus.report.figures import curves, gain, path, reliability
 from isthmus.report.groups import group_by_seed
-from isthmus.runs import cross
-from isthmus.runs.landscape import survey
+from isthmus.run import cross
+from isthmus.run.landscape import survey
+from isthmus.run.record import RecordedRun, read
 
 saving = pytest.importorskip("isthmus.report.figures.save", reason="matplotlib is not installed")
 Figure = pytest.importorskip("matplotlib.figure").Figure

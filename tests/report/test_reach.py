@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from isthmus.errors import IsthmusError
-from isthmus.records.reader import RecordedRun, read
 from isthmus.report import page, show
 from isthmus.report.contrasts import choose_reference
 from isthmus.report.tables import reach
+from isthmus.run.record import RecordedRun, read
 
 Write = Callable[..., Path]
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from isthmus.errors import IsthmusError
-from isthmus.records import reader
-from isthmus.records.reader import RecordedRun
+from isthmus.run import record as reader
+from isthmus.run.record import RecordedRun
 
 Write = Callable[..., Path]
 

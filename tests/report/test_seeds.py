@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import runs as fixture
-from isthmus.records.reader import RecordedRun, read
 from isthmus.report import page
 from isthmus.report.contents import SECTIONS
 from isthmus.report.figures import curves, reliability, theme
 from isthmus.report.groups import Group, group_by_seed
 from isthmus.report.section import Shown, collect
+from isthmus.run.record import RecordedRun, read
 
 Write = Callable[..., Path]
 

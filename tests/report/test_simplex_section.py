@@ -7,10 +7,10 @@ import pytest
 
 from isthmus import Experiment, federate
 from isthmus.errors import IsthmusError
-from isthmus.records.reader import RecordedRun
 from isthmus.report import page, read
 from isthmus.report.figures import simplex
 from isthmus.report.figures.measured import read_landscape
+from isthmus.run.record import RecordedRun
 
 
 def record(place: Path, vertices: int, tau: int) -> RecordedRun:

@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 
 from isthmus.metrics.metric import METRICS
-from isthmus.records.reader import RecordedRun, read
 from isthmus.report import show
 from isthmus.report.figures import curves
 from isthmus.report.groups import group_by_seed
 from isthmus.report.tables import summary
 from isthmus.report.tables.formats import format_percent
 from isthmus.report.tables.summary import SummaryRow
+from isthmus.run.record import RecordedRun, read
 
 Write = Callable[..., Path]
 

@@ -15,8 +15,9 @@ from cryptography import x509
 
 from commands import Isthmus
 from isthmus.errors import IsthmusError
-from isthmus.sites.flare import keys
-from isthmus.sites.flare.admission import (
+from isthmus.system.files import hold_lock
+from isthmus_sites.flare import keys
+from isthmus_sites.flare.admission import (
     accept_admission,
     admit_site,
     begin_federation,
@@ -25,10 +26,9 @@ from isthmus.sites.flare.admission import (
     request_admission,
     revoke_site,
 )
-from isthmus.sites.flare.controller import find_wish
-from isthmus.sites.flare.supervisor import supervise
-from isthmus.sites.folders import ServerFolder, SiteFolder, read_table, write_table
-from isthmus.system.files import hold_lock
+from isthmus_sites.flare.controller import find_wish
+from isthmus_sites.flare.supervisor import supervise
+from isthmus_sites.folders import ServerFolder, SiteFolder, read_table, write_table
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -411,7 +411,7 @@ def test_what_a_site_allows_is_written_at_accept(asked: Asked) -> None:
     accept_admission(asked.site.root, asked.package, asked.finger)
     local = asked.site.kit / "local"
     resources = json.loads((local / "resources.json").read_text())
-    assert resources["class_allow_list"] == ["isthmus.sites.flare.executor.SiteExecutor"]
+    assert resources["class_allow_list"] == ["isthmus_sites.flare.executor.SiteExecutor"]
     assert resources["class_list_enforcement_mode"] == "enforce"
     assert resources["allow_log_streaming"] is False
     roles = json.loads((local / "authorization.json").read_text())["permissions"]

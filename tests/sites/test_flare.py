@@ -18,24 +18,24 @@ import pytest
 
 from deployed import Corridor, experiment_at_sites, simulate
 from isthmus import Experiment, tree
-from isthmus.sites.consent import Consent
-from isthmus.sites.engine import SitesEngine, name_state
-from isthmus.sites.events import read_events
-from isthmus.sites.flare import keys
-from isthmus.sites.flare.admission import (
+from isthmus.run.build import Built
+from isthmus.run.store import digest_of
+from isthmus_sites.consent import Consent
+from isthmus_sites.engine import SitesEngine, name_state
+from isthmus_sites.events import read_events
+from isthmus_sites.flare import keys
+from isthmus_sites.flare.admission import (
     accept_admission,
     admit_site,
     begin_federation,
     request_admission,
     revoke_site,
 )
-from isthmus.sites.flare.gate import is_admitted
-from isthmus.sites.folders import ServerFolder, SiteFolder
-from isthmus.sites.plan import ServePlan, WaitLimits
-from isthmus.sites.rehearsal import write_share
-from isthmus.sites.server import open_store, prepare
-from isthmus.storage.store import digest_of
-from isthmus.training.build import Built
+from isthmus_sites.flare.gate import is_admitted
+from isthmus_sites.folders import ServerFolder, SiteFolder
+from isthmus_sites.plan import ServePlan, WaitLimits
+from isthmus_sites.rehearsal import write_share
+from isthmus_sites.server import open_store, prepare
 from small import federation, played
 
 DATA = federation((30, 40))
@@ -114,7 +114,7 @@ class RealFederation:
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
             mine = any(word.startswith(str(folder)) for word in words)
-            if mine and words[1:4] == ["-m", "isthmus.sites.flare", kind]:
+            if mine and words[1:4] == ["-m", "isthmus_sites.flare", kind]:
                 found.append(process)
         return found
 

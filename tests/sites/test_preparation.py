@@ -7,11 +7,11 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment
-from isthmus.sites.folders import SiteFolder, write_table
-from isthmus.sites.preparation import find_data
-from isthmus.sites.rehearsal import hand_over, plan_study
-from isthmus.sites.site import open_site
-from isthmus.training.data import read_federation
+from isthmus.run.data import read_federation
+from isthmus_sites.folders import SiteFolder, write_table
+from isthmus_sites.preparation import find_data
+from isthmus_sites.rehearsal import hand_over, plan_study
+from isthmus_sites.site import open_site
 
 TABLE = ("--set", "label=outcome", "--set", "client=hospital")
 
@@ -127,7 +127,7 @@ def test_the_latest_data_come_first_and_others_by_name(isthmus: Isthmus, study: 
 @pytest.mark.parametrize("kind", ["table", "digits"])
 def test_sites_divide_their_data_as_the_simulation_does(kind: str, tmp_path: Path) -> None:
     """Each reads a file of its own, and knows only what the experiment says."""
-    from isthmus.sites.federations import read_client
+    from isthmus_sites.federations import read_client
 
     path = str(write_patients(tmp_path / "patients.csv"))
     table = {"name": "table", "path": path, "label": "outcome", "client": "hospital"}
@@ -144,7 +144,7 @@ def test_sites_divide_their_data_as_the_simulation_does(kind: str, tmp_path: Pat
 
 
 def test_sites_are_named_after_clients_where_that_will_do() -> None:
-    from isthmus.sites.rehearsal import name_sites
+    from isthmus_sites.rehearsal import name_sites
     from small import federation
 
     data = federation((9, 9))

@@ -9,19 +9,19 @@ import pytest
 from commands import Isthmus
 from deployed import Deployment, simulate
 from isthmus import Experiment, Federation, federate, tree
-from isthmus.data.newcomer_files import read_newcomers
+from isthmus.data.own.newcomer_files import read_newcomers
 from isthmus.data.scaling import divide_sums, find_scales, sum_inputs
 from isthmus.errors import IsthmusError
-from isthmus.records import reader
-from isthmus.sites.engine import read_state_name
-from isthmus.sites.folders import SiteFolder, write_table
-from isthmus.sites.plan import ServePlan
-from isthmus.sites.preparation import consent, find_data, register
-from isthmus.sites.rehearsal import plan_study
-from isthmus.sites.server import open_run, run_rounds
-from isthmus.sites.site import open_site
-from isthmus.storage.store import digest_of
-from isthmus.training.data import read_federation
+from isthmus.run import record as reader
+from isthmus.run.data import read_federation
+from isthmus.run.store import digest_of
+from isthmus_sites.engine import read_state_name
+from isthmus_sites.folders import SiteFolder, write_table
+from isthmus_sites.plan import ServePlan
+from isthmus_sites.preparation import consent, find_data, register
+from isthmus_sites.rehearsal import plan_study
+from isthmus_sites.server import open_run, run_rounds
+from isthmus_sites.site import open_site
 from small import played
 from test_preparation import write_patients
 

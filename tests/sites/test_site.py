@@ -12,19 +12,19 @@ from commands import Isthmus
 from deployed import Deployment, experiment_at_sites, simulate
 from isthmus import tree
 from isthmus.cohort import Clients, Round
-from isthmus.config.experiment import Experiment
 from isthmus.errors import IsthmusError
-from isthmus.records import reader
-from isthmus.runs.opened import deploy
-from isthmus.sites import codec
-from isthmus.sites.audit import AuditLog, read_lines
-from isthmus.sites.codec import VERSION, CallHead, ReplyHead
-from isthmus.sites.engine import name_state, read_state_name
-from isthmus.sites.folders import ServerFolder, write_table
-from isthmus.sites.models import SiteModels
-from isthmus.sites.plan import ServePlan
-from isthmus.sites.server import run_rounds
-from isthmus.storage.store import Progress, digest_of
+from isthmus.experiment.settings import Experiment
+from isthmus.run import record as reader
+from isthmus.run.open import deploy
+from isthmus.run.store import Progress, digest_of
+from isthmus_sites import codec
+from isthmus_sites.audit import AuditLog, read_lines
+from isthmus_sites.codec import VERSION, CallHead, ReplyHead
+from isthmus_sites.engine import name_state, read_state_name
+from isthmus_sites.folders import ServerFolder, write_table
+from isthmus_sites.models import SiteModels
+from isthmus_sites.plan import ServePlan
+from isthmus_sites.server import run_rounds
 from odd_engines import Flaky
 from small import advance, begin, federation, played
 
@@ -403,7 +403,7 @@ def test_a_site_of_another_version_takes_no_part(
 ) -> None:
     def answer_as_old(message: bytes) -> bytes:
         with monkeypatch.context() as patch:
-            patch.setattr("isthmus.sites.codec.VERSION", "0.0")
+            patch.setattr("isthmus_sites.codec.VERSION", "0.0")
             return answer(message)
 
     one: Any = deployed.corridor.sites["site-1"]

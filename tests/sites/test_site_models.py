@@ -9,9 +9,9 @@ import torch
 
 from deployed import Deployment, experiment_at_sites, simulate
 from isthmus.cohort import Clients, Round
-from isthmus.runs.opened import deploy
-from isthmus.sites.folders import SiteFolder
-from isthmus.sites.site import open_model
+from isthmus.run.open import deploy
+from isthmus_sites.folders import SiteFolder
+from isthmus_sites.site import open_model
 from small import advance, federation, played
 
 

@@ -14,29 +14,29 @@ import torch
 from commands import Isthmus
 from deployed import Corridor, Deployment, experiment_at_sites, simulate
 from isthmus import Experiment, tree
-from isthmus.cli.status import collect_status
 from isthmus.client import Client, Point
 from isthmus.engines import Loop
 from isthmus.evaluation import Score
 from isthmus.method import State
-from isthmus.records import reader
-from isthmus.report.deployment.page import render
-from isthmus.runs.opened import place_model
-from isthmus.sites import codec
-from isthmus.sites.audit import read_lines
-from isthmus.sites.codec import VERSION, CallHead, ReplyHead
-from isthmus.sites.engine import read_state_name
-from isthmus.sites.folders import ServerFolder, SiteFolder, write_table
-from isthmus.sites.newcomers import SiteJoin
-from isthmus.sites.plan import ServePlan
-from isthmus.sites.preparation import consent, find_data, register
-from isthmus.sites.rehearsal import write_share
-from isthmus.sites.replay import read_calls, replay
-from isthmus.sites.server import run_rounds
-from isthmus.sites.site import open_model, open_site
-from isthmus.sites.transport import Answerer, SiteAnswer
-from isthmus.storage.store import Progress, digest_of
-from isthmus.training.newcomers import join, make_visit, reach_newcomers
+from isthmus.run import record as reader
+from isthmus.run.newcomers import join, make_visit, reach_newcomers
+from isthmus.run.open import place_model
+from isthmus.run.store import Progress, digest_of
+from isthmus_sites import codec
+from isthmus_sites.audit import read_lines
+from isthmus_sites.cli.status import collect_status
+from isthmus_sites.codec import VERSION, CallHead, ReplyHead
+from isthmus_sites.engine import read_state_name
+from isthmus_sites.folders import ServerFolder, SiteFolder, write_table
+from isthmus_sites.newcomers import SiteJoin
+from isthmus_sites.pages.page import render
+from isthmus_sites.plan import ServePlan
+from isthmus_sites.preparation import consent, find_data, register
+from isthmus_sites.rehearsal import write_share
+from isthmus_sites.replay import read_calls, replay
+from isthmus_sites.server import run_rounds
+from isthmus_sites.site import open_model, open_site
+from isthmus_sites.transport import Answerer, SiteAnswer
 from small import federation, played
 
 # Of each way to join: one's own part, a whole model, after counting labels, by a place.

@@ -10,12 +10,12 @@ import pytest
 
 from deployed import Corridor, Deployment, experiment_at_sites
 from isthmus.errors import IsthmusError
-from isthmus.sites import codec
-from isthmus.sites.codec import ReplyHead
-from isthmus.sites.plan import ServePlan
-from isthmus.sites.replay import read_calls, replay
-from isthmus.sites.server import run_rounds
-from isthmus.sites.transport import SiteAnswer
+from isthmus_sites import codec
+from isthmus_sites.codec import ReplyHead
+from isthmus_sites.plan import ServePlan
+from isthmus_sites.replay import read_calls, replay
+from isthmus_sites.server import run_rounds
+from isthmus_sites.transport import SiteAnswer
 from small import federation
 
 METHOD = {"name": "superfed-mm", "start": 0.1}
@@ -146,7 +146,7 @@ def test_a_run_whose_sites_all_refuse_stops_where_it_is(
     with Deployment(tmp_path / "sites", experiment, data) as deployed:
         run_rounds(plan, tmp_path / "run", deployed.corridor, lambda: True)
         with monkeypatch.context() as patch:
-            patch.setattr("isthmus.sites.engine.VERSION", "9.9")
+            patch.setattr("isthmus_sites.engine.VERSION", "9.9")
             with pytest.raises(IsthmusError, match=r"round 2, .* has another version of isthmus;"):
                 run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
         *_, last = (tmp_path / "run" / "rounds.csv").read_text().splitlines()

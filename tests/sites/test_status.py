@@ -16,25 +16,25 @@ from rich.console import Console
 from commands import Isthmus
 from deployed import Corridor, Deployment, experiment_at_sites, simulate
 from isthmus import Experiment
-from isthmus.cli.standing import draw_standing
-from isthmus.cli.status import collect_status, open_page, watch
 from isthmus.cohort import Round
 from isthmus.evaluation import evaluate
-from isthmus.report.deployment.page import render
-from isthmus.report.deployment.terminal import draw
-from isthmus.sites import codec
-from isthmus.sites.alone import train_alone
-from isthmus.sites.codec import CallHead, ReplyHead
-from isthmus.sites.events import write_event
-from isthmus.sites.folders import ServerFolder, SiteFolder, write_table
-from isthmus.sites.plan import ServePlan
-from isthmus.sites.preparation import consent, find_data, register
-from isthmus.sites.rehearsal import write_share
-from isthmus.sites.server import conduct, run_rounds
-from isthmus.sites.site import open_site
-from isthmus.sites.standing import collect_standing
-from isthmus.sites.transport import SiteAnswer
 from isthmus.system.files import hold_lock
+from isthmus_sites import codec
+from isthmus_sites.alone import train_alone
+from isthmus_sites.cli.standing import draw_standing
+from isthmus_sites.cli.status import collect_status, open_page, watch
+from isthmus_sites.codec import CallHead, ReplyHead
+from isthmus_sites.events import write_event
+from isthmus_sites.folders import ServerFolder, SiteFolder, write_table
+from isthmus_sites.pages.page import render
+from isthmus_sites.pages.terminal import draw
+from isthmus_sites.plan import ServePlan
+from isthmus_sites.preparation import consent, find_data, register
+from isthmus_sites.rehearsal import write_share
+from isthmus_sites.server import conduct, run_rounds
+from isthmus_sites.site import open_site
+from isthmus_sites.standing import collect_standing
+from isthmus_sites.transport import SiteAnswer
 from small import federation, played
 
 ODD = "<b>&"  # what a page must not take for its own

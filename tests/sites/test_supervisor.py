@@ -12,18 +12,13 @@ from typing import Any
 import pytest
 
 from isthmus.errors import IsthmusError
-from isthmus.sites.events import JOINED, write_event
-from isthmus.sites.flare import supervisor
-from isthmus.sites.flare.controller import (
-    JobAbortedError,
-    RoundController,
-    find_note,
-    find_wish,
-)
-from isthmus.sites.flare.supervisor import Supervisor, Waits
-from isthmus.sites.folders import ServerFolder, write_table
-from isthmus.sites.transport import SiteAnswer
 from isthmus.system.files import write_text
+from isthmus_sites.events import JOINED, write_event
+from isthmus_sites.flare import supervisor
+from isthmus_sites.flare.controller import JobAbortedError, RoundController, find_note, find_wish
+from isthmus_sites.flare.supervisor import Supervisor, Waits
+from isthmus_sites.folders import ServerFolder, write_table
+from isthmus_sites.transport import SiteAnswer
 
 MEMBERS = ("ulm", "bonn")
 

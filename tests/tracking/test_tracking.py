@@ -14,10 +14,10 @@ import pytest
 from commands import Isthmus
 from isthmus import Experiment, federate, resume
 from isthmus.errors import UnwritableError
+from isthmus.run.loop import Done
 from isthmus.tracking import TRACKERS, callback
 from isthmus.tracking.mlflow import write_run
 from isthmus.tracking.tensorboard import write_events
-from isthmus.training.federate import Done
 
 TINY = [
     *("--method", "fedavg", "--data", "synthetic", "--rounds", "4", "--seed", "4"),

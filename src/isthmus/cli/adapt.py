@@ -30,9 +30,9 @@ def adapt(
     Newcomers to a run on a table, or on folders, may come in a table or folders like the run's. Of
     a run at sites, a newcomer takes a copy of the server's `run` directory home, and adapts there.
     """
-    from isthmus.data import newcomer_files
-    from isthmus.sites.server import open_run
-    from isthmus.training import newcomers
+    from isthmus.data.own import newcomer_files
+    from isthmus.run import newcomers
+    from isthmus_sites.server import open_run
 
     with open_run(run, data_root) as here:
         reading = read_reading(data, settings) or here.experiment.data

@@ -15,20 +15,18 @@ from isthmus.cli import (
     demo,
     export,
     figure,
-    join,
     landscape,
     list,
     messages,
     predict,
-    rehearse,
     report,
-    reproduce,
     resume,
     run,
-    serve,
     show,
 )
 from isthmus.errors import IsthmusError, quote
+from isthmus_papers import cli as reproduce
+from isthmus_sites.cli import join, rehearse, serve
 
 app = typer.Typer(
     name="isthmus",

@@ -24,10 +24,10 @@ from isthmus.cli.options import (
 from isthmus.errors import IsthmusError, quote
 
 if TYPE_CHECKING:
-    from isthmus.comparison.conduct import Forecast, Outcome
-    from isthmus.comparison.grid import Cell, Grid
-    from isthmus.config.experiment import Experiment
+    from isthmus.batch.conduct import Forecast, Outcome
+    from isthmus.batch.grid import Cell, Grid
     from isthmus.engines.base import Cluster
+    from isthmus.experiment.settings import Experiment
 
 MOST_JOBS = 1024
 FAIR = (
@@ -85,7 +85,7 @@ def compare(
 
     `isthmus compare --methods fedprox,fedavg --tune lr=0.01,0.03,0.1`
     """
-    from isthmus.comparison import grid as grids
+    from isthmus.batch import grid as grids
 
     names, numbers = grids.read_methods(methods), grids.read_seeds(seeds)
     named = {"data": data, "rounds": rounds, "preset": preset}
@@ -102,7 +102,7 @@ def compare(
 
 def go_on(out: Path, data_root: Path, jobs: int | None, cluster: "Cluster | None" = None) -> None:
     """Goes on with a comparison that was stopped or killed."""
-    from isthmus.comparison.grid import check, read
+    from isthmus.batch.grid import check, read
 
     carry_out(check(read(out)), out, data_root, jobs, cluster)
 
@@ -111,10 +111,10 @@ def carry_out(
     grid: "Grid", out: Path, data_root: Path, jobs: int | None, cluster: "Cluster | None" = None
 ) -> None:
     """Does what is left of a comparison, shows it, then writes its tables and its page."""
+    from isthmus.batch.conduct import Conductor, hold
+    from isthmus.batch.grid import is_comparison
+    from isthmus.batch.pool import JobPool
     from isthmus.cli.progress import Board
-    from isthmus.comparison.conduct import Conductor, hold
-    from isthmus.comparison.grid import is_comparison
-    from isthmus.comparison.processes import JobPool
     from isthmus.engines.ray import share_cluster
     from isthmus.system.machine import count_cores
 
@@ -154,8 +154,8 @@ def carry_out(
 
 def _locate(experiment: "Experiment", seed: int, data_root: Path) -> "Experiment":
     """Names own files so that they are found from any directory."""
-    from isthmus.comparison.grid import change
-    from isthmus.data.own_files import find_own_files
+    from isthmus.batch.grid import change
+    from isthmus.data.own.own_files import find_own_files
 
     data = dict(experiment.data)
     if data.get("path"):
@@ -178,7 +178,7 @@ def _print_forecast(grid: "Grid", forecast: "Forecast", jobs: int) -> None:
 def _conclude(grid: "Grid", outcome: "Outcome", out: Path) -> None:
     from rich.console import Console
 
-    from isthmus.comparison.conduct import write_results
+    from isthmus.batch.conduct import write_results
     from isthmus.report.tables import comparison
 
     compared = write_results(grid, outcome, out)

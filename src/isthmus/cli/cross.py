@@ -13,7 +13,7 @@ from isthmus.cli.options import DataRoot, RunPath, Which
 from isthmus.errors import IsthmusError
 
 if TYPE_CHECKING:
-    from isthmus.runs.opened import Cross
+    from isthmus.run.open import Cross
 
 FEW = 12  # clients whose whole table fits into a terminal
 PATIENCE = 2.0  # seconds after which progress is shown
@@ -43,8 +43,8 @@ def cross(
 
     It leaves cross.csv in the run; `isthmus report` draws it.
     """
-    from isthmus.runs import cross as measuring
-    from isthmus.runs import opened
+    from isthmus.run import cross as measuring
+    from isthmus.run import open as opened
 
     if split not in measuring.SPLITS:
         raise IsthmusError(f"--split {split!r}; expected train, validation or test; say which")

@@ -24,9 +24,9 @@ from isthmus.cli.options import (
 from isthmus.errors import IsthmusError, nearest
 
 if TYPE_CHECKING:
-    from isthmus.config.experiment import Experiment
     from isthmus.data.federation import Federation
     from isthmus.data.heterogeneity import Heterogeneity
+    from isthmus.experiment.settings import Experiment
 
 app = typer.Typer(
     rich_markup_mode="markdown",
@@ -57,7 +57,7 @@ def show(
 
     from isthmus.cli.picture import draw_picture
     from isthmus.data.heterogeneity import measure_heterogeneity
-    from isthmus.training.data import read_federation
+    from isthmus.run.data import read_federation
 
     experiment = read_experiment(file, {"data": data, "seed": seed}, settings)
     federation = read_federation(experiment, data_root)
@@ -82,7 +82,7 @@ def list_(
 
     Data that come with isthmus (`isthmus list data`) need no files.
     """
-    from isthmus.data import origins
+    from isthmus.data.get import origins
 
     known = origins.ORIGINS
     places = {name: remote.find(data_root) for name, remote in known.items()}
@@ -136,7 +136,7 @@ def get(
 
     `isthmus data get femnist --source hub` needs `pip install 'isthmus[hub]'`.
     """
-    from isthmus.data import origins
+    from isthmus.data.get import origins
 
     known = origins.ORIGINS
     if name not in known:
@@ -152,11 +152,11 @@ def get(
         return
     with messages.show_arrivals() as show:
         if source == "hub":
-            from isthmus.data import hub
+            from isthmus.data.get import hub
 
             hub.download_from_hub(name, remote, data_root, show)
         else:
-            from isthmus.data import download
+            from isthmus.data.get import download
 
             download.download_all(name, remote, data_root, force=force, show=show)
     print(f"{name} is here: {remote.find(data_root)}")
@@ -192,7 +192,7 @@ def schema(
     means and deviations, and no rows. Look at it before you send it; a category may name a person.
     Means and deviations are those of the data you give.
     """
-    from isthmus.data.own_files import TABLES
+    from isthmus.data.own.own_files import TABLES
     from isthmus.system.files import write_text
 
     if file is not None and file.suffix.lower() in TABLES and not (sites or data):
@@ -211,10 +211,10 @@ def schema(
 
 
 def _describe_table(file: Path, settings: list[str] | None, data_root: Path) -> str:
-    from isthmus.config import registry
-    from isthmus.data.own_files import find_own_files
-    from isthmus.data.sources.table_schema import write_schema
-    from isthmus.data.table_reader import open_table
+    from isthmus.data.own.own_files import find_own_files
+    from isthmus.data.own.table_reader import open_table
+    from isthmus.data.own.table_schema import write_schema
+    from isthmus.experiment import registry
 
     options = registry.complete("data", {"name": "table", **read_reading(file, settings)})
     table = open_table(find_own_files(str(file), data_root), options["delimiter"])
@@ -237,10 +237,10 @@ def _describe_study(
 ) -> str:
     import tomli_w
 
-    from isthmus.config import registry
-    from isthmus.data.own_files import TABLES, find_own_files
-    from isthmus.data.sources.schema import check_deployable_schema, describe
-    from isthmus.data.table_reader import open_table
+    from isthmus.data.own.own_files import TABLES, find_own_files
+    from isthmus.data.own.schema import check_deployable_schema, describe
+    from isthmus.data.own.table_reader import open_table
+    from isthmus.experiment import registry
 
     if file is not None and file.suffix.lower() in TABLES:
         file, data = None, data or str(file)

@@ -43,7 +43,7 @@ def demo(
     """
     from isthmus.cli import driver
     from isthmus.cli.progress import Board
-    from isthmus.config.experiment import Experiment
+    from isthmus.experiment.settings import Experiment
 
     folder = driver.find_free(out)
     with Board(dict.fromkeys(DEMO, DEMO_SETTINGS["rounds"])) as board:

@@ -8,16 +8,16 @@ from pathlib import Path
 from isthmus import tracking
 from isthmus.cli import messages
 from isthmus.cli.progress import Board
-from isthmus.config.experiment import Experiment
 from isthmus.context import Setting
 from isthmus.engines import Cluster, RayEngine, choice
 from isthmus.errors import ClusterLostError, IsthmusError, UnwritableError
 from isthmus.evaluation import splits_of
-from isthmus.storage.store import Store
-from isthmus.training import early_stopping
-from isthmus.training.build import Built, build
-from isthmus.training.estimate import count_best_bytes, estimate, refuse_what_cannot_fit
-from isthmus.training.federate import Done, Run, reopen, train
+from isthmus.experiment.settings import Experiment
+from isthmus.run import early_stopping
+from isthmus.run.build import Built, build
+from isthmus.run.forecast import count_best_bytes, estimate, refuse_what_cannot_fit
+from isthmus.run.loop import Done, Run, reopen, train
+from isthmus.run.store import Store
 
 UNASKED = 1 << 30  # bytes of best models that are kept unless somebody says otherwise
 

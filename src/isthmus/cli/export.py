@@ -46,8 +46,8 @@ def export(
         raise IsthmusError(
             "neither or both of --client and --all; expected one of them; for example --client 0"
         )
-    from isthmus.runs import opened
-    from isthmus.runs.export import export as export_models
+    from isthmus.run import open as opened
+    from isthmus.run.export import export as export_models
 
     with opened.open(run, data_root=data_root) as here:
         ids = [here.find(name) for name in client] if client else None

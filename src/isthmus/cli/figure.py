@@ -72,8 +72,8 @@ def figure(
         raise IsthmusError(
             "figures need matplotlib; expected it to be installed; pip install 'isthmus[figures]'"
         ) from None
-    from isthmus.records import reader
-    from isthmus.reproduction.drawing import check_drawn, read_run
+    from isthmus.run import record as reader
+    from isthmus_papers.drawing import check_drawn, read_run
 
     records = [path for path in runs if path.suffix == ".json"]
     if records:

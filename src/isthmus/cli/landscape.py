@@ -10,7 +10,7 @@ from isthmus.cli.options import DataRoot, RunPath
 from isthmus.errors import IsthmusError, quote
 
 if TYPE_CHECKING:
-    from isthmus.runs.opened import Opened
+    from isthmus.run.open import Opened
 
 MOST_POINTS = 500  # along a side: 250,000 models
 
@@ -50,8 +50,8 @@ def landscape(
 
     It leaves landscape.csv and, for FLOCO, simplex.csv in the run; `isthmus report` draws them.
     """
-    from isthmus.runs import landscape as measuring
-    from isthmus.runs import opened
+    from isthmus.run import landscape as measuring
+    from isthmus.run import open as opened
 
     if split not in measuring.SPLITS:
         raise IsthmusError(f"--split {split!r}; expected train, validation or test; say which")

@@ -25,7 +25,7 @@ def list_(
 
     Example: `isthmus list methods --json`
     """
-    from isthmus.config import registry
+    from isthmus.experiment import registry
 
     kinds = {part if part in ("data", "noise") else f"{part}s": part for part in registry.PARTS}
     if what not in kinds:

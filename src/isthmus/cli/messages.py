@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from isthmus.config.experiment import Experiment
-    from isthmus.records.writer import Cost
-    from isthmus.training.estimate import Estimate
-    from isthmus.training.federate import Run
+    from isthmus.experiment.settings import Experiment
+    from isthmus.run.forecast import Estimate
+    from isthmus.run.loop import Run
+    from isthmus.run.writer import Cost
 
 
 LONGEST = 1000  # characters of a line that says what is wrong
@@ -171,9 +171,9 @@ def print_result(run: "Run", out: Path) -> None:
     """Prints how a run ended: its figures, its place, its digest."""
     from rich.console import Console
 
-    from isthmus.records import reader
     from isthmus.report.tables import summary
-    from isthmus.training.newcomers import describe
+    from isthmus.run import record as reader
+    from isthmus.run.newcomers import describe
 
     if run.reason:
         ended = f"ended after round {run.progress.t} of {run.experiment.rounds}"

@@ -9,8 +9,8 @@ import typer
 from isthmus.errors import IsthmusError
 
 if TYPE_CHECKING:
-    from isthmus.config.experiment import Experiment
     from isthmus.engines.base import Cluster
+    from isthmus.experiment.settings import Experiment
 
 File = Annotated[Path | None, typer.Argument(metavar="EXPERIMENT.toml", help="An experiment file.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")]
@@ -89,9 +89,9 @@ Track = Annotated[
 
 def read_reading(path: Path | str, settings: Sequence[str] | None) -> dict[str, Any]:
     """Reads how a file is read, as options of the source that does; nothing where none is given."""
-    from isthmus.config.experiment import read_value
-    from isthmus.data.own_files import detect_kind, find_own_files
-    from isthmus.data.sources.table_schema import inline_schema
+    from isthmus.data.own.own_files import detect_kind, find_own_files
+    from isthmus.data.own.table_schema import inline_schema
+    from isthmus.experiment.settings import read_value
 
     if not settings:
         return {}
@@ -128,10 +128,10 @@ def read_experiment(
     file: Path | None, named: Mapping[str, str | None], settings: Sequence[str] | None
 ) -> "Experiment":
     """Reads the experiment that a file, options by name and those of --set describe."""
-    from isthmus.config.experiment import Experiment, read, read_assignments, read_value
-    from isthmus.config.registry import merge
-    from isthmus.data.own_files import ARRAYS, TABLES, detect_kind, find_own_files
+    from isthmus.data.own.own_files import ARRAYS, TABLES, detect_kind, find_own_files
     from isthmus.data.sources import SOURCES
+    from isthmus.experiment.registry import merge
+    from isthmus.experiment.settings import Experiment, read, read_assignments, read_value
 
     given, data = read(file) if file else {}, named.get("data")
     own: dict[str, Any] = {}

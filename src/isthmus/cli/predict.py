@@ -46,15 +46,15 @@ def predict(
 
     New examples are scaled as the run's were; a table that lacks a column is refused.
     """
-    from isthmus.runs import opened
-    from isthmus.runs.predict import predict as compute
-    from isthmus.runs.predict import write_predictions
+    from isthmus.run import open as opened
+    from isthmus.run.predict import predict as compute
+    from isthmus.run.predict import write_predictions
 
     if data is None:
         raise IsthmusError("no new examples; expected some; name their file with --data")
     if run is None:
-        from isthmus.sites.folders import find_site
-        from isthmus.sites.site import open_model
+        from isthmus_sites.folders import find_site
+        from isthmus_sites.site import open_model
 
         model, arrays, scales = open_model(find_site(folder), which or "best")
         found = compute(model, data, arrays, scales, _note)

@@ -27,9 +27,9 @@ def report(
     """
     from rich.console import Console
 
-    from isthmus.records import reader
     from isthmus.report import contrasts, page
     from isthmus.report.tables import comparison, reach, summary
+    from isthmus.run import record as reader
 
     records = [reader.read(path) for path in runs]
     target = contrasts.choose_reference(records, baseline)

@@ -34,9 +34,9 @@ def resume(
 
     `isthmus resume first --rounds 80` makes a run longer, if its method allows it.
     """
+    from isthmus.batch.grid import is_comparison
     from isthmus.cli import driver, messages
-    from isthmus.comparison.grid import is_comparison
-    from isthmus.config.experiment import read_rounds
+    from isthmus.experiment.settings import read_rounds
 
     longer = read_rounds(rounds) if rounds else None
     cluster = read_cluster(ray, send_data)

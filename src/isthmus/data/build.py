@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus import streams
+from isthmus.data.arrays import Arrays, Source
 from isthmus.data.federation import Federation, divide, fills_parts
 from isthmus.data.label_noise import NOISES, Noise
 from isthmus.data.partitions import Partition
 from isthmus.data.sources import SOURCES
-from isthmus.data.sources.arrays import Arrays, Source
 from isthmus.errors import IsthmusError
 
 

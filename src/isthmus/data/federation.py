@@ -10,25 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isthmus.data.scaling import Scales, find_scales
-from isthmus.data.sources.array_files import (
+from isthmus.data.arrays import CLIENT, REFUSE, SUMS, TEST, TRAIN, VALIDATION, Arrays, Column
+from isthmus.data.own.array_files import (
     check_range,
     check_usable,
     check_weights,
     number_parts,
     to_native,
 )
-from isthmus.data.sources.arrays import (
-    CLIENT,
-    REFUSE,
-    SUMS,
-    TEST,
-    TRAIN,
-    VALIDATION,
-    Arrays,
-    Column,
-)
-from isthmus.data.sources.spellings import number_owners
+from isthmus.data.own.spellings import number_owners
+from isthmus.data.scaling import Scales, find_scales
 from isthmus.errors import IsthmusError
 from isthmus.ranges import count_share
 from isthmus.streams import stream

@@ -14,8 +14,8 @@ from typing import ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus.data.arrays import Arrays
 from isthmus.data.federation import Federation, Indices
-from isthmus.data.sources.arrays import Arrays
 from isthmus.errors import IsthmusError
 from isthmus.ranges import Share
 from isthmus.streams import stream

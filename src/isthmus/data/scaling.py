@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.data.sources.arrays import MEDIAN, Column
+from isthmus.data.arrays import MEDIAN, Column
 
 Numbers = NDArray[np.float64]
 

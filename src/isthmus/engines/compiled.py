@@ -29,9 +29,9 @@ from isthmus.client import Batch, Step
 from isthmus.engines.base import Plan
 from isthmus.models.flat import SHALLOW, Flat
 
-KNOWN = ("2.13.",)  # versions of torch whose compiler isthmus.engines knows from inside
+KNOWN = ("2.13.",)  # versions of torch whose compiler this package knows from inside
 REPAID = 10_000  # steps, for each layer of the network, after which compiling has paid,
-SOONER = 10  # times as few where it pools convolutions, which isthmus.engines.pooling makes faster
+SOONER = 10  # times as few where it pools convolutions, which native/pooling.py makes faster
 SOON = 1_000  # steps of a round, for each layer of the network, that take less than compiling does
 TOLERANCE = 1e-4  # of the largest entry, by which a program's first step may differ,
 POOLED_TOLERANCE = 1e-2  # and where pooling may choose the other of two that differ by rounding
@@ -229,7 +229,7 @@ class Compiled:
     def _backend(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
         self.programs += 1
         if load_passes():
-            from isthmus.engines.pooling import fuse_pooling
+            from isthmus.engines.native.pooling import fuse_pooling
 
             self._tolerance = POOLED_TOLERANCE if fuse_pooling(graph) else TOLERANCE
         program = self.make_program(graph, examples)
@@ -305,7 +305,7 @@ def load_passes() -> ModuleType | None:
     """Gives what changes programs before they are made, None if the compiler is not known."""
     if not knows_compiler():
         return None
-    from isthmus.engines import graph_passes
+    from isthmus.engines.native import graph_passes
 
     return graph_passes
 

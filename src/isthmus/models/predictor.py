@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.data.sources.arrays import Column
-from isthmus.data.sources.column_rules import list_names
-from isthmus.data.sources.inputs import join_inputs, read_cells
-from isthmus.data.table_cells import Cells
+from isthmus.data.arrays import Column
+from isthmus.data.own.column_rules import list_names
+from isthmus.data.own.inputs import join_inputs, read_cells
+from isthmus.data.own.table_cells import Cells
 from isthmus.errors import IsthmusError
 from isthmus.models.portable import Card, Program, find_kind
 

@@ -1,5 +1,5 @@
 """What a run recorded, as tables, figures and one page: reads files only, needs no torch."""
 
-from isthmus.records.reader import RecordedRun, read
+from isthmus.run.record import RecordedRun, read
 
 __all__ = ["RecordedRun", "read"]

@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from isthmus.errors import IsthmusError
-from isthmus.records.columns import Floats
-from isthmus.records.reader import RecordedRun
 from isthmus.report import statistics
 from isthmus.report.groups import SEEDED, Group, group_by_seed, name_apart
 from isthmus.report.statistics import Interval, WinTieLoss
 from isthmus.report.tables.summary import SummaryRow, average_over_seeds, summarize
+from isthmus.run.columns import Floats
+from isthmus.run.record import RecordedRun
 
 # Settings that decide who holds which examples: runs that differ in one are on other data.
 FEDERATION = ("data", "partition", "noise", "clients", "test", "validation", "held_out")

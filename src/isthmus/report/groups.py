@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isthmus.errors import IsthmusError
-from isthmus.records.reader import RecordedRun
+from isthmus.run.record import RecordedRun
 
 SEEDED = frozenset({"seed", "data.digest"})  # settings that may differ within a group
 

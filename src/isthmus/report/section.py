@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from isthmus.records.reader import RecordedRun
 from isthmus.report.figures import theme
 from isthmus.report.figures.theme import Style, View
 from isthmus.report.groups import Group, group_by_seed
 from isthmus.report.tables import summary
 from isthmus.report.tables.summary import SummaryRow
+from isthmus.run.record import RecordedRun
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -10,7 +10,6 @@ import numpy as np
 from isthmus.errors import IsthmusError
 from isthmus.metrics import spread
 from isthmus.metrics.metric import METRICS
-from isthmus.records import reader
 from isthmus.report.statistics import LEVEL, Interval, mean_of_sample, ratio_of_sample
 from isthmus.report.tables import newcomers
 from isthmus.report.tables.formats import (
@@ -22,6 +21,7 @@ from isthmus.report.tables.formats import (
     format_metric,
 )
 from isthmus.report.tables.summary import IN_TABLES, find_intervals
+from isthmus.run import record as reader
 
 RARE = 0.1  # of all examples: a class whose errors top-1 hardly shows
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from isthmus.records.columns import Floats
+from isthmus.run.columns import Floats
 
 LEVEL = 0.95  # of intervals; tests are at 1 - LEVEL
 RESAMPLES = 5000

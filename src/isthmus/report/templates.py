@@ -11,8 +11,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-ROOMS = ("report/page", "report/tables", "reproduction")
-FOLDERS = [Path(__file__).parents[1] / room / "templates" for room in ROOMS]
+FOLDERS = tuple(Path(__file__).parent / room / "templates" for room in ("page", "tables"))
 LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}",
@@ -33,9 +32,12 @@ LATEX = str.maketrans(
 )
 
 
-def render(*templates: str, **values: Any) -> str:
-    """Fills in the first template there is: of a page (.html), Markdown (.md) or LaTeX (.tex)."""
-    environment = _environment(Path(templates[0]).suffix)
+def render(*templates: str, folder: Path | None = None, **values: Any) -> str:
+    """Fills in the first template there is: of a page (.html), Markdown (.md) or LaTeX (.tex).
+
+    Those of `folder` come before those of reports.
+    """
+    environment = _environment(Path(templates[0]).suffix, folder)
     return environment.select_template(templates).render(values)
 
 
@@ -59,9 +61,9 @@ def escape_latex(text: str) -> str:
 
 
 @cache
-def _environment(suffix: str) -> Environment:
+def _environment(suffix: str, folder: Path | None) -> Environment:
     shared: dict[str, Any] = {
-        "loader": FileSystemLoader(FOLDERS),
+        "loader": FileSystemLoader(FOLDERS if folder is None else (folder, *FOLDERS)),
         "undefined": StrictUndefined,
         "trim_blocks": True,
         "lstrip_blocks": True,

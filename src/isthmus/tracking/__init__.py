@@ -14,8 +14,8 @@ from isthmus.tracking.mlflow import MLFLOW
 from isthmus.tracking.tensorboard import TENSORBOARD
 
 if TYPE_CHECKING:
-    from isthmus.config.experiment import Experiment
-    from isthmus.training.federate import Done
+    from isthmus.experiment.settings import Experiment
+    from isthmus.run.loop import Done
 
 TRACKERS: dict[str, Tracker] = {"tensorboard": TENSORBOARD, "mlflow": MLFLOW}
 

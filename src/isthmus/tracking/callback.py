@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from isthmus.errors import IsthmusError
 from isthmus.metrics.metric import METRICS
-from isthmus.records.schema import ROUNDS
+from isthmus.run.schema import ROUNDS
 
 if TYPE_CHECKING:
-    from isthmus.config.experiment import Experiment
-    from isthmus.training.federate import Done
+    from isthmus.experiment.settings import Experiment
+    from isthmus.run.loop import Done
 
 Write = Callable[["Done"], None]
 Value = bool | int | float | str

@@ -13,8 +13,8 @@ from isthmus.system.files import explain_unwritable
 from isthmus.tracking.callback import Tracker, Write, check_installed, scalars, settings
 
 if TYPE_CHECKING:
-    from isthmus.config.experiment import Experiment
-    from isthmus.training.federate import Done
+    from isthmus.experiment.settings import Experiment
+    from isthmus.run.loop import Done
 
 
 @contextmanager

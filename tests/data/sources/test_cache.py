@@ -12,11 +12,11 @@ from written import cifar100 as hundred
 from written import idx as as_idx
 from written import pickled, write
 
+from isthmus.data.arrays import Arrays, Source
 from isthmus.data.federation import Federation
-from isthmus.data.sources import cache, cifar, idx
-from isthmus.data.sources.arrays import Arrays, Source
-from isthmus.data.sources.cifar import Cifar10, Cifar100
-from isthmus.data.sources.mnist import Mnist
+from isthmus.data.named import cache, cifar, idx
+from isthmus.data.named.cifar import Cifar10, Cifar100
+from isthmus.data.named.mnist import Mnist
 from isthmus.errors import IsthmusError
 
 
@@ -71,7 +71,7 @@ def test_files_are_read_once_and_mapped_from_then_on(
     assert not isinstance(plain.x, np.memmap)
     first = source.load(tmp_path, seed=0)
     monkeypatch.setattr(idx, "read_idx", forbidden)
-    monkeypatch.setattr("isthmus.data.sources.cifar.read_table", forbidden)
+    monkeypatch.setattr("isthmus.data.named.cifar.read_table", forbidden)
     second = source.load(tmp_path, seed=0)
     for found in (first, second):
         assert same(found, plain)

@@ -14,9 +14,9 @@ import pytest
 from written import batch, cifar10, cifar100, packed, pickled, python2
 
 from commands import Isthmus
-from isthmus.data.sources import cifar
-from isthmus.data.sources.arrays import Arrays
-from isthmus.data.sources.cifar import Cifar10, Cifar100
+from isthmus.data.arrays import Arrays
+from isthmus.data.named import cifar
+from isthmus.data.named.cifar import Cifar10, Cifar100
 from isthmus.errors import IsthmusError
 
 ROOT = os.environ.get("ISTHMUS_DATA_ROOT")

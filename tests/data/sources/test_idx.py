@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from written import idx, write
 
-from isthmus.data.sources.arrays import Source
-from isthmus.data.sources.mnist import Emnist, FashionMnist, Mnist
+from isthmus.data.arrays import Source
+from isthmus.data.named.mnist import Emnist, FashionMnist, Mnist
 from isthmus.errors import IsthmusError
 
 FILES = [

@@ -12,16 +12,16 @@ from written import cifar10, idx, photo, pickled, tiny_imagenet, write
 
 from commands import Isthmus
 from isthmus import Experiment, Federation, IsthmusError, federate
-from isthmus.data.newcomer_files import read_newcomers
-from isthmus.data.sources.arrays import Source
-from isthmus.data.sources.cifar import Cifar10
-from isthmus.data.sources.femnist import Femnist
-from isthmus.data.sources.files import Files
-from isthmus.data.sources.folders import Folders
-from isthmus.data.sources.mnist import Mnist
-from isthmus.data.sources.shakespeare import Shakespeare
-from isthmus.data.sources.table import Table
-from isthmus.data.sources.tinyimagenet import TinyImageNet
+from isthmus.data.arrays import Source
+from isthmus.data.named.cifar import Cifar10
+from isthmus.data.named.femnist import Femnist
+from isthmus.data.named.mnist import Mnist
+from isthmus.data.named.shakespeare import Shakespeare
+from isthmus.data.named.tinyimagenet import TinyImageNet
+from isthmus.data.own.files import Files
+from isthmus.data.own.folders import Folders
+from isthmus.data.own.newcomer_files import read_newcomers
+from isthmus.data.own.table import Table
 
 X, Y = np.arange(60, dtype=np.float32).reshape(20, 3), np.arange(20) % 2
 ROLE = {"users": ["a"], "user_data": {"a": {"x": [], "y": []}}}

@@ -12,9 +12,10 @@ import pytest
 from written import WNIDS, folders, photo, tiny_imagenet
 
 from commands import Isthmus
-from isthmus.data.sources import photographs, progress
-from isthmus.data.sources.imagenet import ImageNet
-from isthmus.data.sources.tinyimagenet import TinyImageNet
+from isthmus.data import progress
+from isthmus.data.named import photographs
+from isthmus.data.named.imagenet import ImageNet
+from isthmus.data.named.tinyimagenet import TinyImageNet
 from isthmus.errors import IsthmusError
 
 ROOT = os.environ.get("ISTHMUS_DATA_ROOT")

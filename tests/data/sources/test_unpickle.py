@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from written import batch, python2
 
-from isthmus.data.sources import unpickle
-from isthmus.data.sources.unpickle import read_table
+from isthmus.data.named import unpickle
+from isthmus.data.named.unpickle import read_table
 from isthmus.errors import IsthmusError
 
 NUMBERS = np.arange(12, dtype=np.uint8).reshape(3, 4)

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from isthmus.records.reader import Along, RecordedRun
 from isthmus.report.figures import lines, similarity
 from isthmus.report.figures.theme import ACCURACY, LOSS, build_layout
 from isthmus.report.section import Report, Shown
+from isthmus.run.record import Along, RecordedRun
 
 VIEWS = (ACCURACY, LOSS)
 

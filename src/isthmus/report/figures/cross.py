@@ -6,9 +6,6 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
-from isthmus.records.columns import Floats, Integers, read_arrays
-from isthmus.records.reader import RecordedRun
-from isthmus.records.schema import CROSS
 from isthmus.report.figures import paper
 from isthmus.report.figures.similarity import order_by_likeness
 from isthmus.report.figures.theme import (
@@ -20,6 +17,9 @@ from isthmus.report.figures.theme import (
 )
 from isthmus.report.section import Plate, Report, Shown, Subject
 from isthmus.report.tables.formats import format_percent
+from isthmus.run.columns import Floats, Integers, read_arrays
+from isthmus.run.record import RecordedRun
+from isthmus.run.schema import CROSS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,8 +8,6 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
-from isthmus.records.columns import Floats, Integers
-from isthmus.records.reader import Curve, RecordedRun
 from isthmus.report.figures import paper
 from isthmus.report.figures.theme import (
     ACCURACY,
@@ -26,6 +24,8 @@ from isthmus.report.figures.theme import (
 from isthmus.report.groups import Group
 from isthmus.report.section import Plate, Report, Shown, Subject
 from isthmus.report.tables.formats import DAGGER, MISSING, PER_BATCH, format_percent
+from isthmus.run.columns import Floats, Integers
+from isthmus.run.record import Curve, RecordedRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,8 +7,6 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
-from isthmus.records.columns import Floats, Integers
-from isthmus.records.reader import RecordedRun, find_counterpart
 from isthmus.report.figures import paper
 from isthmus.report.figures.theme import (
     SHOWN_AT_MOST,
@@ -21,6 +19,8 @@ from isthmus.report.groups import Group
 from isthmus.report.section import Plate, Report, Shown, Subject
 from isthmus.report.statistics import WinTieLoss, win_tie_loss
 from isthmus.report.tables.formats import DAGGER, MISSING, format_points, join_names
+from isthmus.run.columns import Floats, Integers
+from isthmus.run.record import RecordedRun, find_counterpart
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -3,7 +3,6 @@
 import numpy as np
 import plotly.graph_objects as go
 
-from isthmus.records.reader import RecordTable, labels
 from isthmus.report.figures.theme import (
     SHARES,
     SHOWN_AT_MOST,
@@ -12,6 +11,7 @@ from isthmus.report.figures.theme import (
     round_numbers,
 )
 from isthmus.report.section import Report, Shown
+from isthmus.run.record import RecordTable, labels
 
 
 def show(report: Report) -> Shown | None:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from isthmus.records.reader import Along
 from isthmus.report.figures import theme
 from isthmus.report.figures.theme import View, round_numbers
+from isthmus.run.record import Along
 
 LINES_AT_MOST = 60  # clients drawn one by one; more become a band
 

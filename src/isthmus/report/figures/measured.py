@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.errors import IsthmusError
-from isthmus.records.columns import Floats, Integers, read_arrays
-from isthmus.records.reader import RecordedRun
-from isthmus.records.schema import LANDSCAPE, SIMPLEX
+from isthmus.run.columns import Floats, Integers, read_arrays
+from isthmus.run.record import RecordedRun
+from isthmus.run.schema import LANDSCAPE, SIMPLEX
 
 MEASURED = ("top1", "loss")  # over a simplex, and in a plane
 SERVER = "server"

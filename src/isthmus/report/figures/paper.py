@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from isthmus.records.columns import Floats
 from isthmus.report.figures.theme import SYMBOLS, Style
 from isthmus.report.groups import Group
 from isthmus.report.section import Subject
 from isthmus.report.tables.formats import DAGGER
 from isthmus.report.tables.summary import describe_seeds
+from isthmus.run.columns import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,6 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
-from isthmus.records.columns import Floats, Integers
-from isthmus.records.reader import Along, RecordedRun, find_counterpart
 from isthmus.report.figures import lines, paper
 from isthmus.report.figures.theme import (
     ACCURACY,
@@ -23,6 +21,8 @@ from isthmus.report.figures.theme import (
 )
 from isthmus.report.section import Plate, Report, Shown, Subject
 from isthmus.report.tables.formats import DAGGER, MISSING, join_names
+from isthmus.run.columns import Floats, Integers
+from isthmus.run.record import Along, RecordedRun, find_counterpart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

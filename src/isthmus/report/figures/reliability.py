@@ -7,7 +7,6 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
-from isthmus.records.columns import Floats
 from isthmus.report.figures import paper
 from isthmus.report.figures.theme import (
     ZERO,
@@ -20,6 +19,7 @@ from isthmus.report.groups import Group
 from isthmus.report.section import Plate, Report, Shown, Subject
 from isthmus.report.tables.formats import DAGGER, format_metric
 from isthmus.report.tables.summary import IN_TABLES
+from isthmus.run.columns import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

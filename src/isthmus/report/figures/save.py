@@ -9,7 +9,6 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from isthmus.errors import IsthmusError, nearest
-from isthmus.records.reader import RecordedRun
 from isthmus.report.contents import PLATES
 from isthmus.report.figures import paper, theme
 from isthmus.report.figures.curves import MODELS, VARIANCE
@@ -17,6 +16,7 @@ from isthmus.report.figures.theme import ACCURACY, CALIBRATION, LOSS
 from isthmus.report.groups import group_by_seed
 from isthmus.report.section import Plate, Subject
 from isthmus.report.tables.formats import FOOTNOTE
+from isthmus.run.record import RecordedRun
 from isthmus.system.files import overwrite
 
 WIDTHS = {1: 3.3, 2: 6.9}  # inches: one column of a page, and both

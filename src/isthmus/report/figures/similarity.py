@@ -7,8 +7,6 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
-from isthmus.records.columns import Floats, Integers
-from isthmus.records.reader import RecordedRun
 from isthmus.report.figures import paper
 from isthmus.report.figures.theme import (
     SERIES,
@@ -21,6 +19,8 @@ from isthmus.report.figures.theme import (
     round_numbers,
 )
 from isthmus.report.section import Plate, Report, Shown, Subject
+from isthmus.run.columns import Floats, Integers
+from isthmus.run.record import RecordedRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,8 +9,6 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from isthmus.errors import IsthmusError
-from isthmus.records.columns import Floats, Integers
-from isthmus.records.reader import RecordedRun
 from isthmus.report.figures import paper
 from isthmus.report.figures.measured import (
     EVERYONE,
@@ -38,6 +36,8 @@ from isthmus.report.figures.theme import (
     round_numbers,
 )
 from isthmus.report.section import Plate, Report, Shown, Subject
+from isthmus.run.columns import Floats, Integers
+from isthmus.run.record import RecordedRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

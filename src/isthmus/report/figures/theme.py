@@ -17,9 +17,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from isthmus.metrics.metric import METRICS
-from isthmus.records.columns import Floats
-from isthmus.records.reader import RecordedRun, RecordTable
 from isthmus.report.groups import make_key
+from isthmus.run.columns import Floats
+from isthmus.run.record import RecordedRun, RecordTable
 
 # Light and dark tones of one hue each, the first six told apart by every common kind of colour
 # vision; each has a contrast of at least 3 with its background.

@@ -10,13 +10,13 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from isthmus.errors import IsthmusError
-from isthmus.records.reader import RecordedRun
 from isthmus.report.contents import SECTIONS
 from isthmus.report.figures.theme import SYMBOLS, map_to_dark
 from isthmus.report.section import Report, Section, Shown, collect
 from isthmus.report.tables import formats
 from isthmus.report.tables.summary import describe_selection
 from isthmus.report.templates import render as fill
+from isthmus.run.record import RecordedRun
 from isthmus.system.files import explain_unwritable, write_text
 
 # No request may leave the page, whatever a record smuggles into it.

@@ -10,14 +10,14 @@ from rich.console import Group as Stack
 from rich.table import Table
 from rich.text import Text
 
-from isthmus.records.cells import format_lines
-from isthmus.records.reader import RecordedRun
 from isthmus.report.contrasts import Comparison, MethodBlock, MethodRow, compare
 from isthmus.report.groups import SEEDED
 from isthmus.report.statistics import LEVEL, RESAMPLES
 from isthmus.report.tables.formats import build_terminal_table
 from isthmus.report.tables.wording import COLUMNS, list_notes, list_ranks, print_rows
 from isthmus.report.templates import render
+from isthmus.run.cells import format_lines
+from isthmus.run.record import RecordedRun
 from isthmus.system.files import write_text
 
 NARROW = ("personal", "worst", "difference", "w/t/l", "p", "harmed")  # in 80 columns

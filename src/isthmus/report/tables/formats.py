@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from isthmus.metrics.metric import METRICS
-from isthmus.records.reader import EvaluationSample, RecordedRun
 from isthmus.report.statistics import Interval
+from isthmus.run.record import EvaluationSample, RecordedRun
 
 MISSING = "–"
 DAGGER = "†"

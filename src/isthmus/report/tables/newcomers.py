@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isthmus.metrics import spread
-from isthmus.records.reader import RecordedRun, labels, mean_or_none
 from isthmus.report.section import Report, Shown
 from isthmus.report.tables.formats import MISSING, format_percent
+from isthmus.run.record import RecordedRun, labels, mean_or_none
 
 HEAD = (
     *("run", "joined", "data", "digest", "after round", "newcomers", "training examples"),

@@ -8,7 +8,6 @@ from rich.table import Table
 from rich.text import Text
 
 from isthmus.metrics.cost import Spent, improvement
-from isthmus.records.reader import RecordedRun, find_counterpart
 from isthmus.report.groups import group_by_seed
 from isthmus.report.tables.formats import (
     DAGGER,
@@ -18,6 +17,7 @@ from isthmus.report.tables.formats import (
     format_percent,
     format_seconds,
 )
+from isthmus.run.record import RecordedRun, find_counterpart
 
 HEAD = ("method", "target %", "rounds", "times fewer", "training s", "sent")
 

@@ -1,9 +1,9 @@
 """The section about settings: what the runs share, where they differ, how they ended."""
 
-from isthmus.records.reader import labels
 from isthmus.report.groups import SEEDED
 from isthmus.report.section import Report, Shown
 from isthmus.report.tables.formats import MISSING, format_setting
+from isthmus.run.record import labels
 
 FACTS = {
     "status": "status",

@@ -9,13 +9,6 @@ from rich.text import Text
 
 from isthmus.metrics import spread
 from isthmus.metrics.metric import METRICS, Metric
-from isthmus.records.reader import (
-    EvaluationSample,
-    RecordedRun,
-    find_counterpart,
-    labels,
-    mean_or_none,
-)
 from isthmus.report.groups import Group
 from isthmus.report.statistics import LEVEL, Interval, mean_of_sample
 from isthmus.report.tables.formats import (
@@ -35,6 +28,7 @@ from isthmus.report.tables.formats import (
     format_spread,
 )
 from isthmus.report.templates import render
+from isthmus.run.record import EvaluationSample, RecordedRun, find_counterpart, labels, mean_or_none
 from isthmus.selection import RULES
 
 # The number fields of a row that are averaged over seeds, beside the means of metrics.

@@ -1,8 +1,8 @@
 """The section about what was tried to choose settings, before the runs that are reported."""
 
-from isthmus.records.columns import columns
 from isthmus.report.section import Report, Shown
 from isthmus.report.tables.formats import join_names
+from isthmus.run.columns import columns
 
 COLUMNS = ("method", "trial", "settings", "validation_loss", "validation_top1", "chosen")
 HEAD = ("method", "trial", "settings", "validation loss", "validation top-1", "chosen")

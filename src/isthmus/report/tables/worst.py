@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.records.reader import RecordedRun, find_counterpart
 from isthmus.report.figures.theme import list_classes
 from isthmus.report.section import Report, Shown
 from isthmus.report.tables.formats import format_percent, join_names
 from isthmus.report.tables.summary import find_best
+from isthmus.run.record import RecordedRun, find_counterpart
 
 LOWEST = 5  # clients in the table
 

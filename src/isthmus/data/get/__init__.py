@@ -1,0 +1,1 @@
+"""Fetch published data sets from where they lie."""

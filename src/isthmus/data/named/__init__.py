@@ -1,0 +1,1 @@
+"""Data sets that others published, read from their original files: one file for each."""

@@ -1,0 +1,106 @@
+"""TinyImageNet from its tree of JPEG files.
+
+Made for Stanford's course CS231n (2015) from photographs of ImageNet, which may be used for
+research and teaching that is not commercial: 200 classes of 500 training and 50 validation images,
+3x64x64. Expected in the data root: the folder `tiny-imagenet-200` as it is unpacked, with
+`wnids.txt`, `words.txt`, `train/<class>/images/*.JPEG`, `val/images/*.JPEG` and
+`val/val_annotations.txt`. The validation images are the server's test set; the labels of the test
+images are not published. A tree with fewer classes gives those that it has.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from isthmus.data.arrays import Arrays
+from isthmus.data.file_errors import refuse_broken, refuse_missing
+from isthmus.data.named.photographs import (
+    MEAN,
+    STD,
+    Photograph,
+    decode,
+    describe_photograph,
+    list_labels,
+    list_photographs,
+)
+from isthmus.errors import IsthmusError
+from isthmus.system.files import open_regular
+
+FOLDER = "tiny-imagenet-200"
+CLASSES, SIDE = 200, 64
+
+
+@dataclass(frozen=True)
+class TinyImageNet:
+    """TinyImageNet, 3x64x64, up to 200 classes; decoded once from the JPEG files of its tree."""
+
+    normalise: bool = True  # by ImageNet's mean and deviation
+
+    clients: ClassVar[int] = 200
+    model: ClassVar[str] = "mobilenet"
+    partition: ClassVar[str] = "dirichlet-classwise"
+
+    def load(self, root: Path, seed: int) -> Arrays:
+        """Reads the tree."""
+        tree = root / FOLDER
+        classes = _classes(root)
+        words = dict(line.split("\t", 1) for line in _lines(root, "words.txt") if "\t" in line)
+        folders = [tree / "train" / name / "images" for name in classes]
+        train = list_photographs(folders, f"looking through {FOLDER}")
+        test = _validation(root, classes)
+        note = f"{FOLDER} has {len(classes)} of its {CLASSES} classes here"
+        return Arrays(
+            decode(train, tree, "train", SIDE, exact=True),
+            list_labels(train),
+            decode(test, tree, "val", SIDE, exact=True),
+            list_labels(test),
+            classes=len(classes),
+            scale=255.0,
+            mean=MEAN if self.normalise else (),
+            std=STD if self.normalise else (),
+            labels=tuple(words.get(name, name) for name in classes),
+            notes=() if len(classes) == CLASSES else (note,),
+        )
+
+
+def _lines(root: Path, file: str) -> list[str]:
+    path = root / FOLDER / file
+    if not path.is_file():
+        raise refuse_missing("tinyimagenet", f"{file} in {root / FOLDER}", root)
+    try:
+        with open_regular(path) as opened:
+            return opened.read().decode("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise refuse_broken(path, error) from error
+
+
+def _classes(root: Path) -> list[str]:
+    """Finds the classes that have a folder, in the order of wnids.txt."""
+    listed = [line.strip() for line in _lines(root, "wnids.txt")]
+    classes = [name for name in dict.fromkeys(listed) if re.fullmatch(r"n\d{8}", name)]
+    here = [name for name in classes if (root / FOLDER / "train" / name / "images").is_dir()]
+    if not here:
+        raise refuse_missing("tinyimagenet", f"train/<class>/images in {root / FOLDER}", root)
+    return here
+
+
+def _validation(root: Path, classes: list[str]) -> list[Photograph]:
+    """Looks at the validation images of these classes, class by class."""
+    file, folder = "val/val_annotations.txt", root / FOLDER / "val" / "images"
+    labelled = []
+    for line in filter(str.strip, _lines(root, file)):
+        name, _, rest = line.partition("\t")
+        label = rest.split("\t")[0]
+        if Path(name).name != name or name in ("", ".."):
+            raise IsthmusError(
+                f"{root / FOLDER / file} has the line {line[:80]!r}; expected the name of an image "
+                "and its class; get the file again"
+            )
+        if label in classes:
+            labelled.append((classes.index(label), name))
+    if not labelled:
+        raise refuse_missing(
+            "tinyimagenet", f"image of these classes in {root / FOLDER / file}", root
+        )
+    return [describe_photograph(str(folder / name), label) for label, name in sorted(labelled)]

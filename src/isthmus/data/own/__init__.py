@@ -1,0 +1,1 @@
+"""Data of one's own: tables, arrays and folders."""

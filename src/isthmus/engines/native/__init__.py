@@ -1,0 +1,1 @@
+"""What holds for one version of torch: passes over compiled programs, and kernels in C++."""

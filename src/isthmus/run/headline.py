@@ -1,0 +1,33 @@
+"""What one line says of an evaluation."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from isthmus.experiment.settings import Experiment
+
+if TYPE_CHECKING:
+    from isthmus.run.loop import Done
+
+
+class Headline(NamedTuple):
+    """The means over clients by which people follow a run."""
+
+    personal: float  # top-1 on test parts
+    shared: float | None
+    validation: float | None  # loss of the personal models on validation parts
+    on_test: bool = False  # the personal models were chosen on test data
+    sampled: int = 0  # clients of whom they are the means, where these are a sample
+
+    @classmethod
+    def of(cls, experiment: Experiment, done: "Done") -> "Headline | None":
+        """Takes it out of a round, if the round was evaluated."""
+        if done.evaluation is None:
+            return None
+        scores = {(score.model, score.split): score.figures for score in done.evaluation.scores}
+        shared, judged = scores.get(("shared", "test")), scores.get(("personal", "validation"))
+        return cls(
+            float(scores["personal", "test"].top1.mean()),
+            None if shared is None else float(shared.top1.mean()),
+            None if judged is None else float(judged.loss.mean()),
+            on_test=done.evaluation.chosen and experiment.rule.on_test,
+            sampled=0 if experiment.eval_sample is None else len(scores["personal", "test"].n),
+        )

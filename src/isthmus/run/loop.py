@@ -1,0 +1,295 @@
+"""The round loop: sample, round, evaluate, commit."""
+
+import gc
+import time
+import tomllib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Unpack
+
+from isthmus import streams
+from isthmus.cohort import Clients, NobodyAnswered, Round
+from isthmus.context import Setting
+from isthmus.engines.base import Cluster, one_thread
+from isthmus.errors import IsthmusError
+from isthmus.evaluation import Evaluation
+from isthmus.evaluation import evaluate as evaluate_round
+from isthmus.experiment.settings import Experiment
+from isthmus.run import early_stopping
+from isthmus.run.best_models import BestModels
+from isthmus.run.build import Built, OwnParts, build
+from isthmus.run.database import Database
+from isthmus.run.newcomers import SHOTS, Newcomers, join
+from isthmus.run.store import (
+    STATE,
+    Memory,
+    Progress,
+    Step,
+    Store,
+    read_experiment,
+    read_rounds_done,
+)
+from isthmus.run.writer import Cost
+from isthmus.shelf import Shelf
+from isthmus.system.machine import explain_lack_of_memory
+
+
+class Done(NamedTuple):
+    """What a watcher learns after each round."""
+
+    cost: Cost
+    evaluation: Evaluation | None
+    notes: tuple[str, ...] = ()  # of the method and the engine
+
+
+class Run(NamedTuple):
+    """A finished run."""
+
+    experiment: Experiment
+    setting: Setting
+    progress: Progress
+    rounds: tuple[Done, ...]  # of this process
+    digest: str
+    newcomers: tuple[Newcomers, ...] = ()  # how the clients that were held out did
+    reason: str = ""  # why it ended before its last round, if it gave up
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The last evaluation that this process made."""
+        for done in reversed(self.rounds):
+            if done.evaluation is not None:
+                return done.evaluation
+        raise RuntimeError(
+            "this process evaluated nothing; the run's clients.csv has what others did"
+        )
+
+    def _choice(self) -> str:
+        if not self.evaluation.chosen:
+            return ""
+        on_test = ", on TEST data" if self.experiment.rule.on_test else ""
+        return f"; path point by {self.experiment.selection}{on_test}"
+
+    def __repr__(self) -> str:
+        name, t = self.experiment.method["name"], self.progress.t
+        if not any(done.evaluation for done in self.rounds):
+            return f"<{name} after {t} rounds; digest {self.digest}>"
+        scores = self.evaluation.scores
+        means = [
+            f"{score.model} {score.figures.top1.mean():.2%}"
+            for score in scores
+            if score.split == "test" and score.model in ("personal", "shared")
+        ]
+        total, sample = len(self.setting.federation), self.setting.evaluated
+        drawn = "" if sample is None else f"a sample of {len(sample)} of "
+        return (
+            f"<{name} after {t} rounds: mean top-1 over "
+            f"{drawn}{total} clients' test parts: {', '.join(means)}"
+            f"{self._choice()}; digest {self.digest}>"
+        )
+
+
+Watch = Callable[[Done], bool | None]
+
+
+def ignore(done: Done) -> None:
+    """Watches nothing."""
+
+
+def federate(
+    experiment: Experiment,
+    *,
+    data_root: Path | str = "data",
+    out: Path | str | None = None,
+    workers: int | None = None,
+    cluster: Cluster | None = None,
+    watch: Watch = ignore,
+    keep_best: bool = False,
+    **own: Unpack[OwnParts],
+) -> Run:
+    """Runs an experiment; with parts of one's own where they are given.
+
+    >>> from isthmus import Experiment, federate
+    >>> run = federate(Experiment(method="fedavg", data="synthetic", rounds=1, epochs=1))
+    >>> run.evaluation("shared").figures.top1.shape
+    (20,)
+
+    `method`, `data` and `model` take the place of the experiment's: a Method, a Federation, what
+    builds a network. `others` are second networks of one's own, in the order in which the method
+    names them `own`. `out` is a directory that keeps the run; `workers` are processes that compute,
+    one for each core if left out, and never change a number; nor does a `cluster` of Ray that
+    computes in their place. `watch` is called after every round, and ends the run there if it
+    returns True. With `keep_best` the directory also keeps each
+    client's personal model that was best on its validation data.
+    """
+    built = build(experiment, data_root=data_root, workers=workers, cluster=cluster, **own)
+    if out is None:
+        return train(built, Memory(built.setting), watch)
+    store = Store.create(Path(out), built.setting, built.experiment.toml(), keep_best=keep_best)
+    return train(built, store, watch)
+
+
+def resume(
+    path: Path | str,
+    *,
+    rounds: int | None = None,
+    data_root: Path | str = "data",
+    workers: int | None = None,
+    cluster: Cluster | None = None,
+    watch: Watch = ignore,
+    **own: Unpack[OwnParts],
+) -> Run:
+    """Goes on with a run that was stopped or killed, to the same bits as in one piece.
+
+    `rounds` makes a run longer, where its method does not depend on its length. Parts of one's own
+    are given as they were to `federate`.
+    """
+    built, store = reopen(
+        path, rounds=rounds, data_root=data_root, workers=workers, cluster=cluster, **own
+    )
+    store.start(built.experiment.toml())
+    return train(built, store, watch)
+
+
+def reopen(
+    path: Path | str,
+    *,
+    rounds: int | None = None,
+    device: str | None = None,
+    data_root: Path | str = "data",
+    workers: int | None = None,
+    cluster: Cluster | None = None,
+    may_be_readonly: bool = False,
+    **own: Unpack[OwnParts],
+) -> tuple[Built, Store]:
+    """Opens a run to go on with it, or to look at it, perhaps on another device."""
+    path = Path(path)
+    database = Database(path / STATE, may_be_readonly=may_be_readonly)
+    try:
+        # A run of an older version does not say; its steps were not compiled.
+        settings = {"step": "eager"} | tomllib.loads(read_experiment(database, path))
+        before = settings["rounds"]
+        settings |= {} if rounds is None else {"rounds": rounds}
+        settings |= {} if device is None else {"device": device}
+        if cluster is None and settings.get("engine") == "ray":
+            settings["engine"] = "loop"  # the same bits, computed here
+        built = build(
+            Experiment(**settings), data_root=data_root, workers=workers, cluster=cluster, **own
+        )
+        after = built.experiment.rounds
+        _check_extension(built.setting, before, after, read_rounds_done(database, path))
+        store = Store(path, built.setting, database)
+        if after != before:
+            store.notes.append(f"{after} rounds instead of {before}; what is done stays")
+    except BaseException:
+        database.close()
+        raise
+    return built, store
+
+
+def _check_extension(setting: Setting, before: int, after: int, done: int) -> None:
+    if after < done:
+        raise IsthmusError(
+            f"rounds={after}, but {done} are done; expected at least as many; raise rounds"
+        )
+    turns = [[t for t in setting.method.schedule(rounds) if t < done] for rounds in (before, after)]
+    if turns[0] != turns[1]:
+        raise IsthmusError(
+            f"rounds={after} instead of {before} would have changed the {done} rounds that are "
+            f"done: the method changes at {turns[0] or 'none'} of them, and would have at "
+            f"{turns[1] or 'none'}; expected the same; start a new run"
+        )
+
+
+@explain_lack_of_memory()
+def train(built: Built, store: Memory | Store, watch: Watch = ignore) -> Run:
+    """Runs the rounds that are left; whatever ends it, the store keeps what was done."""
+    experiment, setting = built
+    rounds: list[Done] = []
+    newcomers: list[Newcomers] = []
+    status = "stopped"
+    progress = store.progress
+    reason = early_stopping.find_reason(experiment, progress.t, progress.best)
+    gc.freeze()  # to go through all that there is by now would copy what workers share with it
+    try:
+        with one_thread():
+            while progress.t < experiment.rounds and not reason:
+                due = is_due(experiment, progress.t)
+                step = advance(setting, progress, due, store.best_models)
+                best = early_stopping.judge(
+                    experiment, progress.best, progress.t + 1, step.evaluation
+                )
+                store.commit(step._replace(best=best))
+                progress = store.progress
+                reason = early_stopping.find_reason(experiment, progress.t, best)
+                rounds.append(Done(step.cost, step.evaluation, step.notes))
+                if watch(rounds[-1]):
+                    break
+        if progress.t == experiment.rounds or reason:
+            status = "finished"
+            if setting.newcomers is not None:
+                newcomers = join(setting, progress, setting.newcomers, SHOTS)
+                store.add_newcomers(newcomers, setting.newcomers.digest())
+    finally:
+        gc.unfreeze()
+        setting.engine.close()
+        digest = store.close(status, reason)
+    return Run(experiment, setting, progress, tuple(rounds), digest, tuple(newcomers), reason)
+
+
+def is_due(experiment: Experiment, t: int) -> bool:
+    """Tells whether round t is followed by an evaluation."""
+    every = experiment.eval_every
+    return t + 1 == experiment.rounds or (every > 0 and (t + 1) % every == 0)
+
+
+def advance(
+    setting: Setting, progress: Progress, evaluate: bool, best: BestModels | None = None
+) -> Step:
+    """Runs one round and, where it is due, evaluates all clients after it.
+
+    `best` is offered every client's personal model with its loss on validation data.
+    """
+    method, task = setting.method, setting.task
+    t = progress.t
+    began = time.perf_counter()
+    round = Round(setting, t, progress.own, shelf=Shelf(progress.shelf))
+    ids = streams.cohort(task.seed, t, task.clients, task.clients_per_round)
+    server, changed = progress.server, {}
+    try:
+        server = method.round(progress.server, Clients(ids, round))
+        changed = round.changed
+    except NobodyAnswered:
+        round.shelf = Shelf(progress.shelf)
+    trained = time.perf_counter()
+    evaluation = None
+    if evaluate:
+        after = Round(setting, t, progress.own, changed=dict(changed), shelf=round.shelf)
+        try:
+            keep = None if best is None else partial(best.offer, t + 1)
+            evaluation = evaluate_round(after, server, keep)
+        except NobodyAnswered as nobody:
+            round.notes.append(str(nobody))
+    cost = Cost(
+        round=t + 1,
+        lr=task.lr_at(t),
+        asked=len(round.asked),
+        answered=len(round.answered),
+        down_bytes=round.down,
+        up_bytes=round.up,
+        head_variance=round.head_variance,
+        train_seconds=trained - began,
+        evaluate_seconds=time.perf_counter() - trained if evaluate else 0.0,
+    )
+    round.notes += setting.engine.notes
+    setting.engine.notes.clear()
+    return Step(
+        server,
+        changed,
+        cost,
+        evaluation,
+        dict(round.shelf.changed),
+        tuple(round.notes),
+        outcomes=tuple(setting.engine.outcomes),
+        withheld=frozenset(setting.engine.withheld),
+    )

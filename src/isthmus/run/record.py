@@ -1,0 +1,411 @@
+"""A run's directory, read back as immutable columns.
+
+Sizes: N clients, C classes, L points on a path.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.errors import IsthmusError, quote
+from isthmus.experiment.flatten import flatten
+from isthmus.metrics import calibration, cost, spread
+from isthmus.metrics.metric import METRICS
+from isthmus.run.columns import Floats, Integers, freeze, number, parse, read_arrays
+from isthmus.run.schema import CLIENTS, FEDERATION, NEWCOMERS, RELIABILITY, ROUNDS
+from isthmus.selection import RULES
+
+Texts: TypeAlias = NDArray[np.str_]
+
+SERVER = -1  # the client number of rows about the server's own test set
+NUMBERS = {"seed": int, "rounds": int, "method.rho": int | float}  # settings that are computed with
+
+
+class UnevaluatedError(IsthmusError):
+    """Says that a run is too young to be read."""
+
+
+class RecordTable:
+    """A table as immutable columns, each an attribute by its name in isthmus.run.schema.
+
+    `clients` has `lam` in addition: the place on the path as a number, nan where it is not one
+    number. `labels` of `federation` are [N, C].
+    """
+
+    def __init__(self, columns: Mapping[str, NDArray[Any]]):
+        self._columns = columns
+
+    def __getattr__(self, name: str) -> NDArray[Any]:
+        if name.startswith("_") or name not in self._columns:
+            raise AttributeError(f"no column {name!r}; there are {', '.join(self._columns)}")
+        return self._columns[name]
+
+
+class EvaluationSample(NamedTuple):
+    """How many clients were drawn to be evaluated, and of how many."""
+
+    clients: int
+    of: int
+
+
+class Curve(NamedTuple):
+    """A mean over clients at each evaluated round."""
+
+    round: Integers
+    mean: Floats
+
+
+class Along(NamedTuple):
+    """A metric along the path, for the M clients that have an end of their own."""
+
+    client: Integers  # [M]
+    lam: Floats  # [L]
+    values: Floats  # [M, L]
+    chosen: Floats  # [M]
+
+
+class RecordedRun(NamedTuple):
+    """One run: its settings and everything it recorded."""
+
+    path: Path
+    settings: Mapping[str, Any]  # flat, tables joined by a dot: "method.name"
+    federation: RecordTable
+    rounds: RecordTable
+    clients: RecordTable
+    reliability: RecordTable
+    newcomers: RecordTable  # clients that took part in no round; no rows where nobody joined
+    evaluated: Integers  # rounds that were evaluated on every client
+    summary: Mapping[str, Any]  # empty if the file is missing or damaged
+    label: str = ""  # what it is called where that is not its method and what it differs in
+
+    @property
+    def method(self) -> str:
+        """Names the method."""
+        return str(self.settings["method.name"])
+
+    @property
+    def federated(self) -> bool:
+        """Tells whether data stayed with their clients; if not, the run is a bound for others."""
+        return self.summary.get("federated") is not False
+
+    @property
+    def title(self) -> str:
+        """Names the method, as tables and figures do."""
+        name = self.label or self.method
+        return name if self.federated else f"{name} (not federated)"
+
+    @property
+    def seed(self) -> int | None:
+        """Returns the seed, if the settings have one."""
+        seed = self.settings.get("seed")
+        return None if seed is None else int(seed)
+
+    @property
+    def status(self) -> str:
+        """Says whether the run finished, was stopped, or is running still (or was killed)."""
+        return str(self.summary.get("status", "unfinished"))
+
+    @property
+    def split_digest(self) -> str | None:
+        """Returns the digest of the federation, if it is known."""
+        digest = self.summary.get("federation")
+        return None if digest is None else str(digest)
+
+    @property
+    def sample(self) -> EvaluationSample | None:
+        """Tells on how many clients models are evaluated; None: on all."""
+        drawn = self.federation.evaluated == "yes"
+        return EvaluationSample(int(drawn.sum()), drawn.size) if drawn.size else None
+
+    @property
+    def last(self) -> int:
+        """Returns the last round that was evaluated on every client."""
+        return int(self.evaluated[-1])
+
+    @property
+    def selection(self) -> str | None:
+        """Names the rule that chose the personal models, where there was a choice."""
+        chosen = (self.clients.model == "personal") & ~np.isnan(self.clients.lam)
+        given = np.isin(self.clients.model, ("simplex", "line"))  # each client its place
+        if given.any() or not chosen.any():
+            return None
+        return str(self.settings.get("selection", "validation"))
+
+    @property
+    def chosen_on_test(self) -> bool:
+        """Tells whether the personal models were chosen on test data."""
+        rule = RULES.get(self.selection or "")
+        return rule is not None and rule.on_test
+
+    @property
+    def per_batch(self) -> bool:
+        """Tells whether ECE and MCE are means over mini-batches, as in the SuPerFed code."""
+        return self.settings.get("calibration") == "per-batch"
+
+    def values(
+        self, metric: str, model: str = "personal", split: str = "test", at: str | None = None
+    ) -> Floats:
+        """Returns a metric per client at the last evaluated round, nan where there is none.
+
+        `at` names a place on the path, as it was written.
+        """
+        rows = self._rows(model, split) & (self.clients.round == self.last)
+        rows &= True if at is None else self.clients.at == at
+        values = np.full(len(self.federation.client), np.nan)
+        values[self._places(rows)] = getattr(self.clients, metric)[rows]
+        return values
+
+    def over_clients(self, metric: str, model: str = "personal") -> Floats:
+        """Returns the values of the clients that have one, on their own test parts."""
+        values = self.values(metric, model)
+        return values[~np.isnan(values)]
+
+    def on_server(self, metric: str) -> float | None:
+        """Returns the shared model's metric on the server's own test set."""
+        at_server = (self.clients.client == SERVER) & (self.clients.round == self.last)
+        rows = at_server & (self.clients.model == "shared") & (self.clients.split == "test")
+        values = getattr(self.clients, metric)[rows]
+        return None if values.size == 0 or np.isnan(values[-1]) else float(values[-1])
+
+    def bins(self, model: str = "personal") -> tuple[Floats, Floats, Floats] | None:
+        """Returns, of all clients' test examples together, (n, top-1, confidence) of each bin."""
+        table = self.reliability
+        rows = (table.round == self.last) & (table.model == model) & (table.split == "test")
+        if rows.sum() != calibration.BINS:  # of an older version, or cut short
+            return None
+        return table.n[rows].astype(np.float64), table.top1[rows], table.confidence[rows]
+
+    def pool(self, metric: str, model: str = "personal") -> float | None:
+        """Returns a metric over all clients' test examples together, each counted once."""
+        of_bins = METRICS[metric].of_bins
+        if of_bins is not None:
+            bins = self.bins(model)
+            if bins is None:
+                return None
+            n, *means = bins
+            sums = [np.nan_to_num(n * mean) for mean in means]
+            return float(of_bins(n, *sums))
+        values, n = self.values(metric, model), self.values("n", model)
+        known = ~np.isnan(values)
+        return float(np.average(values[known], weights=n[known])) if known.any() else None
+
+    def to_reach(self, target: float, model: str = "personal") -> cost.Spent | None:
+        """Returns what was spent when the mean top-1 over clients' test parts reached a target."""
+        curve, rounds = self.curve("top1", model), self.rounds
+        last = cost.rounds_to(target, curve.round, curve.mean)
+        if last is None:
+            return None
+        sent = rounds.down_bytes + rounds.up_bytes
+        return cost.add_up(last, rounds.round, rounds.train_seconds, sent)
+
+    def curve(self, metric: str, model: str = "personal", split: str = "test") -> Curve:
+        """Returns the mean over clients, on a part of their own data, at each evaluated round."""
+        column = getattr(self.clients, metric)
+        rows = self._rows(model, split) & ~np.isnan(column)
+        rows &= np.isin(self.clients.round, self.evaluated)
+        rounds, where = np.unique(self.clients.round[rows], return_inverse=True)
+        means = np.bincount(where, weights=column[rows]) / np.maximum(np.bincount(where), 1)
+        return Curve(rounds, means)
+
+    def best_rounds(self) -> Integers:
+        """Returns after which round each client's personal model did best on validation data."""
+        rows = self._rows("personal", "validation") & ~np.isnan(self.clients.loss)
+        order = np.lexsort((self.clients.round[rows], self.clients.loss[rows]))
+        clients = self.clients.client[rows][order]
+        _, first = np.unique(clients, return_index=True)
+        rounds: Integers = self.clients.round[rows][order][first]
+        return rounds
+
+    def along(self, metric: str) -> Along | None:
+        """Returns a metric on the clients' test parts along their paths, where there are paths."""
+        rows = self._rows("path", "test") | self._rows("line", "test")
+        rows &= (self.clients.round == self.last) & ~np.isnan(self.clients.lam)
+        if not rows.any():
+            return None
+        lam, point = np.unique(self.clients.lam[rows].round(6), return_inverse=True)
+        values = np.full((len(self.federation.client), len(lam)), np.nan)
+        places = self._places(rows)
+        values[places, point] = getattr(self.clients, metric)[rows]
+        # A client without an own end has the shared model at every point: all its rows say 0.
+        owner = np.zeros(len(values), dtype=bool)
+        owner[places[self.clients.lam[rows] > 0]] = True
+        chosen = self.values("lam")[owner]
+        return Along(self.federation.client[owner], lam, values[owner], chosen)
+
+    def total(self, column: str) -> float:
+        """Returns the sum of a column of `rounds` up to the last evaluated round."""
+        return float(getattr(self.rounds, column)[self.rounds.round <= self.last].sum())
+
+    def _rows(self, model: str, split: str) -> NDArray[np.bool_]:
+        rows: NDArray[np.bool_] = (self.clients.client != SERVER) & (self.clients.n > 0)
+        rows &= (self.clients.model == model) & (self.clients.split == split)
+        return rows
+
+    def _places(self, rows: NDArray[np.bool_]) -> Integers:
+        return np.searchsorted(self.federation.client, self.clients.client[rows])
+
+
+def read(path: str | Path) -> RecordedRun:
+    """Reads a run's directory; a run that is still going, or was killed, is read as far as it got.
+
+    An incomplete last line of a file, and a last evaluation that misses clients, are left out.
+    """
+    directory = Path(path)
+    if not directory.is_dir():
+        raise IsthmusError(f"{directory} is no directory; give the directory that a run wrote")
+    for name in ("experiment.toml", "federation.csv", "rounds.csv", "clients.csv"):
+        if not (directory / name).is_file():
+            raise IsthmusError(
+                f"{directory} has no {name}; give the directory that a run wrote, "
+                "and wait for its first evaluation if it has just begun"
+            )
+    settings = _settings(directory / "experiment.toml")
+    federation = _federation(directory / "federation.csv")
+    per_batch = settings.get("calibration") == "per-batch"
+    clients = _clients(directory / "clients.csv", per_batch)
+    unknown = np.setdiff1d(clients.client, np.append(federation.client, SERVER))
+    if unknown.size:
+        raise IsthmusError(
+            f"{directory / 'clients.csv'} names client {unknown[0]}, which federation.csv lacks; "
+            "keep the files of one run together, or run it again"
+        )
+    evaluated = _find_evaluated(federation, clients)
+    if evaluated.size == 0:
+        raise UnevaluatedError(
+            f"{directory} has no evaluated round yet; "
+            "wait for the first evaluation, or lower eval_every"
+        )
+    return RecordedRun(
+        path=directory,
+        settings=settings,
+        federation=federation,
+        rounds=RecordTable(read_arrays(directory / "rounds.csv", ROUNDS)),
+        clients=clients,
+        reliability=RecordTable(read_arrays(directory / "reliability.csv", RELIABILITY)),
+        newcomers=_newcomers(directory / "newcomers.csv", per_batch),
+        evaluated=evaluated,
+        summary=_summary(directory / "summary.json"),
+    )
+
+
+def labels(runs: Sequence[RecordedRun]) -> list[str]:
+    """Names the runs apart: by method, then seed, then the name of their directory."""
+    methods = [run.method for run in runs]
+    seeded = [
+        f"{run.title} · seed {run.seed}" if methods.count(run.method) > 1 else run.title
+        for run in runs
+    ]
+    placed = [
+        f"{label} · {run.path.name}" if seeded.count(label) > 1 else label
+        for label, run in zip(seeded, runs, strict=True)
+    ]
+    return [
+        f"{label} · run {number}" if placed.count(label) > 1 else label
+        for number, label in enumerate(placed, start=1)
+    ]
+
+
+def find_counterpart(
+    run: RecordedRun, runs: Sequence[RecordedRun], method: str
+) -> RecordedRun | None:
+    """Finds a method's run on the same federation, with the same seed if there are several."""
+    if run.split_digest is None:
+        return None
+    same = [r for r in runs if r.method == method and r.split_digest == run.split_digest]
+    return next((r for r in same if r.seed == run.seed), same[0] if same else None)
+
+
+def mean_or_none(values: Floats) -> float | None:
+    """Returns the mean over clients, or None where no client has a value."""
+    return spread.mean(values) if values.size else None
+
+
+def _settings(path: Path) -> Mapping[str, Any]:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # also bytes, numbers too long, lists too deep
+        raise IsthmusError(f"{path} is not TOML ({error}); restore it, or run again") from None
+    flat = flatten(tables)
+    if "method.name" not in flat:
+        raise IsthmusError(f"{path} names no method; expected a table [method] with a name")
+    for key, kind in NUMBERS.items():
+        if not isinstance(flat.get(key, 0), kind):
+            raise IsthmusError(
+                f"{path} has {key} = {quote(flat[key])}; expected a number; restore it, or run "
+                "again"
+            )
+    return MappingProxyType(flat)
+
+
+def _summary(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        return MappingProxyType({})
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        # The tables tell the rest; only how the run ended is lost.
+        return MappingProxyType({})
+    if not isinstance(summary, dict):
+        raise IsthmusError(
+            f"{path} holds {quote(summary)}; expected a JSON object, as runs write it"
+        )
+    return MappingProxyType(summary)
+
+
+def _federation(path: Path) -> RecordTable:
+    arrays = read_arrays(path, FEDERATION)
+    texts = arrays["labels"].tolist()
+    lengths = {len(text.split()) for text in texts} or {0}
+    if len(lengths) > 1:
+        raise IsthmusError(
+            f"{path} has label counts of different lengths; expected one count per class, "
+            "so run it again"
+        )
+    counts = parse(path, "labels", texts, lambda text: [int(n) for n in text.split()], np.int64)
+    arrays["labels"] = counts.reshape(len(texts), *lengths)
+    order = np.argsort(arrays["client"], kind="stable")
+    # A column that the file lacks is empty: [0] in place of [N].
+    there = {name: array[order] if len(array) else array for name, array in arrays.items()}
+    return RecordTable({name: freeze(array) for name, array in there.items()})
+
+
+def _clients(path: Path, per_batch: bool) -> RecordTable:
+    arrays = read_arrays(path, CLIENTS, per_batch)
+    clients, whose = np.unique(arrays["client"], return_inverse=True)
+    places, where = np.unique(arrays["at"], return_inverse=True)
+    arrays["client"] = freeze(parse(path, "client", clients.tolist(), _client, np.int64)[whose])
+    arrays["lam"] = freeze(parse(path, "at", places.tolist(), _lam, np.float64)[where])
+    return RecordTable(arrays)
+
+
+def _newcomers(path: Path, per_batch: bool) -> RecordTable:
+    arrays = read_arrays(path, NEWCOMERS, per_batch)
+    for name in ("time", "data", "digest", "round"):
+        if len(arrays[name]) < len(arrays["shots"]):  # an older version did not say
+            arrays[name] = freeze(np.zeros(len(arrays["shots"]), arrays[name].dtype))
+    return RecordTable(arrays)
+
+
+def _find_evaluated(federation: RecordTable, clients: RecordTable) -> Integers:
+    measured = (clients.model == "personal") & (clients.split == "test") & (clients.n > 0)
+    measured &= clients.client != SERVER
+    pairs = np.unique(np.stack([clients.round[measured], clients.client[measured]]), axis=1)
+    rounds, counts = np.unique(pairs[0], return_counts=True)
+    tested = federation.test > 0
+    if federation.evaluated.size:
+        tested &= federation.evaluated == "yes"
+    return freeze(rounds[counts >= np.sum(tested)])
+
+
+def _client(text: str) -> int:
+    return SERVER if text == "server" else int(text)
+
+
+def _lam(text: str) -> float:
+    return np.nan if " " in text else number(text)

@@ -1,0 +1,414 @@
+"""The run on disk: one directory, one transaction per round.
+
+    state.lmdb        server state, clients' own states, round number, records, experiment
+    experiment.toml   all settings; `isthmus run experiment.toml` runs them again
+    *.csv             the tables, see isthmus.run.writer
+    summary.json      how the run stands: status, digests, versions
+
+Only state.lmdb is ever read again; the rest is written for people and programs, and written anew
+when a run is resumed. A round is in state.lmdb altogether or not at all.
+"""
+
+import json
+import math
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from isthmus import tree
+from isthmus.context import CallOutcome, Setting
+from isthmus.errors import IsthmusError
+from isthmus.evaluation import Evaluation, Score, splits_of
+from isthmus.experiment.flatten import flatten
+from isthmus.method import State
+from isthmus.run.best_models import BestModels
+from isthmus.run.database import Database, Sync, is_blank
+from isthmus.run.rows import pack_rows, read_rows, unpack_rows
+from isthmus.run.states import SHELF, StoredShelf, StoredStates, name_own
+from isthmus.run.writer import Cost, TableRows, TableWriter, newcomer_rows, round_rows, table_text
+from isthmus.shelf import EMPTY, after
+from isthmus.system.files import explain_unwritable, remove_drafts, write_text
+
+# What is found of newcomers: examples that they trained on at most, and scores.
+Found: TypeAlias = Sequence[tuple[int | None, tuple[Score, ...]]]
+
+NEWCOMERS = b"newcomers/"  # and a number: 0 for those held out, then those who came in files
+HELD_OUT = "held_out"
+STATE = "state.lmdb"
+LOCK = "state.lock"
+
+
+class Best(NamedTuple):
+    """The least mean validation loss of the personal models so far, and how long it has stood."""
+
+    loss: float = math.inf
+    round: int = 0
+    since: int = 0  # evaluations after it
+
+
+class Progress(NamedTuple):
+    """A run between two rounds: all that the next round depends on, and whether there is one."""
+
+    t: int  # rounds done
+    server: State
+    own: Mapping[int, State]  # of the clients that took part
+    shelf: Mapping[str, Tensor] = EMPTY  # what the server keeps beside its state
+    best: Best = Best()
+
+
+class Step(NamedTuple):
+    """What one round leaves behind."""
+
+    server: State
+    changed: Mapping[int, State]  # own states, of the clients that took part in it
+    cost: Cost
+    evaluation: Evaluation | None
+    shelf: Mapping[str, Tensor | None] = MappingProxyType({})  # what it put there or took away
+    notes: tuple[str, ...] = ()
+    best: Best = Best()
+    outcomes: tuple[CallOutcome, ...] = ()  # of its calls, where clients need not answer
+    withheld: frozenset[int] = frozenset()  # clients whose figures are not kept one by one
+
+
+class Memory:
+    """Keeps a run's state in memory only."""
+
+    best_models = None
+
+    def __init__(self, setting: Setting):
+        self.progress = Progress(0, setting.method.init(setting.task), {})
+
+    def commit(self, step: Step) -> None:
+        """Takes over what a round changed."""
+        self.progress = apply_step(self.progress, step)
+
+    def add_newcomers(self, found: Found, digest: str, source: str = HELD_OUT) -> None:
+        """Does nothing: nothing is kept."""
+
+    def close(self, status: str, reason: str = "") -> str:
+        """Gives the digest of the state; nothing is kept."""
+        return digest_of(self.progress)
+
+
+class Store:
+    """Keeps a run's state in its directory; a run that is there already goes on where it was."""
+
+    def __init__(self, path: Path, setting: Setting, database: Database):
+        self._path = path
+        self._setting = setting
+        self._database = database
+        self._federation = setting.federation.digest()
+        self._seconds = 0.0
+        self._tables: TableWriter | None = None
+        keeps = json.loads(database.read(b"run") or b"{}").get("keeps_best")
+        self.best_models = BestModels(database) if keeps else None
+        self._start = tree.digest([setting.task.w0])
+        self.notes = list(_differences(database.read(b"run"), self._federation, self._start))
+
+    def start(self, experiment: str) -> None:
+        """Begins to write: a new run from nothing, one that is there from where it was."""
+        about: dict[str, Any] = {"federation": self._federation, "start": self._start}
+        about |= _versions() | ({} if self.best_models is None else {"keeps_best": True})
+        about |= json.loads(self._database.read(b"run") or b"{}")  # the versions that began it stay
+        about["experiment"] = experiment
+        changes = {b"run": json.dumps(about).encode()}
+        if b"progress" not in self._database:
+            server = self._setting.method.init(self._setting.task)
+            changes |= {b"server": tree.pack(server), b"progress": b"0"}
+        try:
+            self._database.write(changes)
+            remove_drafts(self._path)
+            write_text(self._path / "experiment.toml", experiment)
+            setting = self._setting
+            self._tables = TableWriter(
+                self._path,
+                experiment,
+                setting.federation,
+                setting.task.calibration,
+                name_kinds(setting),
+                setting.evaluated,
+            )
+            for key in self._database.keys(b"round/"):
+                self._add(unpack_rows(_present(self._database.read(key), self._path)))
+            self._write_newcomers()
+            self._summarise("running", {})
+        except BaseException:
+            self.release()
+            raise
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        setting: Setting,
+        experiment: str,
+        sync: Sync = "round",
+        keep_best: bool = False,
+    ) -> "Store":
+        """Begins a run in a directory that holds none yet; it may keep clients' best models too."""
+        if keep_best and "validation" not in splits_of(setting):
+            raise IsthmusError(
+                "best models are to be kept, and clients have no validation data to tell by; "
+                "expected validation > 0; set validation=0.1, or leave --keep-best out"
+            )
+        with explain_unwritable(path):
+            _refuse_existing(path, experiment)
+            path.mkdir(parents=True, exist_ok=True)
+        database = Database(path / STATE, new=True, sync=sync)
+        store = cls(path, setting, database)
+        store.best_models = BestModels(database) if keep_best else None
+        store.start(experiment)
+        return store
+
+    @property
+    def progress(self) -> Progress:
+        """The state as it was last committed; own states are read when they are looked at."""
+        server = tree.unpack(
+            _present(self._database.read(b"server"), self._path),
+            like=self._setting.method.init(self._setting.task),
+        )
+        done = read_rounds_done(self._database, self._path)
+        own, shelf = StoredStates(self._database, self._setting), StoredShelf(self._database)
+        best = Best(*json.loads(self._database.read(b"best") or b"[]"))  # older runs have none
+        return Progress(done, server, own, shelf, best)
+
+    def commit(self, step: Step) -> None:
+        """Writes what a round changed, in one transaction."""
+        rows = round_rows(step.cost, step.evaluation, step.notes, step.outcomes, step.withheld)
+        changes: dict[bytes, bytes | None] = {
+            name_own(i): tree.pack(state) for i, state in step.changed.items()
+        }
+        for name, tensor in step.shelf.items():
+            changes[SHELF + name.encode()] = None if tensor is None else tree.pack(tensor)
+        changes[b"round/%012d" % step.cost.round] = pack_rows(rows)
+        changes[b"server"] = tree.pack(step.server)
+        changes[b"best"] = json.dumps(step.best).encode()
+        changes[b"progress"] = str(step.cost.round).encode()
+        changes |= {} if self.best_models is None else self.best_models.settle()
+        self._database.write(changes)
+        self._add(rows)
+
+    def _add(self, rows: TableRows) -> None:
+        assert self._tables is not None  # it was started
+        self._tables.add(rows)
+        for row in rows["rounds"]:
+            cost = Cost(*row)
+            self._seconds += cost.train_seconds + cost.evaluate_seconds
+
+    def forget_figures(self, i: int) -> int:
+        """Takes a client's figures out of all rounds, before it is started; counts the rows."""
+        return self._forget(b"round/", "clients", i)
+
+    def forget_newcomer(self, site: str) -> int:
+        """Takes the figures out of a site that joined as a newcomer, in the same way."""
+        return self._forget(NEWCOMERS, "newcomers", site)
+
+    def _forget(self, prefix: bytes, table: str, whose: int | str) -> int:
+        changes: dict[bytes, bytes | None] = {}
+        gone = 0
+        for key in self._database.keys(prefix):
+            rows = dict(unpack_rows(_present(self._database.read(key), self._path)))
+            left = [row for row in rows[table] if row[1] != whose]  # the second column says whose
+            gone += len(rows[table]) - len(left)
+            changes[key] = pack_rows(rows | {table: left})
+        self._database.write(changes)
+        return gone
+
+    def add_newcomers(
+        self, found: Found, digest: str, source: str = HELD_OUT, outcome: str = ""
+    ) -> None:
+        """Adds how newcomers did, and what became of asking a site; those held out count once."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        done = read_rounds_done(self._database, self._path)
+        rows = newcomer_rows((now, _to_printable(source), digest, done), found)
+        if outcome:
+            rows = {**rows, "joins": [(now, done, source, outcome)]}
+        changes: dict[bytes, bytes | None] = {}
+        keys, first = list(self._database.keys(NEWCOMERS)), NEWCOMERS + b"%012d" % 0
+        older = self._path / "newcomers.csv"
+        if not keys and older.is_file() and source != HELD_OUT:  # of a version that kept no rows
+            changes[first] = pack_rows(read_rows(older, "newcomers", self._per_batch))
+        latest = int(keys[-1].removeprefix(NEWCOMERS)) if keys else 0
+        key = first if source == HELD_OUT else NEWCOMERS + b"%012d" % (latest + 1)
+        self._database.write({**changes, key: pack_rows(rows)})
+        self._write_newcomers()
+
+    def _write_newcomers(self) -> None:
+        """Writes the tables of all that ever joined, or were asked to, if anybody was."""
+        packed = [self._database.read(key) for key in self._database.keys(NEWCOMERS)]
+        known = [unpack_rows(_present(each, self._path)) for each in packed]
+        for table in ("newcomers", "joins"):
+            rows = [row for each in known for row in each.get(table, ())]
+            path = self._path / f"{table}.csv"
+            if rows or (known and path.is_file()):  # some may be forgotten
+                experiment = read_experiment(self._database, self._path)
+                write_text(path, table_text(experiment, table, rows, per_batch=self._per_batch))
+
+    @property
+    def _per_batch(self) -> bool:
+        return self._setting.task.calibration == "per-batch"
+
+    def close(self, status: str, reason: str = "") -> str:
+        """Writes how the run stands, closes the store, and gives the digest of the state."""
+        try:
+            progress, seconds = self.progress, round(self._seconds, 3)
+            digest = digest_of(progress)
+            figures = {"rounds": progress.t, "digest": digest, "seconds": seconds}
+            self._summarise(status, ({"reason": reason} if reason else {}) | figures)
+            return digest
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Closes the store and says nothing of how the run stands."""
+        self._database.close()
+
+    def _summarise(self, status: str, figures: Mapping[str, Any]) -> None:
+        summary = {"status": status, **figures, "federation": self._federation, **_versions()}
+        if self.best_models is not None:
+            summary["keeps_best"] = True
+        if self._setting.evaluated is not None:
+            total = self._setting.task.clients
+            summary["sample"] = {"clients": len(self._setting.evaluated), "of": total}
+        if not self._setting.method.about().federated:
+            summary["federated"] = False  # so that no table takes it for a competitor
+        write_text(self._path / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+
+def read_experiment(database: Database, path: Path) -> str:
+    """Reads the experiment of a run."""
+    text: str = json.loads(_present(database.read(b"run"), path))["experiment"]
+    return text
+
+
+def read_rounds_done(database: Database, path: Path) -> int:
+    """Reads how many rounds of a run are done."""
+    return int(_present(database.read(b"progress"), path))
+
+
+def name_kinds(setting: Setting) -> list[str]:
+    """Names the kind of each client by its second network; empty if they are all of one."""
+    names = setting.method.networks().names
+    if len(names) < 2:
+        return []
+    kinds = [f"{name} #{k}" if names.count(name) > 1 else name for k, name in enumerate(names, 1)]
+    return [kinds[setting.kind(i)] for i in range(len(setting.federation))]
+
+
+def apply_step(progress: Progress, step: Step) -> Progress:
+    """Gives the state after a round, in memory."""
+    own = {**progress.own, **step.changed}
+    shelf = after(progress.shelf, step.shelf)
+    return Progress(progress.t + 1, step.server, own, shelf, step.best)
+
+
+def digest_of(progress: Progress) -> str:
+    """Names the state of a run: equal names, equal bits."""
+    return tree.digest(_states(progress))
+
+
+def _states(progress: Progress) -> Iterator[State]:
+    yield progress.server
+    for i in sorted(progress.own):
+        yield torch.tensor(i), progress.own[i]
+    for name in sorted(progress.shelf):
+        yield torch.tensor(list(name.encode())), progress.shelf[name]
+
+
+def _to_printable(text: str) -> str:
+    """Makes one line of a name, whatever it holds."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+@cache
+def version(name: str) -> str:
+    """Reads which version of a package is installed, once: it takes as long as a short round."""
+    return metadata.version(name)
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("isthmus", "torch")}
+
+
+def _present(value: bytes | None, path: Path) -> bytes:
+    if value is None:
+        raise IsthmusError(
+            f"{path / STATE} lacks a part of its run; expected a run that was begun; start it anew"
+        )
+    return value
+
+
+def _differences(about: bytes | None, federation: str, start: str) -> Iterator[str]:
+    """Says what is not as it was when the run began; other data or weights are an error."""
+    if about is None:
+        return
+    was = json.loads(about)
+    if was["federation"] != federation:
+        raise IsthmusError(
+            f"the data have digest {federation}; the run was made with {was['federation']}; "
+            "expected the same data; name their folder with --data-root"
+        )
+    now = _versions()
+    # Another torch may draw other numbers.
+    if was["torch"] == now["torch"] and was.get("start", start) != start:
+        raise IsthmusError(
+            f"the model starts from {start}; the run's started from {was['start']}; expected the "
+            "same parameters; give the same model, and the same file of weights"
+        )
+    for name in now:
+        if was[name] != now[name]:
+            yield (
+                f"made with {name} {was[name]}, resumed with {now[name]}: "
+                "the bits may differ from those of one piece"
+            )
+
+
+def _is_unused(path: Path) -> bool:
+    """Tells whether a directory holds nothing, or a run that was killed before it began."""
+    names = {file.name for file in path.iterdir()}
+    return names <= {STATE, LOCK} and (STATE not in names or is_blank(path / STATE))
+
+
+def _refuse_existing(path: Path, experiment: str) -> None:
+    if not path.exists() or (path.is_dir() and _is_unused(path)):
+        return
+    if not (path / STATE).is_file():
+        raise IsthmusError(
+            f"{path} is not empty; expected a new directory, so that nothing is lost; name "
+            "another one with --out"
+        )
+    try:
+        before = (path / "experiment.toml").read_text("utf-8", "replace")
+    except OSError:
+        before = experiment  # it was killed before it wrote them
+    there, here = _settings(before), _settings(experiment)
+    if there == here:
+        raise IsthmusError(
+            f"{path} holds this run already; expected a new directory; go on with: "
+            f"isthmus resume {path}"
+        )
+    changed = [
+        f"{key} = {there.get(key)} there, {key} = {here.get(key)} here"
+        for key in {**there, **here}
+        if there.get(key) != here.get(key)
+    ]
+    raise IsthmusError(
+        f"{path} holds another run ({'; '.join(changed[:3])}); expected a new directory; name "
+        "another one with --out"
+    )
+
+
+def _settings(text: str) -> dict[str, Any]:
+    """Reads an experiment; what is no TOML has no settings."""
+    try:
+        return flatten(tomllib.loads(text))
+    except (ValueError, RecursionError):
+        return {}

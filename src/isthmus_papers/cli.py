@@ -1,0 +1,285 @@
+"""The command reproduce: published numbers, run again."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus.cli import messages
+from isthmus.cli.options import AsJson, DataRoot, Jobs
+from isthmus.errors import IsthmusError
+
+if TYPE_CHECKING:
+    from isthmus_papers.conduct import Prospect
+    from isthmus_papers.plan import PlannedRun
+    from isthmus_papers.recipe import Preset, Recipe, TableCell
+    from isthmus_papers.verdict import Records
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RECIPE", help="A table or figure, superfed/table1, or a paper."),
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--columns", metavar="COLUMN", help="Only this column; may be repeated."),
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Only these, separated by commas.")
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", help="Only the first so many seeds of each number."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Run all that can be run.")] = False,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Run for so long, 2h or 90m; cheapest first."),
+    ] = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Only what no record that comes with isthmus has.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Run, and keep runs and records here. [reproduction]"),
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(help="paper: as printed; release: as the released code runs.")
+    ] = "paper",
+    page: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Write a page (.html) or document (.md)."),
+    ] = None,
+    jobs: Jobs = None,
+    data_root: DataRoot = Path("data"),
+    as_json: AsJson = False,
+) -> None:
+    """Shows what four papers print beside what came out here, and runs it again.
+
+    Without --out, --budget or --all nothing is run. Each run is an ordinary one, below DIR/runs,
+    shared by all tables that read it; its record goes to DIR/results. Called again, it goes on.
+
+    Examples, one per line:
+
+    `isthmus reproduce` lists all tables and figures; `isthmus reproduce superfed/table1` one.
+
+    `isthmus reproduce superfed/table1 --columns "MNIST, 100" --methods fedavg --out repro`
+
+    `isthmus reproduce --all --new --seeds 1 --budget 8h --data-root ~/data`
+
+    `isthmus reproduce superfed/table1 --report page.html`
+
+    `isthmus reproduce check --out checked` runs one on bundled data, beside its record
+    """
+    if preset not in ("paper", "release"):
+        raise IsthmusError(f"--preset {preset!r}; expected paper or release; say which")
+    chosen: Preset = "release" if preset == "release" else "paper"
+    _check_page(page)
+    running = everything or budget is not None or out is not None
+    if not names and not running and not as_json:
+        messages.print_line("reading the recipes ...")  # what is imported now takes a second or two
+
+    from rich.console import Console
+
+    from isthmus_papers import conduct, record, tables
+    from isthmus_papers.recipe import choose_cells, find_recipes, list_cells
+    from isthmus_papers.section import describe_counts
+    from isthmus_papers.verdict import count_outcomes
+
+    recipes = find_recipes(names or [])
+    wanted = [word.strip() for word in (methods or "").split(",") if word.strip()]
+    cells = choose_cells(recipes, columns or [], wanted)
+    seconds = None if budget is None else conduct.read_budget(budget)
+    if seeds is not None and seeds < 1:
+        raise IsthmusError(f"--seeds {seeds}; expected at least 1; for example --seeds 1")
+    if running and not names and not everything:
+        raise IsthmusError(
+            "no table is named; expected one or several to run, or --all; for example isthmus "
+            "reproduce superfed/table1 --budget 2h"
+        )
+    place = out or Path("reproduction")
+    if running:
+        every = [cell for each in cells.values() for cell in each]
+        _run(_plan(every, chosen, seeds, new), place, data_root, jobs, seconds)
+    records = record.read_all([record.find_shipped(), place / record.RESULTS])
+    if as_json:
+        published = [c for each in cells.values() for c in each if c.mean is not None]
+        print(json.dumps(tables.list_rows(published, records, chosen), indent=1))
+        return
+    if not names and not running:
+        with messages.show_arrivals() as tell:
+            table = tables.draw_list(
+                recipes, records, chosen, lambda done: tell("timed", done, len(recipes))
+            )
+        Console().print(table)
+        print(describe_counts(count_outcomes(list_cells(), records, chosen)))
+        print("Hours: a guess, on all cores here; + where some runs are not known.")
+        print("To check an installation, without any data: isthmus reproduce check --out checked")
+    if names or page is not None or running:
+        _show(recipes, cells, records, chosen, page, quiet=not names)
+
+
+def _check_page(page: Path | None) -> None:
+    if page is not None and page.suffix not in (".html", ".md"):
+        raise IsthmusError(f"--report {page}; expected a name that ends in .html or .md; add it")
+
+
+def _plan(
+    cells: "list[TableCell]", preset: "Preset", seeds: int | None, new: bool
+) -> "list[PlannedRun]":
+    from isthmus_papers import record
+    from isthmus_papers.plan import plan
+
+    runs = plan(cells, preset, seeds)
+    if not runs:
+        raise IsthmusError(
+            f"none of these {len(cells)} cells can be run with preset={preset}; expected some that "
+            "can; isthmus reproduce RECIPE says why"
+        )
+    known = record.read_all([record.find_shipped()]) if new else {}
+    left = [run for run in runs if run.identity not in known]
+    if not left:
+        raise IsthmusError(
+            f"--new with {len(runs)} runs whose records all come with isthmus; expected some that "
+            "are missing; leave --new out to run them again"
+        )
+    return left
+
+
+def _run(
+    runs: "list[PlannedRun]",
+    out: Path,
+    data_root: Path,
+    jobs: int | None,
+    seconds: float | None,
+) -> None:
+    from isthmus.batch.pool import JobPool
+    from isthmus.cli.progress import Board
+    from isthmus.system.machine import count_cores
+    from isthmus_papers import record
+    from isthmus_papers.conduct import Reproducer, hold
+
+    at_a_time = min(count_cores(), len(runs)) if jobs is None else jobs
+    if at_a_time < 1:
+        raise IsthmusError(f"--jobs {jobs}; expected at least 1; for example --jobs 2")
+    pool: JobPool[PlannedRun]
+    try:
+        with hold(out), messages.catch_interrupts() as stop, JobPool(at_a_time) as pool:
+            cores = count_cores() if jobs is None else 1
+            reproducer = Reproducer(out, data_root, pool, stop, cores)
+            left = reproducer.list_left(runs)
+            known = record.read_all([record.find_shipped(), out / record.RESULTS])
+            with messages.show_arrivals() as tell:
+                prospect = reproducer.forecast(
+                    left, known, lambda done, total: tell("estimated", done, total)
+                )
+            if not prospect.left and len(set(prospect.failed.values())) == 1:
+                raise IsthmusError(next(iter(prospect.failed.values())))
+            _print_prospect(runs, prospect, at_a_time)
+            rounds = {run.name: run.experiment.rounds for run in prospect.left}
+            needed = {run.name: prospect.seconds(run) for run in prospect.left}
+            failed = dict(prospect.failed)
+            if prospect.left:
+                with Board(rounds, seconds=needed) as board:
+                    failed |= reproducer.run(prospect, board, seconds)
+            waiting = [r for r in reproducer.list_left(prospect.left) if r.name not in failed]
+    except KeyboardInterrupt:
+        messages.exit_stopped("stopped; go on with the same command")
+    reasons: dict[str, list[str]] = {}
+    for name, why in failed.items():
+        reasons.setdefault(why, []).append(name)
+    for why, (first, *others) in reasons.items():
+        which = f"{first} and {len(others)} more are" if others else f"{first} is"
+        messages.print_line(f"isthmus: {which} missing: {why}")
+    if failed and len(failed) == len(left):
+        sys.exit(1)
+    if waiting:
+        messages.print_line(
+            f"isthmus: the time is up; {len(waiting)} of {len(runs)} runs are left; go on with the "
+            "same command"
+        )
+    _compare(runs, out)
+
+
+def _compare(runs: "list[PlannedRun]", out: Path) -> None:
+    """Says whether runs came out as the records that come with isthmus have them."""
+    from isthmus_papers import record
+
+    kept = record.read_all([record.find_shipped()])
+    ours = record.read_all([out / record.RESULTS])
+    ended = {name for name, each in ours.items() if not each.failed}
+    both = [run for run in runs if run.identity in kept and run.identity in ended]
+    differing = []
+    for run in both:
+        agreement = record.compare(ours[run.identity], kept[run.identity])
+        messages.print_line(f"{run.name}: {agreement.text}")
+        if agreement.largest > record.ROUNDING:
+            differing.append(run.name)
+    if differing:
+        messages.print_line(
+            f"isthmus: {', '.join(differing)} differ from their records by more than rounding "
+            "explains; expected the same numbers; compare versions, and isthmus run the experiment"
+        )
+        sys.exit(1)
+
+
+def _print_prospect(runs: "list[PlannedRun]", prospect: "Prospect", jobs: int) -> None:
+    at_a_time = max(1, min(jobs, len(prospect.left)))
+    messages.print_line(
+        f"{len(runs)} runs, {len(prospect.left)} left; "
+        f"estimate: {messages.describe_length(prospect.end(at_a_time))} with {at_a_time} at a time"
+    )
+
+
+def _show(
+    recipes: "list[Recipe]",
+    cells: "dict[str, list[TableCell]]",
+    records: "Records",
+    preset: "Preset",
+    page: Path | None,
+    quiet: bool,
+) -> None:
+    from rich.console import Console
+
+    from isthmus.system.files import write_text
+    from isthmus_papers import tables
+    from isthmus_papers.page import LEGEND, render_page
+    from isthmus_papers.section import build_section
+
+    sections = [
+        build_section(recipe, cells[recipe.name], records, preset)
+        for recipe in recipes
+        if cells[recipe.name]
+    ]
+    if not quiet:
+        for section in sections:
+            print(f"{section.name}, {section.title}. {section.paper.note} {section.note}")
+            Console().print(*tables.draw_section(section))
+        print(LEGEND)
+    if page is not None:
+        suffix = page.suffix.removeprefix(".")
+        pictures = _draw(recipes, cells, records) if suffix == "html" else {}
+        write_text(page, render_page(sections, records, suffix, preset, pictures))
+        print(f"page: {page.resolve().as_uri()}")
+
+
+def _draw(
+    recipes: "list[Recipe]", cells: "dict[str, list[TableCell]]", records: "Records"
+) -> dict[str, list[tuple[str, str]]]:
+    """Draws the figures of a page; none where matplotlib, an extra, is missing."""
+    from importlib.util import find_spec
+
+    from isthmus_papers.drawing import embed, list_pictures
+
+    if find_spec("matplotlib") is None:
+        return {}
+    return {
+        recipe.name: [
+            (embed(picture), picture.title)
+            for picture in list_pictures(recipe, cells[recipe.name], records)
+        ]
+        for recipe in recipes
+    }

@@ -1,0 +1,163 @@
+"""Records as figures: top-1 over rounds and along the path, which is what they keep of it.
+
+A record has means over clients. As a run it has that mean for every client, so that figures of
+means come out as those of the run itself; figures of single clients cannot be drawn.
+"""
+
+import base64
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.errors import IsthmusError, nearest
+from isthmus.experiment.flatten import flatten
+from isthmus.experiment.settings import Experiment
+from isthmus.metrics.metric import METRICS
+from isthmus.run.record import RecordedRun, RecordTable
+from isthmus.run.schema import FEDERATION, NEWCOMERS, RELIABILITY, ROUNDS, RecordColumn
+from isthmus_papers.plan import list_experiments
+from isthmus_papers.recipe import Recipe, TableCell
+from isthmus_papers.record import RunRecord, read
+from isthmus_papers.verdict import Records
+
+# What can be drawn, by the names of isthmus figure, and what it shows.
+DRAWN = {
+    "rounds": "top-1 of personal models on the clients' own test parts, mean over clients",
+    "path": "top-1 from the shared model (λ = 0) to the clients' own (λ = 1), mean over clients; "
+    "below, where their personal models lie",
+}
+METRIC = "top1"
+WIDTH = 5.0  # inches
+
+
+class Picture(NamedTuple):
+    """A figure of a column: what was run of it, drawn."""
+
+    recipe: str
+    column: str
+    figure: str
+    records: dict[str, RunRecord]  # by identity
+    labels: dict[str, str]  # what the rows of these records are called
+
+    @property
+    def title(self) -> str:
+        """Says what it shows."""
+        return f"{self.column}: {DRAWN[self.figure]}"
+
+    @property
+    def name(self) -> str:
+        """Names its file, by what is drawn too: an old one has another name."""
+        drawn = [[self.labels[n], r.digest, r.curve, r.path] for n, r in self.records.items()]
+        text = json.dumps(drawn, default=dict)
+        words = f"{self.recipe} {self.column} {self.figure}".lower()
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        return "-".join([*re.findall(r"[a-z0-9.]+", words), digest])
+
+    def save(self, place: Path) -> None:
+        """Draws it; needs matplotlib."""
+        from isthmus.report.figures.save import save
+
+        runs = [
+            restore_run(each, Path(name))._replace(label=self.labels[name])
+            for name, each in self.records.items()
+        ]
+        save(runs, self.figure, place, width=WIDTH)
+
+
+def list_pictures(recipe: Recipe, cells: Sequence[TableCell], records: Records) -> list[Picture]:
+    """Lists the figures of the columns of a recipe of which enough was run."""
+    columns: dict[str, dict[str, RunRecord]] = {}
+    labels: dict[str, str] = {}
+    for cell in cells:
+        for name in list_experiments(cell, "paper"):
+            known = records.get(name)
+            if known is not None and known.curve:
+                columns.setdefault(cell.column, {})[name] = known
+                labels.setdefault(name, cell.label or cell.method)
+    return [
+        Picture(recipe.name, column, figure, found, {name: labels[name] for name in found})
+        for column, found in columns.items()
+        for figure in recipe.figures
+        if (any(each.path for each in found.values()) if figure == "path" else len(found) > 1)
+    ]
+
+
+def embed(picture: Picture) -> str:
+    """Draws a figure for a page that stands alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "figure.svg"
+        picture.save(place)
+        return "data:image/svg+xml;base64," + base64.b64encode(place.read_bytes()).decode()
+
+
+def check_drawn(figure: str, metric: str) -> None:
+    """Refuses figures, and metrics, of which records keep nothing."""
+    if figure not in DRAWN:
+        raise IsthmusError(
+            f"records keep nothing for {figure!r}; {nearest(figure, list(DRAWN))}, or give runs"
+        )
+    if metric != METRIC:
+        raise IsthmusError(f"records keep no {metric} for figures; expected {METRIC}; or give runs")
+
+
+def read_run(path: Path) -> RecordedRun:
+    """Reads a record as a run of means."""
+    record = read(path)
+    if not record.curve:
+        raise IsthmusError(
+            f"{path} keeps no curve; expected one, as isthmus reproduce writes it now; give its run"
+        )
+    return restore_run(record, path)
+
+
+def restore_run(record: RunRecord, path: Path = Path()) -> RecordedRun:
+    """Makes a run of means out of a record that has a curve."""
+    clients = record.curve["clients"]
+    # Lines to hold a path against are means over the clients of the path: known if that is all.
+    is_whole = sum(record.path.get("clients", [clients])) == clients
+    rows = list(_list_rows(record, clients))
+    t, client, model, lam, top1 = (np.array(column) for column in zip(*rows, strict=True))
+    scores = {metric: np.full(len(rows), np.nan) for metric in METRICS} | {METRIC: top1}
+    ones = np.ones(len(rows), np.int64)
+    columns = {"round": t, "client": client, "model": model, "lam": lam, "n": ones} | scores
+    columns |= {"at": lam.astype(str), "split": np.full(len(rows), "test")}
+    members = {"client": np.arange(clients), "test": np.ones(clients, np.int64)}
+    return RecordedRun(
+        path=path,
+        settings=flatten(Experiment(**record.experiment).table()),  # older records lack some
+        federation=RecordTable(_make_empty(FEDERATION) | members),
+        rounds=RecordTable(_make_empty(ROUNDS)),
+        clients=RecordTable(columns),
+        reliability=RecordTable(_make_empty(RELIABILITY)),
+        newcomers=RecordTable(_make_empty(NEWCOMERS)),
+        evaluated=np.array(record.curve["round"], np.int64),
+        summary={"status": "finished"} | ({"federation": record.federation} if is_whole else {}),
+    )
+
+
+def _list_rows(record: RunRecord, clients: int) -> Iterator[tuple[int, int, str, float, float]]:
+    """Yields round, client, model, lambda and top-1, as clients.csv has them."""
+    curve, path = record.curve, record.path
+    last = int(curve["round"][-1])
+    chosen = np.repeat(path["places"], path["clients"]) if path else np.empty(0)
+    for model in ("personal", "shared"):
+        for t, mean in zip(curve["round"], curve.get(model, ()), strict=False):
+            for i in range(clients if t == last else 1):
+                is_placed = model == "personal" and t == last and i < len(chosen)
+                yield int(t), i, model, float(chosen[i]) if is_placed else np.nan, mean
+    kind = "line" if path.get("is_given") else "path"
+    for lam, mean in zip(path.get("lam", ()), path.get("mean", ()), strict=True):
+        for i in range(len(chosen)):
+            yield last, i, kind, lam, mean
+
+
+def _make_empty(schema: Sequence[RecordColumn]) -> dict[str, NDArray[Any]]:
+    kinds: dict[type, type] = {int: np.int64, float: np.float64}
+    return {column.name: np.empty(0, kinds.get(column.type, np.str_)) for column in schema}

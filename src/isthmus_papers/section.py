@@ -1,0 +1,277 @@
+"""A recipe as it is shown: its numbers in words, column by column, beside ours."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from isthmus.report.tables.formats import DAGGER, MISSING
+from isthmus_papers.plan import group_columns
+from isthmus_papers.recipe import Paper, Preset, Recipe, TableCell
+from isthmus_papers.verdict import (
+    Outcome,
+    Ranking,
+    Records,
+    Remade,
+    Verdict,
+    choose_trials,
+    judge,
+    rank,
+)
+
+MARKS: dict[Outcome, str] = {
+    "reproduced": "●",
+    "higher": "▲",
+    "lower": "▼",
+    "not run": "·",
+    "cannot run": "×",
+}
+CHOSEN = "✓"  # of a method's trials
+DIVERGED = "diverged"
+
+
+class TableRow(NamedTuple):
+    """One cell as it is shown."""
+
+    method: str
+    published: str
+    ours: str
+    seeds: str  # of those that were asked for
+    validated: str
+    released: str
+    late: str
+    swing: str  # of the evaluations whose mean that is
+    difference: str
+    mark: str
+    outcome: str
+    reason: str
+
+    @property
+    def is_run(self) -> bool:
+        """Says whether it was run."""
+        return self.ours != MISSING or self.released != MISSING
+
+    @property
+    def beside(self) -> str:
+        """Says what came out beside what is printed, for a sentence."""
+        return f"{self.ours} here, {self.published} published"
+
+
+# What a column shows of each method, by the names of fields: where one of them has it.
+HEADS = {
+    "published": "published",
+    "ours": "ours",
+    "seeds": "seeds",
+    "validated": "validated",
+    "released": "as released",
+    "late": "late",
+    "difference": "differs",
+}
+
+
+def list_heads(rows: Sequence[TableRow]) -> dict[str, str]:
+    """Lists what is known of at least one row: field and title."""
+    return {
+        field: title
+        for field, title in HEADS.items()
+        if any(getattr(row, field) != MISSING for row in rows)
+    }
+
+
+class ColumnTable(NamedTuple):
+    """The methods of one column by one metric: those that compete."""
+
+    column: str
+    metric: str
+    rows: tuple[TableRow, ...]
+    ranking: str  # how far the order held; empty with fewer than two that were run
+
+    @property
+    def is_run(self) -> bool:
+        """Says whether any of its methods was run."""
+        return any(row.is_run for row in self.rows)
+
+    @property
+    def heads(self) -> dict[str, str]:
+        """Lists what is known of at least one method."""
+        return list_heads(self.rows)
+
+
+class PrintedTable(NamedTuple):
+    """The columns of one metric of which nothing was run: what is printed, and nothing else."""
+
+    metric: str
+    columns: tuple[str, ...]
+    rows: Mapping[str, tuple[str, ...]]  # by method
+
+
+class RecipeSection(NamedTuple):
+    """One recipe as it is shown."""
+
+    name: str
+    paper: Paper
+    title: str
+    note: str
+    numbers: tuple[str, ...]  # which numbers these are
+    columns: tuple[ColumnTable, ...]
+    reasons: tuple[str, ...]  # why some cannot be met
+    counts: Counter[str]
+
+    @property
+    def anchor(self) -> str:
+        """Names its heading as a link to it does."""
+        return re.sub(r"[^\w -]", "", self.title.lower()).replace(" ", "-")
+
+    @property
+    def run(self) -> list[ColumnTable]:
+        """Lists the columns of which something was run."""
+        return [column for column in self.columns if column.is_run]
+
+    @property
+    def printed(self) -> list[PrintedTable]:
+        """Lists the other columns, one table for each metric."""
+        others: dict[str, list[ColumnTable]] = {}
+        for column in self.columns:
+            if not column.is_run:
+                others.setdefault(column.metric, []).append(column)
+        return [_print_columns(metric, columns) for metric, columns in others.items()]
+
+
+def _print_columns(metric: str, columns: Sequence[ColumnTable]) -> PrintedTable:
+    cells = [
+        {row.method: f"{row.published} {row.mark}" for row in column.rows} for column in columns
+    ]
+    methods = dict.fromkeys(method for column in cells for method in column)
+    return PrintedTable(
+        metric,
+        tuple(column.column for column in columns),
+        {method: tuple(column.get(method, MISSING) for column in cells) for method in methods},
+    )
+
+
+def build_section(
+    recipe: Recipe, cells: Sequence[TableCell], records: Records, preset: Preset = "paper"
+) -> RecipeSection:
+    """Holds the cells of a recipe against the records."""
+    by_cell = {cell: judge(cell, records, preset) for cell in cells}
+    beside = {(c.column, c.metric): by_cell[c].judged for c in cells if c.method == "local"}
+    columns = []
+    for column in group_columns(cells):
+        first, verdicts = column[0], [by_cell[cell] for cell in column]
+        ranking = rank(verdicts, beside.get((first.column, first.metric)))
+        shown = [e for e in verdicts if e.judged or e.failed or e.cell.mean is not None]
+        best = choose_trials(verdicts, records).values()
+        rows = tuple(
+            build_row(each)._replace(mark=CHOSEN) if each.cell in best else build_row(each)
+            for each in shown
+        )
+        if rows:
+            columns.append(ColumnTable(first.column, first.metric, rows, describe_ranking(ranking)))
+    outcomes = (each.outcome for each in by_cell.values() if each.cell.mean is not None)
+    return RecipeSection(
+        recipe.name,
+        recipe.paper,
+        recipe.title,
+        recipe.note,
+        tuple(_describe_numbers(cells)),
+        tuple(columns),
+        tuple(_list_reasons(cells)),
+        Counter(outcomes),
+    )
+
+
+def _describe_numbers(cells: Sequence[TableCell]) -> Iterator[str]:
+    """Says which numbers these are, and of those that are not the usual, where they stand."""
+    by_metric: dict[str, dict[str, list[TableCell]]] = {}
+    for cell in cells:
+        by_metric.setdefault(cell.metric, {}).setdefault(cell.number.describe(), []).append(cell)
+    for metric, numbers in by_metric.items():
+        usual = max(numbers.values(), key=lambda there: len({cell.label for cell in there}))
+        for number, there in numbers.items():
+            where = "" if there is usual else _tell_apart(there, usual)
+            named = "" if number.startswith(f"{metric} ") else metric
+            before = ", ".join(filter(None, [named, where]))
+            yield f"{before}: {number}" if before else number
+
+
+def _tell_apart(some: Sequence[TableCell], others: Sequence[TableCell]) -> str:
+    """Names the columns of some cells, or their methods where other methods share the columns."""
+    columns, elsewhere = ({cell.column: None for cell in each} for each in (some, others))
+    if not columns.keys() & elsewhere.keys():
+        return f"in {'; '.join(columns)}"
+    return f"of {'; '.join(sorted({cell.label for cell in some}))}"
+
+
+def _list_reasons(cells: Sequence[TableCell]) -> Iterator[str]:
+    """Says each reason why some cannot be met once, and of which methods."""
+    labels: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        if cell.reason is not None:
+            labels.setdefault(cell.reason, {})[cell.label] = None
+    for reason, named in labels.items():
+        yield f"{', '.join(named)}: {reason}"
+
+
+def build_row(verdict: Verdict) -> TableRow:
+    """Spells the numbers of one cell."""
+    cell, ours, judged = verdict.cell, verdict.ours, verdict.judged
+    difference = verdict.difference
+    digits = 2 if cell.number.unit in ("percent", "nats") and not cell.is_trial else 3
+    over = cell.number.deviation
+    published = MISSING if cell.mean is None else f"{cell.mean:.{digits}f}"
+    if cell.mean is not None and cell.std is not None:
+        published += f" ± {cell.std:.{digits}f}"
+    is_beside, several = cell.mean is None, len(cell.seeds) > 1
+    return TableRow(
+        method=cell.label or cell.method,
+        published=published,
+        ours=DIVERGED if verdict.failed and ours is None else _spell(ours, digits, over),
+        seeds=f"{len(judged.seeds)} of {len(cell.seeds)}" if judged and several else MISSING,
+        validated=_spell(verdict.validated, digits, over),
+        released=_spell(verdict.released, digits, over),
+        late=MISSING if judged is None or judged.late is None else f"{judged.late:.{digits}f}",
+        swing=MISSING if judged is None or judged.swing is None else f"{judged.swing:.{digits}f}",
+        difference=MISSING if difference is None else f"{difference:+.{digits}f}",
+        mark="" if is_beside else MARKS[verdict.outcome],
+        outcome="" if is_beside else verdict.outcome,
+        reason=verdict.reason,
+    )
+
+
+def _spell(number: Remade | None, digits: int, over: str) -> str:
+    if number is None:
+        return MISSING
+    spread = number.deviation if over == "clients" else number.over_seeds
+    text = f"{number.value:.{digits}f}"
+    text += "" if spread is None else f" ± {spread:.{digits}f}"
+    return text + DAGGER if number.on_test else text
+
+
+def describe_ranking(ranking: Ranking | None) -> str:
+    """Says in a line how far the order of the methods in a column held; nothing of only one."""
+    if ranking is None or ranking.methods < 2:
+        return ""
+    tau = "" if ranking.tau is None else f"Kendall's tau {ranking.tau:.2f}; "
+    winner = (
+        f"{ranking.winner} first in both"
+        if ranking.winner == ranking.our_winner
+        else f"first: {ranking.winner} as published, {ranking.our_winner} here"
+    )
+    text = f"Order of {ranking.methods} methods: {tau}{winner}"
+    if ranking.better is None or ranking.our_better is None:
+        return text
+    theirs, ours = (", ".join(names) or "none" for names in (ranking.better, ranking.our_better))
+    if set(ranking.better) == set(ranking.our_better):
+        return f"{text}; better than training alone in both: {theirs}"
+    return f"{text}; better than training alone as published: {theirs}; here: {ours}"
+
+
+def describe_counts(counts: Mapping[str, int]) -> str:
+    """Says in a line how many numbers were run again, and how that went."""
+    total = sum(counts.values())
+    run = sum(counts.get(outcome, 0) for outcome in ("reproduced", "higher", "lower"))
+    return (
+        f"{run} of {total:,} published numbers run again: {counts.get('reproduced', 0)} "
+        f"reproduced, {counts.get('higher', 0)} higher, {counts.get('lower', 0)} lower; "
+        f"{counts.get('cannot run', 0)} cannot be met"
+    )

@@ -1,0 +1,219 @@
+"""Whether a number that was published came out again."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import mean, stdev
+from typing import Literal, NamedTuple
+
+from isthmus.metrics.metric import METRICS
+from isthmus.selection import RULES
+from isthmus_papers.plan import list_experiments
+from isthmus_papers.recipe import Preset, TableCell
+from isthmus_papers.record import RunRecord
+
+Outcome = Literal["reproduced", "higher", "lower", "not run", "cannot run"]
+
+# What two numbers may differ by at least: a point of a percentage, a step of the path's grid.
+POINTS = {"percent": 1.0, "fraction": 0.01, "nats": 0.05, "lambda": 0.1, "times": 0.1}
+
+TUNED = ("lr", "momentum", "weight_decay")  # what trials may choose
+
+Records = Mapping[str, RunRecord]
+
+
+class Remade(NamedTuple):
+    """A number that was made again: over seeds, in the unit in which it was published."""
+
+    value: float  # mean over seeds
+    deviation: float | None  # over clients, mean over seeds
+    over_seeds: float | None  # deviation, where there are several
+    late: float | None  # mean of the last evaluations
+    seeds: tuple[int, ...]
+    seconds: float  # of all of them
+    on_test: bool  # whether a point was chosen on test data
+    swing: float | None = None  # deviation of the last evaluations from their mean
+
+
+class Verdict(NamedTuple):
+    """What became of one published number."""
+
+    cell: TableCell
+    ours: Remade | None  # chosen as the paper does
+    validated: Remade | None  # chosen on validation data
+    released: Remade | None  # with the released code's settings
+    outcome: Outcome
+    follows: Preset  # whose settings the number has that is held against the published one
+    failed: str = ""  # why there is no number, though it was run: it diverged
+
+    @property
+    def judged(self) -> Remade | None:
+        """The number that is held against the published one."""
+        is_beside = self.released is not None and self.follows == "release"
+        return self.released if is_beside else self.ours
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less theirs."""
+        known = self.judged is not None and self.cell.mean is not None
+        return self.judged.value - self.cell.mean if known else None  # type: ignore[union-attr,operator]
+
+    @property
+    def reason(self) -> str:
+        """Says why there is no number."""
+        return self.cell.reason or self.failed
+
+
+class Ranking(NamedTuple):
+    """How far the order of methods in a column held, of those that were run."""
+
+    methods: int
+    tau: float | None  # Kendall's; None with fewer than two
+    winner: str  # by the published numbers
+    our_winner: str
+    better: tuple[str, ...] | None  # than training alone: than published, or than ours if it is not
+    our_better: tuple[str, ...] | None  # None: training alone was not run
+
+
+def remake(
+    cell: TableCell, records: Records, preset: Preset = "paper", validated: bool = False
+) -> Remade | None:
+    """Finds a cell's number in the records of its runs."""
+    number, found = cell.number, []
+    if preset == "release" and not any(r.experiment["preset"] == preset for r in records.values()):
+        return None  # to build the experiments would be in vain
+    experiments = list_experiments(cell, preset, validated)
+    for name, experiment in experiments.items():
+        record = records.get(name)
+        if record is None:
+            continue
+        measured = record.find(
+            metric=number.metric,
+            model=number.model,
+            data=number.data,
+            summary=number.summary,
+            clients=number.clients,
+        )
+        if measured is not None:
+            found.append((experiment.seed, record.seconds, measured))
+    if not found:
+        return None
+    seeds, seconds, measured_ = zip(*found, strict=True)
+    values = [number.factor * each.value for each in measured_]
+    spreads = [number.factor * each.deviation for each in measured_ if each.deviation is not None]
+    lates = [number.factor * each.late for each in measured_ if each.late is not None]
+    swings = [number.factor * e.late_deviation for e in measured_ if e.late_deviation is not None]
+    rule = RULES.get(next(iter(experiments.values())).selection)
+    return Remade(
+        value=mean(values),
+        deviation=mean(spreads) if spreads else None,
+        over_seeds=stdev(values) if len(values) > 1 else None,
+        late=mean(lates) if lates else None,
+        seeds=seeds,
+        seconds=sum(seconds),
+        on_test=number.selection != "none" and rule is not None and rule.on_test,
+        swing=mean(swings) if swings else None,
+    )
+
+
+def judge(cell: TableCell, records: Records, preset: Preset = "paper") -> Verdict:
+    """Holds a published number against the records."""
+    released = remake(cell, records, "release") if preset == "paper" else None
+    follows = preset if released is None else cell.explained_by
+    verdict = Verdict(
+        cell,
+        ours=remake(cell, records, preset),
+        validated=remake(cell, records, follows, True),
+        released=released,
+        outcome="not run",
+        follows=follows,
+    )
+    names = list_experiments(cell, preset)
+    failed = next((records[name].failed for name in names if name in records), "")
+    return verdict._replace(outcome=_compare(cell, verdict.judged), failed=failed)
+
+
+def choose_trials(verdicts: Iterable[Verdict], records: Records) -> dict[str, TableCell]:
+    """Chooses each method's best trial, where all of its trials were made.
+
+    What is no trial is passed over. Of equal ones it is the first. A trial that diverged has lost,
+    and so has one with whose settings any other run did.
+    """
+    trials: dict[str, list[Verdict]] = {}
+    for verdict in (each for each in verdicts if each.cell.is_trial):
+        trials.setdefault(verdict.cell.method, []).append(verdict)
+    chosen = {}
+    for method, made in trials.items():
+        ended = [each for each in made if each.ours is not None]
+        lasting = [each for each in ended if not _has_diverged(each.cell, records)]
+        if lasting and all(each.ours is not None or each.failed for each in made):
+            chosen[method] = max(lasting, key=_score).cell
+    return chosen
+
+
+def _has_diverged(trial: TableCell, records: Records) -> bool:
+    """Tells whether a run with the method and the settings of a trial is known to diverge."""
+    failed = (record.experiment for record in records.values() if record.failed)
+    return any(
+        experiment["method"]["name"] == trial.method
+        and all(experiment[key] == trial.settings[key] for key in TUNED)
+        for experiment in failed
+    )
+
+
+def _score(verdict: Verdict) -> float:
+    assert verdict.ours is not None
+    return _find_sign(verdict.cell) * verdict.ours.value
+
+
+def _find_sign(cell: TableCell) -> int:
+    """Gives 1 where a larger number is better, else -1."""
+    metric = METRICS.get(cell.number.metric)
+    return 1 if metric is None or metric.larger_is_better else -1
+
+
+def count_outcomes(
+    cells: Iterable[TableCell], records: Records, preset: Preset = "paper"
+) -> Counter[str]:
+    """Counts published numbers by what became of them."""
+    return Counter(judge(cell, records, preset).outcome for cell in cells)
+
+
+def _compare(cell: TableCell, ours: Remade | None) -> Outcome:
+    if cell.reason is not None:
+        return "cannot run"
+    if ours is None or cell.mean is None:
+        return "not run"
+    difference = ours.value - cell.mean
+    if abs(difference) <= find_tolerance(cell, ours):
+        return "reproduced"
+    return "higher" if difference > 0 else "lower"
+
+
+def find_tolerance(cell: TableCell, ours: Remade) -> float:
+    """Gives what a number may differ by: a point, or twice the deviation over seeds if larger."""
+    published = cell.std if cell.number.deviation == "seeds" and cell.std is not None else 0.0
+    return max(POINTS[cell.number.unit], 2 * max(published, ours.over_seeds or 0.0))
+
+
+def rank(verdicts: Sequence[Verdict], local: Remade | None = None) -> Ranking | None:
+    """Compares the order of methods in one column of one metric; None where nothing was run."""
+    from scipy.stats import kendalltau
+
+    known = [
+        (each.cell.label, each.cell.mean, each.judged.value)
+        for each in verdicts
+        if each.judged is not None and each.cell.mean is not None and each.cell.reason is None
+    ]
+    if not known:
+        return None
+    sign = _find_sign(verdicts[0].cell)
+    names, theirs, ours = zip(*known, strict=True)
+    best = [max(range(len(names)), key=lambda i: sign * values[i]) for values in (theirs, ours)]
+    tau = float(kendalltau(theirs, ours).statistic) if len(names) > 1 else None
+    published_local = next((m for name, m, _ in known if name == "Local"), None)
+    better = ours_better = None
+    if local is not None:
+        reference = published_local if published_local is not None else local.value
+        better = tuple(name for name, m, _ in known if sign * m > sign * reference)
+        ours_better = tuple(name for name, _, v in known if sign * v > sign * local.value)
+    return Ranking(len(names), tau, names[best[0]], names[best[1]], better, ours_better)

@@ -1,0 +1,150 @@
+"""What the people of a site agreed to: one experiment, named by its digest, and its terms."""
+
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from isthmus.data.federation import Federation
+from isthmus.data.own.schema import check_deployable_schema
+from isthmus.errors import IsthmusError, nearest
+from isthmus.experiment.settings import Experiment
+from isthmus.system.files import write_text
+
+LABEL_COUNTS = "label counts"
+DIGITS = 16  # hexadecimal, of a digest
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class Consent(BaseModel):
+    """An experiment, and on what terms a site takes part in it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    experiment: str  # its TOML, complete
+    site: str
+    data: str  # a path
+    options: Mapping[str, Any] = {}  # of the kind of file: label, split, ...
+    disclose: tuple[str, ...] = ()  # functions that may say more than models and counts
+    figures: bool = True  # the server may keep this site's own figures
+    minimum_examples: Count = 20  # to train on; with fewer, nothing is sent
+    minimum_label_count: Count = 5  # of any class it has, where label counts are disclosed
+    newcomer: bool = False  # it takes part in no round, and builds a model from what they made
+
+    @property
+    def digest(self) -> str:
+        """Names what all sites of a run agree to."""
+        return digest_experiment(self.read_experiment())
+
+    def read_experiment(self) -> Experiment:
+        """Reads the experiment."""
+        return Experiment(**tomllib.loads(self.experiment))
+
+    @property
+    def client(self) -> int:
+        """The site's number in the run; that of a newcomer comes after all others'."""
+        experiment = self.read_experiment()
+        return experiment.clients if self.newcomer else find_client(experiment, self.site)
+
+    @property
+    def row(self) -> int:
+        """Which client of the federation it is that the site reads: a newcomer reads its own."""
+        return 0 if self.newcomer else self.client
+
+    def refuse_floors(self, data: Federation) -> str:
+        """Says which of its terms its own data do not meet, if any."""
+        examples = data.sizes(self.row)[0]
+        if examples < self.minimum_examples:
+            return f"{examples} examples to train on, of at least {self.minimum_examples}"
+        return ""
+
+    def refuse_counts(self, data: Federation) -> str:
+        """Says which class has too few examples for its count to be told, if any."""
+        for label, count in enumerate(data.label_counts(self.row).tolist()):
+            if 0 < count < self.minimum_label_count:
+                return f"{count} of class {label}, of at least {self.minimum_label_count}"
+        return ""
+
+    def save(self, folder: Path) -> Path:
+        """Writes it into a folder, under the digest."""
+        path = folder / f"{self.digest}.toml"
+        write_text(path, tomli_w.dumps(self.model_dump(exclude_none=True)))
+        return path
+
+    @classmethod
+    def load(cls, path: Path) -> "Consent":
+        """Reads what `save` wrote."""
+        try:
+            return cls(**tomllib.loads(path.read_text("utf-8")))
+        except (OSError, ValueError, ValidationError) as error:
+            reason = str(error).splitlines()[0]
+            raise IsthmusError(
+                f"{path} cannot be used ({reason}); expected what isthmus join agree writes; agree "
+                "again"
+            ) from None
+
+
+def digest_experiment(experiment: Experiment) -> str:
+    """Names an experiment: equal names, equal settings, sites and schema."""
+    return hashlib.sha256(experiment.toml().encode()).hexdigest()[:DIGITS]
+
+
+def find_client(experiment: Experiment, site: str) -> int:
+    """Finds the number of a site in a run."""
+    names = list(experiment.data.get("names", ()))
+    if site not in names:
+        raise IsthmusError(
+            f"the experiment is for {', '.join(names) or 'no sites'}, and this is {site}; expected "
+            f"it among them; {nearest(site, names) if names else 'name sites in data.names'}; a "
+            "site that is to receive a model without training joins with --newcomer"
+        )
+    return names.index(site)
+
+
+def check_newcomer(experiment: Experiment, site: str) -> None:
+    """Refuses a site that is a client of the run as a newcomer to it."""
+    names = list(experiment.data.get("names", ()))
+    if site in names:
+        raise IsthmusError(
+            f"{site} is client {names.index(site)} of the experiment; expected a site that is "
+            "none of its clients, to join as a newcomer; leave --newcomer out"
+        )
+
+
+def check_disclosures(disclosing: Mapping[str, str], agreed: tuple[str, ...]) -> None:
+    """Refuses names of what discloses nothing."""
+    for name in agreed:
+        if name not in disclosing:
+            known = list(disclosing)
+            raise IsthmusError(
+                f"disclose={name}; expected a function of the method that discloses something; "
+                f"{nearest(name, known) if known else 'there is none'}"
+            )
+
+
+def check_deployable(experiment: Experiment) -> None:
+    """Refuses an experiment that cannot be run at sites as it would be in simulation."""
+    for name, wanted in (("noise", "none"), ("held_out", 0.0), ("device", "cpu")):
+        given = getattr(experiment, name)
+        given = given["name"] if name == "noise" else given
+        if given != wanted:
+            raise IsthmusError(
+                f"{name}={given}; expected {name}={wanted} where data lie at sites; change it"
+            )
+    check_deployable_schema(experiment.data.get("schema") or {})
+
+
+def settle(experiment: Experiment) -> Experiment:
+    """Decides what an experiment leaves open and sites have to agree on: how steps are computed."""
+    names = experiment.data.get("names", ())
+    given = experiment.table() | {"engine": "loop", "clients": len(names)}
+    given["step"] = "eager" if experiment.step == "auto" else experiment.step
+    given["clients_per_round"] = min(experiment.clients_per_round, max(len(names), 1))
+    settled = Experiment(**given)
+    check_deployable(settled)
+    return settled

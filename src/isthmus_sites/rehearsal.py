@@ -1,0 +1,246 @@
+"""All of a deployment on one machine: a server and sites as processes, beside the simulation.
+
+The data of a simulation are divided among folders, one for each site, none of which another one's
+process reads; keys are made, requests travel as files, processes talk over loopback. In the end the
+server's state and every site's own state are held against those of the simulation.
+"""
+
+import csv
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isthmus.data.arrays import TEST, TRAIN, VALIDATION
+from isthmus.data.federation import Federation
+from isthmus.data.own.schema import describe
+from isthmus.data.own.table_reader import open_table, read_rows
+from isthmus.errors import IsthmusError
+from isthmus.experiment.settings import Experiment
+from isthmus.run import record as reader
+from isthmus.system.files import explain_unwritable, write_text
+from isthmus_sites.consent import digest_experiment, settle
+from isthmus_sites.folders import NAME, TAKEN, ServerFolder, SiteFolder
+from isthmus_sites.preparation import consent, find_data, list_disclosures, register
+from isthmus_sites.replay import Replayed, replay
+from isthmus_sites.site import prepare
+from isthmus_sites.states import SiteStates
+
+PARTS = {TRAIN: "train", VALIDATION: "validation", TEST: "test"}
+LOOPBACK = "127.0.0.1"
+PATIENCE = 20.0  # seconds for processes to end when they are asked to
+
+Tell = Callable[[str], None]
+
+
+class Likeness(NamedTuple):
+    """Whether a deployed run and its simulation came to the same."""
+
+    deployed: str  # digest of the server's state, and of all own states by their digests
+    simulated: str
+    differing: tuple[str, ...]  # sites whose own states differ
+    missed: int = 0  # answers that the server did not get; the simulation does without them too
+
+    @property
+    def holds(self) -> bool:
+        """Whether all is the same."""
+        return self.deployed == self.simulated and not self.differing
+
+
+def name_sites(data: Federation) -> list[str]:
+    """Names a site for each client: after it where its name will do, else by its number."""
+    names = [re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") for name in data.names]
+    fit = [n for n in names if NAME.fullmatch(n) and n not in TAKEN and not n.isdigit()]
+    if len(set(fit)) == len(data):
+        return names
+    width = len(str(len(data)))
+    return [f"site-{i + 1:0{width}}" for i in range(len(data))]
+
+
+def hand_over(
+    experiment: Experiment, data: Federation, i: int, folder: Path
+) -> tuple[str, dict[str, Any]]:
+    """Writes what client i holds into a file of its own; gives it, and how it is read.
+
+    Of a table it is that client's rows as they stand; of all else, arrays.
+    """
+    if experiment.data["name"] == "table":
+        place, source = folder / "data.csv", Path(experiment.data["path"])
+        rows = np.sort(np.concatenate(data.parts[i]))
+        _copy_rows(source, place, rows, experiment.data["delimiter"])
+        return str(place), {
+            key: experiment.data[key] for key in ("label", "split", "weight", "schema")
+        }
+    place = folder / "data.npz"
+    write_share(data, i, place)
+    return str(place), {}
+
+
+def write_share(data: Federation, i: int, path: Path) -> None:
+    """Writes what client i holds as arrays, each example with the part that it is in."""
+    split = np.full(len(data.arrays.y), -1)
+    for part, rows in zip(PARTS, data.parts[i], strict=True):
+        split[rows] = part
+    mine = split >= 0
+    words = np.array([*PARTS.values()])[split[mine]]
+    given: dict[str, Any] = {"x": data.arrays.x, "y": data.arrays.y, "weight": data.arrays.weight}
+    held = {name: array[mine] for name, array in given.items() if array is not None}
+    np.savez(path, split=words, **held)
+
+
+def _copy_rows(source: Path, place: Path, rows: NDArray[np.int64], delimiter: str) -> None:
+    header, *lines = read_rows(open_table(source, delimiter))
+    with place.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *(lines[row] for row in rows.tolist())])
+
+
+def plan_study(experiment: Experiment, data: Federation) -> Experiment:
+    """Makes the experiment of sites that hold what the clients of a simulation hold."""
+    names = name_sites(data)
+    table = {"name": "sites", "names": names, "schema": describe(data.arrays)}
+    given = experiment.table() | {"data": table, "partition": "natural", "clients": len(data)}
+    given["clients_per_round"] = min(experiment.clients_per_round, len(data))
+    return settle(Experiment(**given))
+
+
+def compare(
+    deployed: str, held: Sequence[Collection[str]], end: Replayed, names: Sequence[str]
+) -> Likeness:
+    """Holds the server's digest, and those of the sites' own states, against a simulation."""
+    own = end.own
+    differing = [name for i, name in enumerate(names) if own.get(i, "") not in held[i]]
+    return Likeness(deployed, end.digest, tuple(differing), end.missed)
+
+
+def rehearse(experiment: Experiment, data: Federation, out: Path, tell: Tell) -> Likeness:
+    """Deploys a run on this machine, with a site for each client, and compares it."""
+    with explain_unwritable(out):
+        if out.exists() and any(out.iterdir()):
+            raise IsthmusError(
+                f"{out} is not empty; expected a new directory; name another one with --out"
+            )
+        out.mkdir(parents=True, exist_ok=True)
+    study = plan_study(experiment, data)
+    names = list(study.data["names"])
+    write_text(out / "study.toml", study.toml())
+    tell(f"{len(names)} sites and a server below {out}: keys, requests, packages, consent")
+    folders = lay_out(experiment, study, data, out)
+    with ExitStack() as stack:
+        for name in names:
+            folder = str(folders[name].root)
+            stack.enter_context(
+                _keep_running(["join", "start", "--folder", folder], out / f"{name}.log")
+            )
+        tell(f"{len(names)} site processes are started; the server runs {study.rounds} rounds")
+        serve = ["serve", "run", str(out / "study.toml"), "--folder", str(out / "server")]
+        _run_to_end([*serve, "--deadline", "2m"], out / "server.log", tell)
+    tell("the same in simulation")
+    return check(ServerFolder(out / "server"), list(folders.values()), study, data)
+
+
+def check(
+    server: ServerFolder, sites: Sequence[SiteFolder], study: Experiment, data: Federation
+) -> Likeness:
+    """Plays what a server recorded in simulation, and compares the server and all its sites."""
+    end = replay(server.run, study, data)
+    deployed = str(reader.read(server.run).summary["digest"])
+    held = [_list_held(site, study) for site in sites]
+    return compare(deployed, held, end, list(study.data["names"]))
+
+
+def lay_out(
+    experiment: Experiment, study: Experiment, data: Federation, out: Path, host: str = LOOPBACK
+) -> dict[str, SiteFolder]:
+    """Makes a server's folder and one for each site, admitted, with data and consent."""
+    from isthmus_sites.flare import admission
+
+    finger = admission.begin_federation(out / "server", host, _find_port())
+    told = list(list_disclosures(*prepare(study)))
+    folders = {}
+    for i, name in enumerate(study.data["names"]):
+        site = SiteFolder(out / name)
+        request = admission.request_admission(site.root, name)
+        package, _ = admission.admit_site(out / "server", request, out)
+        admission.accept_admission(site.root, package, finger)
+        register(site, *hand_over(experiment, data, i, site.root))
+        consent(
+            site, study, find_data(site), disclose=told, minimum_examples=1, minimum_label_count=0
+        )
+        folders[name] = site
+    return folders
+
+
+@contextmanager
+def _keep_running(command: Sequence[str], log: Path) -> Iterator[None]:
+    """Keeps a process of this program running, its output in a file."""
+    with log.open("ab") as file:
+        process = _start(command, file)
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _run_to_end(command: Sequence[str], log: Path, tell: Tell) -> None:
+    """Runs this program to its end; passes its lines on."""
+    with log.open("ab+") as file:
+        process = _start(command, file)
+        try:
+            seen = 0
+            while True:
+                ended = process.poll() is not None
+                for line in log.read_text("utf-8", "replace").splitlines()[seen:]:
+                    tell(line)
+                    seen += 1
+                if ended:
+                    break
+                time.sleep(0.2)
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    if process.returncode:
+        raise IsthmusError(
+            f"the server ended with {process.returncode}; expected it to come to its last round; "
+            f"see {log}"
+        )
+
+
+def _start(command: Sequence[str], file: IO[bytes]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "isthmus", *command],
+        stdin=subprocess.DEVNULL,
+        stdout=file,
+        stderr=file,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+
+
+def _list_held(site: SiteFolder, study: Experiment) -> set[str]:
+    """Lists the digests of a site's own states; the last one, if it has heard of the end."""
+    states = SiteStates(site.state / f"{digest_experiment(study)}.lmdb")
+    try:
+        return states.list_held()
+    finally:
+        states.close()
+
+
+def _find_port() -> int:
+    """Finds a port on the loopback that nobody uses."""
+    with socket.socket() as found:
+        found.bind((LOOPBACK, 0))
+        return int(found.getsockname()[1])

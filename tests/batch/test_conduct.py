@@ -1,0 +1,155 @@
+"""What a display is shown of a comparison, whose jobs are answered without any process."""
+
+from collections.abc import Callable, Iterator, Sequence
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus import Experiment
+from isthmus.batch.conduct import Conductor, Outcome
+from isthmus.batch.grid import Cell, Grid
+from isthmus.batch.trials import Failure, TrialScore, choose_trials
+from isthmus.run.headline import Headline
+from isthmus.run.store import Best
+
+NEEDED = {"seconds": 1.0, "ram_bytes": 1, "disk_bytes": 1, "wire_bytes": 1}
+HEADLINE = Headline(personal=0.9, shared=0.5, validation=0.3, on_test=False)
+
+Message = dict[str, Any]
+
+
+class RecordedPool:
+    """Answers every job with messages that are known beforehand."""
+
+    size = 2
+
+    def __init__(self, answer: Callable[[Cell], list[Message]]):
+        self.answer = answer
+        self.asked: list[tuple[str, str]] = []
+
+    def run(
+        self, jobs: Sequence[tuple[Cell, Message]], stop: Callable[[], bool]
+    ) -> Iterator[tuple[Cell, Message]]:
+        for cell, job in jobs:
+            self.asked.append((job["do"], cell.name))
+            estimated = [{"ended": NEEDED, "resident_bytes": 1}]
+            for message in estimated if job["do"] == "estimate" else self.answer(cell):
+                yield cell, message
+
+
+class RecordedDisplay:
+    """Writes down what it is to show."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def skip(self, name: str) -> None:
+        self.lines.append(f"{name}: skipped")
+
+    def start(self, name: str, done: int, best: Best) -> None:
+        self.lines.append(f"{name}: after {done}, best {best.loss}")
+
+    def update(self, name: str, round: int, headline: Headline | None) -> None:
+        self.lines.append(f"{name}: round {round}, {headline and headline.personal}")
+
+    def end(self, name: str, status: str = "done", why: str = "") -> None:
+        self.lines.append(f"{name}: {status} {why}".rstrip())
+
+
+def complete(cell: Cell) -> list[Message]:
+    return [
+        {"started": 1, "best": [0.4, 1], "notes": ["the same note"]},
+        {"round": 2, "headline": list(HEADLINE)},
+        {"ended": "digest"},
+    ]
+
+
+def diverge(cell: Cell) -> list[Message]:
+    return [{"round": 1, "headline": list(HEADLINE)}, {"failed": "too large", "diverged": True}]
+
+
+def conduct(
+    grid: Grid, out: Path, pool: RecordedPool, stop: bool = False
+) -> tuple[Outcome, list[str], list[str]]:
+    """Gives the outcome, what was shown, and the notes."""
+    notes: list[str] = []
+    display = RecordedDisplay()
+    conductor = Conductor(grid, out, out, pool, lambda: stop, notes.append)  # type: ignore[arg-type]
+    outcome = conductor.run(conductor.forecast(), display)
+    return outcome, display.lines, notes
+
+
+def grid(*methods: str, **changes: Any) -> Grid:
+    experiments = {method: Experiment(method=method, rounds=2) for method in methods}
+    return Grid(experiments, (1, 2), **changes)
+
+
+def test_a_display_is_shown_each_run_and_each_note_once(tmp_path: Path) -> None:
+    """One run of each method is estimated; fedavg's first seed ended before."""
+    place = tmp_path / "runs" / "fedavg-1"
+    place.mkdir(parents=True)
+    (place / "summary.json").write_text('{"status": "finished", "rounds": 2}')
+    pool = RecordedPool(complete)
+    outcome, lines, notes = conduct(grid("local", "fedavg"), tmp_path, pool)
+    left = ["local · seed 1", "local · seed 2", "fedavg · seed 2"]
+    assert pool.asked[:2] == [("estimate", "fedavg · seed 2"), ("estimate", "local · seed 1")]
+    assert pool.asked[2:] == [("run", name) for name in left]
+    assert lines == ["fedavg · seed 1: skipped"] + [
+        f"{name}: {what}" for name in left for what in ("after 1, best 0.4", "round 2, 0.9", "done")
+    ]
+    assert notes == ["the same note"]
+    assert not outcome.missing
+    assert len(outcome.cells) == 4
+    assert (tmp_path / "compare.toml").is_file()
+
+
+def test_a_run_that_fails_is_missing_and_the_others_are_not(tmp_path: Path) -> None:
+    pool = RecordedPool(lambda cell: (diverge if cell.method == "fedavg" else complete)(cell))
+    outcome, lines, _ = conduct(grid("local", "fedavg"), tmp_path, pool)
+    assert outcome.missing == {f"fedavg · seed {seed}": "too large" for seed in (1, 2)}
+    assert [cell.method for cell in outcome.cells] == ["local", "local"]
+    assert lines[-1] == "fedavg · seed 2: failed too large"
+
+
+def test_no_test_figure_of_a_trial_is_shown_and_a_method_may_lose_all_trials(
+    tmp_path: Path,
+) -> None:
+    pool = RecordedPool(diverge)
+    tuned = grid("local", tune={"local": {"lr": ("0.1", "1e30")}})
+    outcome, lines, _ = conduct(tuned, tmp_path, pool)
+    assert lines == [
+        "local · trial 1: round 1, None",
+        "local · trial 1: failed too large",
+        "local · trial 2: round 1, None",
+        "local · trial 2: failed too large",
+        "local · seed 1: failed all of its trials diverged",
+        "local · seed 2: failed all of its trials diverged",
+    ]
+    assert outcome == Outcome([], {"local": "all of its trials diverged"})
+    assert (tmp_path / "trials.csv").read_text().count("too large") == 2
+
+
+def test_the_first_of_the_least_losses_is_chosen() -> None:
+    """Of floco's trials two are equal; ditto's first diverged, local's have no loss."""
+    values = ("0.1", "0.2", "0.3")
+    losses = {"floco": (0.5, 0.2, 0.2), "ditto": (None, 0.4, 0.5), "local": (nan, nan, nan)}
+    tuned = grid(*losses, tune={method: {"lr": values} for method in losses})
+    trials = tuned.trials()
+    scores, failures = {}, {}
+    for cell in trials:
+        loss = losses[cell.method][(cell.trial or 1) - 1]
+        if loss is None:
+            failures[cell.name] = Failure("too large", diverged=True)
+        else:
+            scores[cell.name] = TrialScore(loss, 0.5)
+    best, missing = choose_trials(tuned, trials, scores, failures)
+    assert best == {"floco": 2, "ditto": 2}
+    assert missing == {"local": "all of its trials diverged"}
+
+
+def test_what_is_stopped_is_an_interrupt_and_writes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        conduct(grid("local"), tmp_path, RecordedPool(complete), stop=True)
+    assert not list(tmp_path.iterdir())

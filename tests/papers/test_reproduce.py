@@ -1,0 +1,472 @@
+"""`isthmus reproduce`: runs once what tables share, keeps records, judges honestly."""
+
+import json
+import shutil
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commands import Isthmus
+from isthmus import Experiment, IsthmusError, federate
+from isthmus.batch.pool import JobMessage, JobPool
+from isthmus.run import record as reader
+from isthmus.run.forecast import Estimate
+from isthmus_papers import conduct, plan, recipe, record, tables
+from isthmus_papers.inputs import INPUTS, explain_other_clients, explain_other_data
+from isthmus_papers.recipe import Recipe, TableCell, build_recipe, find_recipe, read_sheet
+from isthmus_papers.record import MeasuredNumber, RunRecord
+from isthmus_papers.section import build_row, build_section
+from isthmus_papers.verdict import Remade, find_tolerance, judge, rank
+from tiny import PAPER
+
+TABLE = """
+table = "{}"
+title = "Table {}"
+metrics = ["top1"]
+runs = ["local"]
+[[columns]]
+name = "S, 4"
+[[excused]]
+methods = ["fedavg"]
+columns = []
+reason = "No."
+[published.top1]
+superfed-mm = "50.0 ± 1.0"
+fedavg = "40.0 ± 1.0"
+"""
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Recipe]:
+    paper = read_sheet(PAPER, "paper")
+    recipes = {}
+    for number in ("1", "2"):
+        text = TABLE.format(number, number)
+        if number == "2":
+            text = text.replace("[[excused]]", "[[excused]]\nmetrics = []", 1)
+        recipes[f"tiny/table{number}"] = build_recipe(
+            f"tiny/table{number}", paper, read_sheet(text, f"table{number}")
+        )
+    monkeypatch.setattr(recipe, "read_recipes", lambda: recipes)
+    monkeypatch.setattr(record, "find_shipped", lambda: tmp_path / "none")
+    return recipes
+
+
+def a_record(cell: TableCell, value: float, seed: int = 1) -> RunRecord:
+    experiment = cell.experiment(seed)
+    number = MeasuredNumber("top1", "personal", "clients", "mean", "all", value, 0.02, value, 0.0)
+    versions = {"isthmus": "0"}
+    return RunRecord(experiment.table(), "d", "f", 2, 9.0, "machine", versions, (number,))
+
+
+def cell_of(name: str, column: str, method: str) -> TableCell:
+    (found,) = find_recipe(name).choose([column], [method])
+    return found
+
+
+def cell_of_metric(name: str, column: str, method: str, metric: str) -> TableCell:
+    (found,) = (c for c in find_recipe(name).choose([column], [method]) if c.metric == metric)
+    return found
+
+
+class TestVerdict:
+    @pytest.mark.parametrize(
+        ("value", "outcome"),
+        [(0.9938, "reproduced"), (0.9837, "lower"), (0.9842, "reproduced"), (1.0, "reproduced")],
+    )
+    def test_a_point_is_near_enough(self, value: float, outcome: str) -> None:
+        cell = cell_of("superfed/table1", "MNIST, 100", "superfed-mm")
+        known = a_record(cell, value)
+        verdict = judge(cell, {known.identity: known})
+        assert verdict.outcome == outcome
+        assert verdict.ours is not None
+        assert verdict.ours.on_test
+        assert verdict.difference == pytest.approx(100 * value - 99.38)
+
+    def test_twice_the_deviation_over_seeds_is_near_enough_where_it_is_larger(self) -> None:
+        cell = cell_of("superfed/table1", "MNIST, 100", "fedavg")
+        ours = Remade(0.0, None, 0.7, None, (1, 2), 0.0, False)
+        assert find_tolerance(cell, ours) == pytest.approx(1.4)
+        assert find_tolerance(cell, ours._replace(over_seeds=None)) == 1.0
+        seeded = replace(cell, std=3.0, number=replace(cell.number, deviation="seeds"))
+        assert find_tolerance(seeded, ours) == 6.0
+
+    def test_what_was_not_run_is_not_judged(self) -> None:
+        assert judge(cell_of("superfed/table1", "MNIST, 100", "apfl"), {}).outcome == "not run"
+        broken = judge(cell_of("superfed/table1", "MNIST, 100", "pfedme"), {})
+        assert (broken.outcome, broken.ours) == ("cannot run", None)
+        assert "source is broken" in broken.reason
+
+    def test_what_only_the_released_code_explains_is_held_against_a_run_of_its_settings(
+        self,
+    ) -> None:
+        cell = cell_of_metric("superfed/table4", "MNIST, pair 0.1", "fedavg", "top1")
+        assert cell.mean == 82.4
+        number = MeasuredNumber("top1", "personal", "clients", "mean", "all", 0.82)
+        experiment = cell.experiment(1, "release").table()
+        released = RunRecord(experiment, "d", "f", 500, 9.0, "machine", {}, (number,))
+        clean = a_record(cell, 0.97)
+        verdict = judge(cell, {each.identity: each for each in (clean, released)})
+        assert (verdict.outcome, verdict.difference) == ("reproduced", pytest.approx(-0.4))
+        assert verdict.ours is not None
+        assert verdict.ours.value == pytest.approx(97)
+        assert judge(cell, {clean.identity: clean}).outcome == "higher"
+
+    def test_what_is_told_beside_a_verdict_is_of_the_run_that_was_judged(self) -> None:
+        cell = cell_of_metric("superfed/table4", "MNIST, pair 0.1", "superfed-mm", "top1")
+        (on_test,) = plan.list_experiments(cell, "release").values()
+        (on_validation,) = plan.list_experiments(cell, "release", validated=True).values()
+        records = {}
+        for experiment, value in ((on_test, 0.83), (on_validation, 0.79)):
+            number = MeasuredNumber("top1", "personal", "clients", "mean", "all", value, late=0.8)
+            made = RunRecord(experiment.table(), "d", "f", 500, 9.0, "machine", {}, (number,))
+            records[made.identity] = made
+        row = build_row(judge(cell, records))
+        assert (row.released, row.validated, row.late) == ("83.00†", "79.00", "80.00")
+        (told,) = tables.list_rows([cell], records, "paper")
+        assert told["preset"] == "release"
+        assert [told[key] for key in ("ours", "validated", "late")] == pytest.approx([83, 79, 80])
+        assert told["chosen_on_test"]
+
+    def test_a_ranking_counts_pairs_in_the_other_order(self) -> None:
+        """Published FedAvg < FedPer < APFL; ours FedPer < FedAvg < APFL: one pair of three."""
+        cells = [
+            cell_of("superfed/table1", "MNIST, 100", name) for name in ("fedavg", "fedper", "apfl")
+        ]
+        found = {known.identity: known for known in map(a_record, cells, (0.97, 0.96, 0.99))}
+        local = Remade(96.5, None, None, None, (1,), 0.0, False)
+        ranking = rank([judge(cell, found) for cell in cells], local)
+        assert ranking is not None
+        assert ranking.tau == pytest.approx(1 / 3)
+        assert (ranking.winner, ranking.our_winner) == ("APFL", "APFL")
+        assert ranking.better == ("FedPer", "APFL")
+        assert ranking.our_better == ("FedAvg", "APFL")
+
+
+class TestPlan:
+    def test_tables_share_equal_runs(self, tiny: dict[str, Recipe]) -> None:
+        cells = [cell for each in tiny.values() for cell in each.choose()]
+        runs = plan.plan(cells)
+        names = [run.experiment.method["name"] for run in runs]
+        assert sorted(names) == ["local", "superfed-mm", "superfed-mm"]
+        assert all(len(run.cells) == 2 for run in runs)
+        assert {run.experiment.selection for run in runs} >= {"oracle-common", "validation"}
+
+    def test_the_papers_tables_share_runs_too(self) -> None:
+        first, third = find_recipe("floco/table1"), find_recipe("floco/table3")
+        runs = {run.identity for run in plan.plan(first.cells)}
+        assert {run.identity for run in plan.plan(third.cells)} <= runs
+
+    def test_what_is_also_run_with_tuning_is_not_run_without(self) -> None:
+        column = find_recipe("floco/table1").choose(["CIFAR10, SimpleCNN, Dir(0.5)"])
+        both = {run.experiment.method["name"]: run for run in plan.plan(column, seeds=1)}
+        assert "fedavg" not in both
+        assert {cell.method for cell in both["fedavg-lu"].cells} == {"fedavg", "fedavg-lu"}
+        alone = [cell for cell in column if cell.method == "fedavg"]
+        assert [run.experiment.method["name"] for run in plan.plan(alone, seeds=1)] == ["fedavg"]
+
+
+@pytest.mark.parametrize(("tuned", "method"), list(record.TUNED.items()))
+def test_a_method_is_read_off_the_run_whose_clients_tune_its_model(
+    tuned: str, method: str, tmp_path: Path
+) -> None:
+    """Training is the same, and what its clients deploy is the shared model of that run."""
+    records = {}
+    for name in (tuned, method):
+        sizes = {"clients": 4, "clients_per_round": 2, "rounds": 2, "epochs": 1}
+        data = {"name": "synthetic", "samples": 80}
+        experiment = Experiment(method=name, data=data, **sizes)
+        federate(experiment, out=tmp_path / name)
+        records[name] = record.measure(reader.read(tmp_path / name), experiment)
+        record.write(records[name], tmp_path / f"{name} only")
+    found = record.read_all([tmp_path / f"{tuned} only"])
+    untuned = found[records[method].identity]
+    assert len(found) == 2
+    assert untuned.digest == records[method].digest
+    of_tests = [each for each in records[method].numbers if each.data != "validation"]
+    assert set(untuned.numbers) == set(of_tests) != set(records[tuned].numbers)
+    assert untuned.curve == records[method].curve
+    both = record.read_all([tmp_path / f"{method} only", tmp_path / f"{tuned} only"])
+    assert both[records[method].identity].seconds == records[method].seconds
+
+
+class TestCommand:
+    OUT = ("--out", "repro", "--jobs", "1")
+
+    def test_a_table_is_run_judged_and_kept(
+        self, isthmus: Isthmus, tiny: dict[str, Recipe]
+    ) -> None:
+        said = isthmus("reproduce", "tiny/table1", *self.OUT)
+        assert said.code == 0, said.err
+        assert "3 runs, 3 left; estimate:" in said.err
+        assert "SuPerFed-MM" in said.out
+        kept = sorted(Path("repro/results").glob("*.json"))
+        assert len(kept) == 3
+        known = record.read(next(path for path in kept if "superfed" in path.name))
+        summary = json.loads((Path("repro/runs") / kept[-1].stem / "summary.json").read_text())
+        assert summary["digest"] == record.read(kept[-1]).digest
+        assert known.rounds == 2
+        before = {path: path.stat().st_mtime_ns for path in Path("repro/runs").rglob("clients.csv")}
+        said = isthmus("reproduce", "tiny/table1", "tiny/table2", *self.OUT, "--report", "p.html")
+        assert "3 runs, 0 left" in said.err
+        assert {path: path.stat().st_mtime_ns for path in before} == before
+        assert "Table 2" in Path("p.html").read_text()
+        worse = [n._replace(value=n.value + 0.02) for n in known.numbers]
+        shipped = Path(str(record.find_shipped()))
+        record.write(known._replace(digest="other", numbers=tuple(worse)), shipped)
+        said = isthmus("reproduce", "tiny/table1", *self.OUT)
+        assert (said.code, "by more than rounding explains" in said.err) == (1, True)
+        shutil.rmtree(shipped)
+        said = isthmus("reproduce", "--json", "tiny/table1")
+        rows = json.loads(said.out)
+        assert [row["verdict"] for row in rows] == ["not run", "cannot run"]
+        assert set(rows[0]) >= {"paper", "table", "column", "method", "metric", "published", "ours"}
+
+    def test_the_list_says_how_to_check_an_installation(
+        self, isthmus: Isthmus, tiny: dict[str, Recipe]
+    ) -> None:
+        said = isthmus("reproduce")
+        assert said.code == 0, said.err
+        assert "tiny/table2" in said.out
+        assert "isthmus reproduce check --out checked" in said.out
+        assert "timed: 100 % of 2" in said.err
+
+    def test_a_table_loses_nothing_in_a_terminal_of_80_columns(
+        self, isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        said = isthmus("reproduce", "superfed/table1", "--columns", "MNIST, 100")
+        assert "…" not in said.out
+        assert "▲  FedAvg           89.78 ± 11.30   96.08 ± 2.70" in said.out
+        assert max(map(len, said.out.splitlines()[1:-1])) <= 80
+
+    def test_time_that_is_up_stops_and_the_same_command_goes_on(
+        self, isthmus: Isthmus, tiny: dict[str, Recipe]
+    ) -> None:
+        said = isthmus("reproduce", "tiny/table1", *self.OUT, "--budget", "0.001s")
+        assert said.code == 0, said.err
+        made = len(list(Path("repro/results").glob("*.json")))
+        assert made < 3
+        left = f"the time is up; {3 - made} of 3 runs are left; go on with the same command"
+        assert left in said.err
+        said = isthmus("reproduce", "tiny/table1", *self.OUT)
+        assert "the time is up" not in said.err
+        assert len(list(Path("repro/results").glob("*.json"))) == 3
+
+    def test_only_the_first_seeds_are_planned_where_so_many_are_wanted(self) -> None:
+        cells = find_recipe("fedsimsup/table2").choose(["CIFAR10, n=100, Dir(0.1)"], ["fedavg"])
+        wanted = {seeds: plan.plan(cells, seeds=seeds) for seeds in (None, 1, 2)}
+        drawn = {seeds: [run.experiment.seed for run in runs] for seeds, runs in wanted.items()}
+        assert drawn == {None: [1, 2, 3], 1: [1], 2: [1, 2]}
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["superfed/table9"], "did you mean 'superfed/table"),
+            (["superfed/table1", "--columns", "MNIST, 10"], "did you mean 'MNIST, 100'"),
+            (["superfed/table1", "--methods", "fedavgg"], "did you mean 'fedavg'"),
+            (["superfed/table1", "--budget", "soon"], "expected a length of time"),
+            (["superfed/table1", "--seeds", "0"], "expected at least 1"),
+            (["superfed/table1", "--preset", "clean"], "expected paper or release"),
+            (["superfed/table1", "--report", "page.pdf"], "ends in .html or .md"),
+            (["--budget", "2h"], "no table is named"),
+            (["superfed/table1", "--methods", "pfedme", "--out", "x"], "can be run"),
+        ],
+    )
+    def test_a_mistake_is_one_line(
+        self, isthmus: Isthmus, arguments: list[str], message: str
+    ) -> None:
+        assert message in isthmus("reproduce", *arguments).mistake
+
+
+class FewClients(JobPool[plan.PlannedRun]):
+    """A pool whose processes find three clients, whatever they are asked to estimate."""
+
+    def __init__(self, size: int) -> None:
+        JobPool.__init__(self, size)
+        self.workers: list[int] = []  # that jobs were given
+
+    def run(
+        self,
+        jobs: Sequence[tuple[plan.PlannedRun, JobMessage]],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Iterator[tuple[plan.PlannedRun, JobMessage]]:
+        needed = {"seconds": 1.0, "ram_bytes": 1, "disk_bytes": 1, "wire_bytes": 1}
+        for run, job in jobs:
+            self.workers.append(job["workers"])
+            yield run, {"ended": needed, "clients": 3}
+
+
+@pytest.mark.parametrize(
+    ("size", "cores", "runs", "workers"),
+    [(2, 2, 1, 2), (2, 2, 3, 1), (1, 1, 1, 1), (2, 1, 1, 1), (8, 8, 3, 2)],
+)
+def test_cores_that_no_run_would_have_are_shared_out(
+    size: int, cores: int, runs: int, workers: int, tmp_path: Path, tiny: dict[str, Recipe]
+) -> None:
+    """One process a run where there are as many runs; --jobs says one core for each."""
+    pool = FewClients(size)
+    reproducer = conduct.Reproducer(tmp_path, tmp_path, pool, lambda: False, cores)
+    table = tiny["tiny/table1"]
+    planned = plan.plan([*table.cells, *table.runs])[:runs]
+    assert len(reproducer.forecast(planned, {}, lambda done, total: None).left) == runs
+    assert set(pool.workers) == {workers}
+
+
+def test_the_end_is_when_the_last_of_several_at_a_time_ends(tiny: dict[str, Recipe]) -> None:
+    """Of 1, 2 and 4 seconds two at a time: 1 + 4, and not half of 7."""
+    table = tiny["tiny/table1"]
+    runs = plan.plan([*table.cells, *table.runs])
+    needed = {run.name: Estimate(s, 0, 0, 0) for run, s in zip(runs, (1, 2, 4), strict=True)}
+    prospect = conduct.Prospect(runs, needed, {})
+    assert [prospect.end(jobs) for jobs in (1, 2, 3)] == [7, 5, 4]
+
+
+def test_of_a_run_that_goes_on_only_what_is_left_is_estimated(
+    tmp_path: Path, tiny: dict[str, Recipe]
+) -> None:
+    """The pool says one second for each run; of two rounds one is done."""
+    reproducer = conduct.Reproducer(tmp_path, tmp_path, FewClients(1), lambda: False)
+    first, second, *_ = plan.plan(tiny["tiny/table1"].cells + tiny["tiny/table1"].runs)
+    reproducer.place(second).mkdir(parents=True)
+    (reproducer.place(second) / "rounds.csv").write_text("round,lr\n1,0.1\n2,")
+    prospect = reproducer.forecast([first, second], {}, lambda done, total: None)
+    assert prospect.left == [second, first]  # the cheaper one first
+    assert [prospect.seconds(run) for run in prospect.left] == [0.5, 1.0]
+
+
+class TestData:
+    """A part of a data set is not taken for the one that a published number is of."""
+
+    def test_fewer_examples_are_refused_before_anything_runs(self, isthmus: Isthmus) -> None:
+        Path("data/mnist").mkdir(parents=True)
+        for part in ("train", "t10k"):
+            images, labels = np.zeros((20, 28, 28), np.uint8), np.arange(20, dtype=np.uint8) % 10
+            for name, array in (("images-idx3", images), ("labels-idx1", labels)):
+                sizes = struct.pack(f">{array.ndim}I", *array.shape)
+                head = bytes([0, 0, 8, array.ndim]) + sizes
+                Path(f"data/mnist/{part}-{name}-ubyte").write_bytes(head + array.tobytes())
+        column = ("superfed/table1", "--columns", "MNIST, 100", "--methods", "fedavg,apfl")
+        said = isthmus("reproduce", *column, "--out", "repro").mistake
+        assert "mnist has 20 examples of 10 classes here; expected 60,000 of 10" in said
+        assert "isthmus data get mnist --force --data-root data" in said
+        assert not Path("repro/runs").exists()
+
+    @pytest.mark.parametrize("name", sorted(INPUTS))
+    def test_data_that_are_not_there_are_refused_by_what_reads_them(
+        self, name: str, tmp_path: Path
+    ) -> None:
+        data = Experiment(data=name).data
+        assert f"isthmus data get {name}" in (explain_other_data(data, tmp_path) or "")
+
+    def test_fewer_writers_than_the_paper_has_are_refused(self, tmp_path: Path) -> None:
+        cells = find_recipe("floco/table1").choose(["FEMNIST, SimpleCNN"], ["fedavg"])
+        reproducer = conduct.Reproducer(tmp_path, tmp_path, FewClients(1), lambda: False)
+        prospect = reproducer.forecast(plan.plan(cells), {}, lambda done, total: None)
+        assert not prospect.left
+        (why,) = set(prospect.failed.values())
+        assert why.startswith("femnist has 3 clients here; expected 100, as many as")
+
+    def test_what_every_data_set_without_owners_holds_is_known(self) -> None:
+        cells = [cell for cell in recipe.list_cells() if cell.reason is None]
+        assert {cell.experiment(1).data["name"] for cell in cells} - set(INPUTS) == {
+            "femnist",
+            "shakespeare",
+        }
+
+    def test_a_partition_that_makes_as_many_clients_as_it_likes_is_not_asked(self) -> None:
+        (cell, *_) = find_recipe("superfed-v1/table2").choose(["EMNIST"], ["fedavg"])
+        assert explain_other_clients(cell.experiment(1), 1540) is None
+
+
+class TestCheck:
+    """The run on bundled data, whose record comes with isthmus."""
+
+    def test_it_gives_the_digest_of_its_record_or_its_numbers(self, isthmus: Isthmus) -> None:
+        """The same bits on a machine and with a torch like the record's, else up to rounding.
+
+        In four rounds rounding does not grow to a half of the least step of an accuracy, 1e-3.
+        """
+        said = isthmus("reproduce", "check", "--out", "checked", "--jobs", "1")
+        assert said.code == 0, said.err
+        (kept,) = record.read_all([Path("checked/results")]).values()
+        shipped = record.read_all([record.find_shipped()])[kept.identity]
+        agreement = record.compare(kept, shipped)
+        assert agreement.text in said.err
+        if (kept.machine, kept.versions) == (shipped.machine, shipped.versions):
+            assert agreement.is_same
+        assert agreement.largest < 1e-3
+
+    def test_agreement_says_what_differs(self) -> None:
+        ours = a_record(cell_of("superfed/table1", "MNIST, 100", "fedavg"), 0.9)
+        assert record.compare(ours, ours) == (True, 0.0, "digest d, as in the record")
+        other = a_record(cell_of("superfed/table1", "MNIST, 100", "fedavg"), 0.903)
+        agreement = record.compare(ours, other._replace(digest="e", step="compiled"))
+        assert agreement.largest == pytest.approx(0.003)
+        assert agreement.text == (
+            "digest d; e in the record (machine, torch None, compiled); numbers differ by 0.003"
+        )
+
+
+def test_processors_of_one_name_with_other_instructions_are_other_machines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Results differ in their last bits there, so digests are compared on like machines only."""
+    names = []
+    for capability in ("AVX2", "AVX512"):
+        monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda c=capability: c)
+        names.append(record.describe_machine.__wrapped__())
+    assert names[0] != names[1] == names[0].replace("AVX2", "AVX512")
+
+
+def test_a_record_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    known = a_record(cell_of("superfed/table1", "MNIST, 100", "fedavg"), 0.9)
+    path = record.write(known, tmp_path)
+    assert record.read(path).numbers == known.numbers
+    assert record.read(path).identity == known.identity
+    path.write_text(path.read_text()[:100])
+    with pytest.raises(IsthmusError, match="is no record"):
+        record.read(path)
+
+
+def test_every_shipped_record_is_that_of_a_recipe() -> None:
+    """The numbers that the documents show are those of the runs that recipes describe."""
+    cells = [cell for each in recipe.read_recipes().values() for cell in each.choose()]
+    names = {
+        name
+        for cell in cells
+        for preset in ("paper", "release")
+        for validated in (False, True)
+        for name in plan.list_experiments(cell, preset, validated)
+    }
+    records = record.read_all([record.find_shipped()])
+    assert set(records) <= names
+    for known in (each for each in records.values() if not each.failed):
+        assert known.rounds == known.experiment["rounds"]
+        assert known.find(metric="top1", model="personal", summary="mean") is not None
+
+
+@pytest.mark.parametrize("text", ["", "h", "-1h", "1y", "nan h", "1e400h"])
+def test_a_budget_is_a_length_of_time(text: str) -> None:
+    with pytest.raises(IsthmusError, match="expected a length of time"):
+        conduct.read_budget(text)
+
+
+def test_numbers_that_are_not_the_usual_are_told_by_where_they_stand() -> None:
+    """FLOCO's shared model is tested on clients' data in the columns of FEMNIST only."""
+    table = find_recipe("floco/table1")
+    said = build_section(table, table.choose(), {}).numbers
+    here = [each for each in said if each.startswith("global_top1, ")]
+    assert [each.split(": ")[0] for each in here] == [
+        "global_top1, in FEMNIST, SimpleCNN; FEMNIST, SqueezeNet"
+    ]
+    table = find_recipe("superfed/table1")
+    said = build_section(table, table.choose(["MNIST, 50"]), {}).numbers
+    assert [each.split(": ")[0] for each in said] == [
+        "top1 in percent",
+        "of SuPerFed-LM; SuPerFed-MM",
+    ]

@@ -1,0 +1,212 @@
+"""Early stopping on validation: which round a run ends at, and that nothing else can move it."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commands import Isthmus
+from isthmus import Experiment, IsthmusError, federate
+from isthmus.evaluation import Evaluation, Score
+from isthmus.metrics.score import Figures
+from isthmus.run import open as opened
+from isthmus.run.database import Database
+from isthmus.run.early_stopping import find_reason, judge
+from isthmus.run.loop import Done, resume
+from isthmus.run.store import STATE, Best
+
+SETTINGS: dict[str, Any] = {
+    "method": "fedavg",
+    "data": {"name": "synthetic", "samples": 120},
+    "clients": 4,
+    "clients_per_round": 2,
+    "epochs": 1,
+    "lr": 0.3,
+    "lr_decay": 1.0,
+    "rounds": 30,
+    "eval_every": 2,
+    "patience": 2,
+    "model": {"name": "mlp", "hidden": 8},
+    "seed": 3,
+}
+
+
+def experiment(**changes: Any) -> Experiment:
+    return Experiment(**SETTINGS | changes)
+
+
+def evaluated(loss: float) -> Evaluation:
+    """Two clients whose validation losses have this mean."""
+    losses = np.array([loss - 1, loss + 1])
+    figures = Figures(*(losses if name == "loss" else losses * 0 for name in Figures._fields))
+    return Evaluation(
+        (Score("personal", "validation", np.arange(2), np.zeros((2, 0)), figures, None),), None
+    )
+
+
+def losses(path: Path) -> dict[int, float]:
+    """The mean validation loss of the personal models at each evaluated round, from clients.csv."""
+    found: dict[int, list[float]] = {}
+    for line in (path / "clients.csv").read_text().splitlines():
+        columns = line.split(",")
+        if columns[2:3] == ["personal"] and columns[4] == "validation":
+            found.setdefault(int(columns[0]), []).append(float(columns[8]))
+    return {round: sum(each) / len(each) for round, each in found.items()}
+
+
+def summary(path: Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((path / "summary.json").read_text())
+    return read
+
+
+def test_only_a_lower_loss_is_better() -> None:
+    """Losses 5, 4, 4, 6, 3 after rounds 2, 4, 6, 8, 10: the equal one and the higher one count."""
+    best, stood = Best(), []
+    for round, loss in ((2, 5.0), (4, 4.0), (6, 4.0), (8, 6.0), (10, 3.0)):
+        best = judge(experiment(), best, round, evaluated(loss))
+        stood.append((best.round, best.since))
+    assert stood == [(2, 0), (4, 0), (4, 1), (4, 2), (10, 0)]
+
+
+def test_a_loss_that_is_no_number_is_not_better() -> None:
+    assert judge(experiment(), Best(4.0, 2), 4, evaluated(float("nan"))) == Best(4.0, 2, 1)
+
+
+def test_what_eval_every_does_not_call_for_does_not_count() -> None:
+    best = Best(4.0, 2)
+    assert judge(experiment(), best, 5, evaluated(1.0)) == best
+    assert judge(experiment(), best, 4, None) == best
+
+
+def test_a_run_has_a_reason_to_end_only_when_patience_is_over() -> None:
+    assert not find_reason(experiment(), 6, Best(4.0, 4, 1))
+    assert "no less than 4, after round 4, in the 2 evaluations" in find_reason(
+        experiment(), 8, Best(4.0, 4, 2)
+    )
+    assert not find_reason(experiment(), 30, Best(4.0, 26, 2)), "all rounds are done anyway"
+    assert not find_reason(experiment(patience=0), 8, Best(4.0, 4, 2))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in one piece that gives up."""
+    path = tmp_path_factory.mktemp("whole") / "run"
+    federate(experiment(), out=path)
+    return path
+
+
+def test_a_run_ends_two_evaluations_after_its_best(whole: Path) -> None:
+    """By the records alone: the last two losses are not below the least one, all others were
+    followed by a lower one in time."""
+    seen = losses(whole)
+    last, best = max(seen), min(seen, key=lambda round: seen[round])
+    assert last < 30
+    assert last == best + 2 * 2
+    said = summary(whole)
+    assert (said["status"], said["rounds"]) == ("finished", last)
+    assert f"after round {best}, in the 2 evaluations since" in said["reason"]
+
+
+def test_a_run_that_gave_up_is_that_of_so_many_rounds(whole: Path) -> None:
+    """The figures are those of the round it ended at; patience moves no number before."""
+    last = summary(whole)["rounds"]
+    plain = federate(experiment(patience=0, rounds=last))
+    assert plain.digest == summary(whole)["digest"]
+    assert plain.reason == ""
+
+
+def test_a_run_that_gave_up_does_nothing_more(
+    whole: Path, tmp_path: Path, isthmus: Isthmus
+) -> None:
+    whole = shutil.copytree(whole, tmp_path / "run")
+    before, rows = summary(whole), losses(whole)
+    for more in ([], ["--rounds", "40"]):
+        said = isthmus("resume", whole, *more)
+        assert said.code == 0, said.err
+        assert said.digest == before["digest"]
+        assert (
+            f"ended after round {before['rounds']} of {40 if more else 30}: patience=2" in said.err
+        )
+        assert "estimate" not in said.err
+    assert losses(whole) == rows
+    after = summary(whole)
+    assert (after["status"], after["reason"]) == ("finished", before["reason"])
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_run_that_was_stopped_gives_up_at_the_same_round(
+    whole: Path, tmp_path: Path, every: int
+) -> None:
+    """What is waited for is in the transaction of the round, not in the process."""
+
+    def tired(done: Done) -> bool:
+        return done.cost.round % every == 0
+
+    path = tmp_path / "run"
+    run = federate(experiment(), out=path, watch=tired)
+    for _ in range(30):
+        if run.reason:
+            break
+        run = resume(path, watch=tired)
+    one, other = summary(whole), summary(path)
+    assert [one[key] for key in ("rounds", "digest", "reason")] == [
+        other[key] for key in ("rounds", "digest", "reason")
+    ]
+    assert losses(path) == losses(whole)
+
+
+def test_a_longer_run_gives_up_where_it_would_have_in_one_piece(
+    whole: Path, tmp_path: Path
+) -> None:
+    """Five rounds are evaluated after the fifth, which eval_every = 2 does not call for."""
+    path = tmp_path / "run"
+    federate(experiment(rounds=5), out=path)
+    assert 5 in losses(path)
+    resume(path, rounds=30)
+    assert summary(path)["digest"] == summary(whole)["digest"]
+
+
+def test_newcomers_join_a_run_that_gave_up(tmp_path: Path) -> None:
+    run = federate(experiment(held_out=0.25, clients=8, patience=1), out=tmp_path / "run")
+    assert run.reason
+    assert run.newcomers
+    assert (tmp_path / "run" / "newcomers.csv").is_file()
+
+
+def test_the_summary_of_a_run_says_why_it_ended(whole: Path, isthmus: Isthmus) -> None:
+    said = isthmus("show", whole)
+    assert f"ended early: {summary(whole)['reason']}" in said.out
+    assert json.loads(isthmus("show", whole, "--json").out)["reason"] == summary(whole)["reason"]
+
+
+def test_a_run_of_before_there_was_patience_goes_on(tmp_path: Path) -> None:
+    """Its experiment has no such setting, and its state no best."""
+    path = tmp_path / "run"
+    short = experiment(patience=0, rounds=4, step="eager")
+    federate(short, out=path, watch=lambda done: done.cost.round == 2)
+    database = Database(path / STATE)
+    about = json.loads(database.read(b"run") or b"")
+    about["experiment"] = about["experiment"].replace("patience = 0\n", "")
+    database.write({b"run": json.dumps(about).encode(), b"best": None})
+    database.close()
+    assert resume(path).digest == federate(short).digest
+    with opened.open(path) as run:
+        assert run.experiment.patience == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"validation": 0},
+            r"patience=2 with validation=0; .*; set validation=0\.1, or patience=0",
+        ),
+        ({"eval_every": 0}, r"patience=2 with eval_every=0; .*; set eval_every=10, or patience=0"),
+    ],
+)
+def test_patience_needs_something_to_judge_by(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(IsthmusError, match=message):
+        experiment(**changes)
