@@ -132,6 +132,62 @@ def test_modules_import_only_what_lies_below_them(path: Path) -> None:
             assert not any(lies_in(each, outside) for each in imports(path))
 
 
+# Lines of code that a room may have: no blanks, comments, docstrings, imports. A number that rises
+# comes with a commit that says why; one that can fall is lowered with what lowers it.
+BUDGET = {
+    "contract": 901,
+    "isthmus/batch": 693,
+    "isthmus/cli": 1414,
+    "isthmus/data": 4315,
+    "isthmus/engines": 1999,
+    "isthmus/experiment": 329,
+    "isthmus/formulas": 92,
+    "isthmus/methods": 1662,
+    "isthmus/metrics": 262,
+    "isthmus/models": 1454,
+    "isthmus/report": 3963,
+    "isthmus/run": 3008,
+    "isthmus/system": 213,
+    "isthmus/tracking": 133,
+    "isthmus_papers": 1616,
+    "isthmus_sites": 4529,
+}
+
+
+def count_code(text: str) -> int:
+    """Lines of code of a module."""
+    words: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        value = node.value if isinstance(node, ast.Expr) else None
+        said = isinstance(value, ast.Constant) and type(value.value) is str
+        if said or isinstance(node, ast.Import | ast.ImportFrom):
+            words.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    lines = [line.strip() for line in text.splitlines()]
+    return sum(
+        bool(line) and not line.startswith("#") and number not in words
+        for number, line in enumerate(lines, 1)
+    )
+
+
+def find_budget(path: Path) -> str:
+    first, *rest = path.relative_to(SOURCE).parts
+    if first != "isthmus":
+        return first
+    return "contract" if len(rest) == 1 else f"isthmus/{rest[0]}"
+
+
+def test_words_and_imports_are_no_code() -> None:
+    text = '"""Words."""\n\nimport ast\n\nx = 1  # why\n# more\ny = """\na\n"""\n'
+    assert count_code(text) == 4
+
+
+def test_a_room_has_no_more_code_than_its_budget() -> None:
+    lines = dict.fromkeys(BUDGET, 0)
+    for path in MODULES:
+        lines[find_budget(path)] += count_code(path.read_text())
+    assert {room: count for room, count in lines.items() if count > BUDGET[room]} == {}
+
+
 def test_no_method_imports_another() -> None:
     """Methods of one family may share what else is in their folder."""
     names = set(map(name_module, METHOD_FILES))
