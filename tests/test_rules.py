@@ -136,7 +136,7 @@ def test_modules_import_only_what_lies_below_them(path: Path) -> None:
 # comes with a commit that says why; one that can fall is lowered with what lowers it.
 BUDGET = {
     "contract": 901,
-    "isthmus/batch": 693,
+    "isthmus/batch": 713,
     "isthmus/cli": 1414,
     "isthmus/data": 4315,
     "isthmus/engines": 1999,
@@ -146,7 +146,7 @@ BUDGET = {
     "isthmus/metrics": 262,
     "isthmus/models": 1454,
     "isthmus/report": 3963,
-    "isthmus/run": 3008,
+    "isthmus/run": 2988,
     "isthmus/system": 213,
     "isthmus/tracking": 133,
     "isthmus_papers": 1616,

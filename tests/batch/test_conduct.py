@@ -10,8 +10,8 @@ import pytest
 from isthmus import Experiment
 from isthmus.batch.conduct import Conductor, Outcome
 from isthmus.batch.grid import Cell, Grid
+from isthmus.batch.headline import Headline
 from isthmus.batch.trials import Failure, TrialScore, choose_trials
-from isthmus.run.headline import Headline
 from isthmus.run.store import Best
 
 NEEDED = {"seconds": 1.0, "ram_bytes": 1, "disk_bytes": 1, "wire_bytes": 1}

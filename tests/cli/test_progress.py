@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.text import Text
 
 from isthmus import Experiment, IsthmusError, federate
+from isthmus.batch.headline import Headline
 from isthmus.cli import progress
 from isthmus.cli.progress import Board, format_clock
-from isthmus.run.headline import Headline
 from isthmus.run.store import Best
 
 TINY: dict[str, Any] = {

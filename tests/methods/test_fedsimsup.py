@@ -332,8 +332,8 @@ class TestDeployment:
         run = federate(wanted, out=tmp_path / "run")
         assert not run.evaluation.chosen
         assert "path point" not in repr(run)
+        from isthmus.batch.headline import Headline
         from isthmus.report import read
-        from isthmus.run.headline import Headline
 
         shown = Headline.of(wanted, run.rounds[-1])
         assert shown is not None

@@ -6,6 +6,7 @@ from typing import IO, Literal, NamedTuple, Protocol
 
 from isthmus.batch import grid as grids
 from isthmus.batch.grid import Cell, Grid
+from isthmus.batch.headline import Headline
 from isthmus.batch.pool import JobMessage, JobPool
 from isthmus.batch.trials import Failure, choose_trials, read_scores, write_table
 from isthmus.engines.ray import ClusterShare
@@ -15,7 +16,6 @@ from isthmus.report.contrasts import Comparison
 from isthmus.report.tables import comparison
 from isthmus.run import record as reader
 from isthmus.run.forecast import Estimate, refuse_what_cannot_fit
-from isthmus.run.headline import Headline
 from isthmus.run.lock import open_lock
 from isthmus.run.record import RecordedRun
 from isthmus.run.store import Best

@@ -16,6 +16,7 @@ from queue import Queue
 from threading import Event, Thread
 from typing import Any, TextIO
 
+from isthmus.batch.headline import Headline
 from isthmus.cohort import DivergenceError
 from isthmus.engines import Cluster
 from isthmus.errors import IsthmusError
@@ -23,7 +24,6 @@ from isthmus.experiment.settings import Experiment
 from isthmus.run.build import Built, build
 from isthmus.run.database import is_blank
 from isthmus.run.forecast import estimate
-from isthmus.run.headline import Headline
 from isthmus.run.loop import Done, reopen, train
 from isthmus.run.store import STATE, Store
 

@@ -15,8 +15,8 @@ from isthmus.cli.messages import print_line
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
+    from isthmus.batch.headline import Headline
     from isthmus.experiment.settings import Experiment
-    from isthmus.run.headline import Headline
     from isthmus.run.loop import Done
     from isthmus.run.store import Best
 
@@ -121,7 +121,7 @@ class Board:
     ) -> Iterator[Show]:
         """Gives what is to be called after each round of a run; `best` is what it had before."""
         self.start(name, done, best)
-        from isthmus.run.headline import Headline
+        from isthmus.batch.headline import Headline
 
         def show(done: "Done") -> None:
             self.update(name, done.cost.round, Headline.of(experiment, done), done.notes)

@@ -1,10 +1,9 @@
-"""What one line says of an evaluation."""
+"""The figures of an evaluation that fit into one line; readable without torch."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from isthmus.experiment.settings import Experiment
-
 if TYPE_CHECKING:
+    from isthmus.experiment.settings import Experiment
     from isthmus.run.loop import Done
 
 
@@ -18,8 +17,8 @@ class Headline(NamedTuple):
     sampled: int = 0  # clients of whom they are the means, where these are a sample
 
     @classmethod
-    def of(cls, experiment: Experiment, done: "Done") -> "Headline | None":
-        """Takes it out of a round, if the round was evaluated."""
+    def of(cls, experiment: "Experiment", done: "Done") -> "Headline | None":
+        """Return that of a round; None if the round was not evaluated."""
         if done.evaluation is None:
             return None
         scores = {(score.model, score.split): score.figures for score in done.evaluation.scores}
