@@ -165,7 +165,7 @@ def start_checkout(
 def write_work(setting: Setting, network: str, rounds: int, folder: Path) -> None:
     """Writes a work down for a process without isthmus."""
     task, federation = setting.task, setting.federation
-    clients = [federation.part(i, "train") for i in range(len(federation))]
+    clients = [federation.split(i, "train") for i in range(len(federation))]
     np.save(folder / "x.npy", np.concatenate([x.numpy() for x, _ in clients]))
     np.save(folder / "y.npy", np.concatenate([y.numpy() for _, y in clients]))
     np.save(folder / "ends.npy", np.cumsum([len(y) for _, y in clients]))

@@ -64,7 +64,7 @@ class Plain:
         self, setting: Setting, build: Callable[[], nn.Module], processes: int, first: int = 0
     ):
         method, task, federation = setting.method, setting.task, setting.federation
-        clients = [federation.part(i, "train") for i in range(len(federation))]
+        clients = [federation.split(i, "train") for i in range(len(federation))]
         cohort = torch.zeros(task.clients_per_round, task.model.size)
         self._setting = setting
         self._work = PlainWork(

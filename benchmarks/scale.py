@@ -34,7 +34,7 @@ from benchmarks.contenders import prepare_run
 from isthmus import Experiment, Federation, streams
 from isthmus.context import Setting
 from isthmus.data.arrays import Arrays
-from isthmus.data.federation import Parts
+from isthmus.data.federation import Splits
 from isthmus.report.tables import summary
 from isthmus.run import record as reader
 from isthmus.run.database import Database
@@ -45,7 +45,7 @@ POOL, FEATURES, CLASSES = 60_000, 784, 10
 TRAIN, VALIDATION, TEST = 44, 4, 12  # of 60
 
 
-class DrawnParts(Sequence[Parts]):
+class DrawnSplits(Sequence[Splits]):
     """The parts of N clients, drawn when they are looked at."""
 
     def __init__(self, clients: int):
@@ -59,7 +59,7 @@ class DrawnParts(Sequence[Parts]):
             raise IndexError(i)
         rows = streams.stream(0, "rows", i).choice(POOL, TRAIN + VALIDATION + TEST, replace=False)
         train, validation, test = np.split(rows, [TRAIN, TRAIN + VALIDATION])
-        return Parts(np.sort(train), np.sort(validation), np.sort(test))
+        return Splits(np.sort(train), np.sort(validation), np.sort(test))
 
 
 def make_federation(clients: int) -> Federation:
@@ -68,7 +68,7 @@ def make_federation(clients: int) -> Federation:
     x = rng.integers(256, size=(POOL, FEATURES), dtype=np.uint8)
     y = rng.integers(CLASSES, size=POOL)
     arrays = Arrays(x, y, x[:0], y[:0], CLASSES, scale=255.0)
-    return Federation(arrays, DrawnParts(clients), {"test": 0.2, "validation": 0.1})
+    return Federation(arrays, DrawnSplits(clients), {"test": 0.2, "validation": 0.1})
 
 
 def measure_seconds(work: Callable[[], Any]) -> tuple[float, Any]:

@@ -30,7 +30,7 @@ def network() -> nn.Module:
 def measure(opened: Opened, i: int, models: Tensor) -> Tensor:
     """Gives the share of client i's test examples that each model has right."""
     setting = opened.setting
-    x, y, *_ = setting.federation.part(i, "test")
+    x, y, *_ = setting.federation.split(i, "test")
     with torch.no_grad():
         logits = torch.stack([setting.task.model.logits(w, x) for w in models])
     return (logits.argmax(2) == y).double().mean(1)

@@ -111,7 +111,7 @@ def test_a_peer_finds_in_its_folder_what_we_train_on(tmp_path: Path) -> None:
     assert work.sgd == (2, 8, 0.1, 0.9, 1e-4)
     assert torch.equal(work.start, given.task.w0)
     for i in range(6):
-        for theirs, ours in zip(work.data(i), federation().part(i, "train"), strict=True):
+        for theirs, ours in zip(work.data(i), federation().split(i, "train"), strict=True):
             assert torch.equal(theirs, ours)
 
 

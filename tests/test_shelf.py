@@ -168,7 +168,7 @@ def test_what_was_computed_once_is_found_by_rows() -> None:
 def test_notes_of_a_partition_are_in_the_records(tmp_path: Path) -> None:
     x, y = np.zeros((40, 3), np.float32), np.arange(40) % 2
     plain = Federation.of(x, y, clients=np.repeat([0, 1], 20))
-    noted = Federation(plain.arrays, plain.parts, notes=["two examples were moved"])
+    noted = Federation(plain.arrays, plain.splits, notes=["two examples were moved"])
     setting = made()._replace(federation=noted)
     Store.create(tmp_path / "run", setting, "seed = 0\n").close("stopped")
     assert (tmp_path / "run" / "notes.csv").read_text().endswith("0,two examples were moved\n")

@@ -53,7 +53,7 @@ def list_forms(data: Federation) -> tuple[Form, ...]:
 def answer(setting: Setting, i: int, name: str, brought: tuple[Tensor, ...]) -> Any:
     """Sums up what client i trains on."""
     data = setting.federation
-    x = np.asarray(data.arrays.x[data.parts[i].train], np.float64)
+    x = np.asarray(data.arrays.x[data.splits[i].train], np.float64)
     sums = sum_inputs(x) if name == MEANS else sum_squares(x, brought[0].numpy())
     return torch.from_numpy(sums.n), torch.from_numpy(sums.total)
 

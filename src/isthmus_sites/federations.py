@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.data.arrays import SUMS
-from isthmus.data.federation import Federation, Parts, cut_parts
+from isthmus.data.federation import Federation, Splits, cut_splits
 from isthmus.data.own.newcomer_files import read_arrays
 from isthmus.data.own.schema import make_blank
 from isthmus.errors import IsthmusError
@@ -48,13 +48,13 @@ def imagine(experiment: Experiment) -> Imagined:
         x += np.sin(np.arange(x.size)).reshape(x.shape)
     arrays = blank._replace(x=x.astype(blank.x.dtype), y=np.arange(EXAMPLES) % blank.classes)
     rows = np.arange(EXAMPLES)
-    parts = Parts(rows[:5], rows[5:6] if experiment.validation else rows[:0], rows[6:])
+    parts = Splits(rows[:5], rows[5:6] if experiment.validation else rows[:0], rows[6:])
     return Imagined(arrays, [parts] * len(names), _shares(experiment), names=names)
 
 
 def imagine_newcomers(members: Federation, count: int = 1) -> Federation:
     """Makes up data of newcomers, as those of the clients are."""
-    data = Imagined(members.arrays, [members.parts[0]] * count, members.shares)
+    data = Imagined(members.arrays, [members.splits[0]] * count, members.shares)
     return data.scale_by(members.scales(0)) if members.arrays.scaled_by == SUMS else data
 
 
@@ -70,8 +70,8 @@ def read_client(
     share = np.arange(len(arrays.y))
     seed, test, validation = experiment.dividing_seed, experiment.test, experiment.validation
     nothing = np.zeros(0, np.int64)
-    parts = [Parts(nothing, nothing, nothing)] * len(experiment.data["names"])
-    parts[i] = cut_parts(share, test, validation, seed, i, arrays.split)
+    parts = [Splits(nothing, nothing, nothing)] * len(experiment.data["names"])
+    parts[i] = cut_splits(share, test, validation, seed, i, arrays.split)
     return Federation(arrays, parts, _shares(experiment), arrays.notes, experiment.data["names"])
 
 

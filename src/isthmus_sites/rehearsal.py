@@ -75,7 +75,7 @@ def hand_over(
     """
     if experiment.data["name"] == "table":
         place, source = folder / "data.csv", Path(experiment.data["path"])
-        rows = np.sort(np.concatenate(data.parts[i]))
+        rows = np.sort(np.concatenate(data.splits[i]))
         _copy_rows(source, place, rows, experiment.data["delimiter"])
         return str(place), {
             key: experiment.data[key] for key in ("label", "split", "weight", "schema")
@@ -88,7 +88,7 @@ def hand_over(
 def write_share(data: Federation, i: int, path: Path) -> None:
     """Writes what client i holds as arrays, each example with the part that it is in."""
     split = np.full(len(data.arrays.y), -1)
-    for part, rows in zip(PARTS, data.parts[i], strict=True):
+    for part, rows in zip(PARTS, data.splits[i], strict=True):
         split[rows] = part
     mine = split >= 0
     words = np.array([*PARTS.values()])[split[mine]]

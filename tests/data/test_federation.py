@@ -8,7 +8,7 @@ import torch
 
 from isthmus import Federation, IsthmusError
 from isthmus.data.arrays import Arrays
-from isthmus.data.federation import Parts, divide
+from isthmus.data.federation import Splits, divide
 
 
 def own(**changes: Any) -> Federation:
@@ -85,7 +85,7 @@ def test_a_part_holds_the_rows_of_its_client() -> None:
     federation = own()
     rows = []
     for name in ("train", "validation", "test"):
-        x, y = federation.part(1, name)
+        x, y = federation.split(1, name)
         assert x.dtype == torch.float32
         assert y.dtype == torch.int64
         found = (x[:, 0] / 3).int()
@@ -99,8 +99,8 @@ def test_a_part_holds_the_rows_of_its_client() -> None:
 def test_what_a_part_gives_is_a_copy() -> None:
     federation = own()
     before = federation.digest()
-    federation.part(0, "train").x.zero_()
-    federation.part(0, "train").y.zero_()
+    federation.split(0, "train").x.zero_()
+    federation.split(0, "train").y.zero_()
     federation.server_test().x.add_(1)
     assert federation.digest() == before
 
@@ -108,14 +108,14 @@ def test_what_a_part_gives_is_a_copy() -> None:
 def test_integers_are_scaled_and_numbers_are_not() -> None:
     """255 / 255 = 1, 51 / 255 = 0.2; a float32 stays what it is."""
     rows = np.array([0])
-    parts = [Parts(rows, rows, rows)]
+    parts = [Splits(rows, rows, rows)]
     pixels, numbers = np.array([[255, 51]], np.uint8), np.array([[255, 51]], np.float32)
     y = np.array([0])
     integers = Federation(Arrays(pixels, y, pixels, y, classes=1, scale=255.0), parts)
     floats = Federation(Arrays(numbers, y, numbers, y, classes=1, scale=255.0), parts)
-    assert torch.equal(integers.part(0, "train").x, torch.tensor([[1.0, 0.2]]))
+    assert torch.equal(integers.split(0, "train").x, torch.tensor([[1.0, 0.2]]))
     assert torch.equal(integers.server_test().x, torch.tensor([[1.0, 0.2]]))
-    assert torch.equal(floats.part(0, "train").x, torch.tensor([[255.0, 51.0]]))
+    assert torch.equal(floats.split(0, "train").x, torch.tensor([[255.0, 51.0]]))
 
 
 def test_clients_may_be_named() -> None:
@@ -124,13 +124,13 @@ def test_clients_may_be_named() -> None:
     federation = own(clients=names)
     assert len(federation) == 2
     assert [sum(federation.sizes(i)) for i in range(2)] == [12, 8]
-    assert set(names[np.concatenate(federation.parts[0])]) == {"ann"}
+    assert set(names[np.concatenate(federation.splits[0])]) == {"ann"}
     assert own(clients=names.tolist()).digest() == federation.digest()
 
 
 def test_client_numbers_need_not_be_consecutive() -> None:
     federation = own(clients=np.repeat([907, -4], 10))
-    assert sorted(np.concatenate(federation.parts[0]).tolist()) == list(range(10, 20))
+    assert sorted(np.concatenate(federation.splits[0]).tolist()) == list(range(10, 20))
 
 
 def test_classes_are_counted_over_clients_and_server() -> None:
@@ -155,8 +155,8 @@ def test_every_difference_changes_the_name() -> None:
     flipped = y.copy()
     flipped[[2, 3]] = flipped[[3, 2]]
     plain = own()
-    train, validation, test = plain.parts[0]
-    moved = Parts(train[:-1], np.concatenate([train[-1:], validation]), test)
+    train, validation, test = plain.splits[0]
+    moved = Splits(train[:-1], np.concatenate([train[-1:], validation]), test)
     others = [
         own(x=touched),
         own(x=x.astype(np.float64)),
@@ -167,10 +167,10 @@ def test_every_difference_changes_the_name() -> None:
         own(validation=0.3),
         own(clients=np.repeat([0, 1], [11, 9])),
         own(server_test=(x[:1], y[:1])),
-        Federation(plain.arrays._replace(scale=16.0), plain.parts),
-        Federation(plain.arrays._replace(classes=3), plain.parts),
-        Federation(plain.arrays, plain.parts[::-1]),
-        Federation(plain.arrays, [moved, plain.parts[1]]),
+        Federation(plain.arrays._replace(scale=16.0), plain.splits),
+        Federation(plain.arrays._replace(classes=3), plain.splits),
+        Federation(plain.arrays, plain.splits[::-1]),
+        Federation(plain.arrays, [moved, plain.splits[1]]),
     ]
     assert len({federation.digest() for federation in [plain, *others]}) == 14
 
@@ -209,7 +209,7 @@ def test_channels_are_normalised_after_scaling() -> None:
     y = np.zeros(10, np.int64)
     arrays = Arrays(pixels, y, pixels, y, 1, scale=255.0, mean=(0.1, 0.2), std=(0.5, 0.25))
     federation = Federation(arrays, divide([np.arange(10)], 0.2, 0.1, seed=1))
-    found = federation.part(0, "train").x[0].flatten()
+    found = federation.split(0, "train").x[0].flatten()
     torch.testing.assert_close(found, torch.tensor([0.2, 0.0]))
 
 
@@ -218,19 +218,19 @@ def test_tokens_stay_whole_numbers() -> None:
     y = np.zeros(10, np.int64)
     arrays = Arrays(symbols, y, symbols[:0], y[:0], 1, scale=255.0, tokens=True)
     federation = Federation(arrays, divide([np.arange(10)], 0.2, 0.1, seed=1))
-    part = federation.part(0, "train")
+    part = federation.split(0, "train")
     assert part.x.dtype == torch.int64
-    assert (part.x == torch.as_tensor(symbols[federation.parts[0].train])).all()
+    assert (part.x == torch.as_tensor(symbols[federation.splits[0].train])).all()
 
 
 def test_own_tokens_are_not_scaled() -> None:
     given = {"y": np.arange(20) % 2, "clients": np.repeat([0, 1], 10)}
     federation = Federation.of(np.arange(40).reshape(20, 2), tokens=True, **given)
-    part = federation.part(1, "test").x
+    part = federation.split(1, "test").x
     assert part.dtype == torch.int64
     assert part.min() >= 20
     plain = Federation.of(np.arange(40).reshape(20, 2), **given)
-    assert plain.part(1, "test").x.dtype == torch.float32
+    assert plain.split(1, "test").x.dtype == torch.float32
     assert plain.digest() != federation.digest()
 
 

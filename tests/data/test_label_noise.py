@@ -25,7 +25,7 @@ def made(noise: Any, **changes: Any) -> Federation:
 def changed(clean: Federation, noisy: Federation, part: str) -> list[float]:
     """The share of changed labels in a part of every client."""
     return [
-        float((clean.part(i, part).y != noisy.part(i, part).y).double().mean())
+        float((clean.split(i, part).y != noisy.split(i, part).y).double().mean())
         for i in range(len(clean))
     ]
 
@@ -75,9 +75,9 @@ def test_only_training_labels_are_corrupted(name: str) -> None:
     """6,000 examples, 72 % of them trained on: the share that changes is 0.4 +- 0.0075, so that
     five deviations are 0.037. Division, validation, test and the server's test set stay."""
     clean, noisy = made("none"), made({"name": name, "rate": 0.4})
-    for ours, theirs in zip(clean.parts, noisy.parts, strict=True):
+    for ours, theirs in zip(clean.splits, noisy.splits, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
-    rows = np.concatenate([part.train for part in clean.parts])
+    rows = np.concatenate([part.train for part in clean.splits])
     share = (clean.arrays.y[rows] != noisy.arrays.y[rows]).mean()
     assert share == pytest.approx(0.4, abs=0.037)
     for part in ("validation", "test"):
@@ -145,7 +145,7 @@ def test_the_released_noise_comes_before_the_partition() -> None:
     """Two shards hold few of the labels that the client sees; cleaned, they are of all five."""
     noisy = made({"name": "kdd-code-noise", "rate": 0.4}, partition="pathological")
     clean = made("none").arrays.y
-    for i, parts in enumerate(noisy.parts):
+    for i, parts in enumerate(noisy.splits):
         assert (noisy.label_counts(i) > 0).sum() <= 4
         assert len(np.unique(clean[np.concatenate(parts)])) == 5
 

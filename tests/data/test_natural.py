@@ -85,7 +85,7 @@ def test_clients_have_their_owners_names_and_examples(owned: Path) -> None:
     assert federation.notes[0] == "1 of 5 owners have too few examples to fill three parts"
     assert federation.notes[-1] == "there are 4 clients: all of them take part in every round"
     whose = np.array(federation.arrays.names)[federation.arrays.owner]
-    for i, parts in enumerate(federation.parts):
+    for i, parts in enumerate(federation.splits):
         assert set(whose[np.concatenate(parts)]) == {federation.name(i)}
 
 

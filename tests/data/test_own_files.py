@@ -88,7 +88,7 @@ class TestFiles:
         arrays = files(tmp_path)
         assert arrays.split.tolist() == [0] * 10 + [2] * 4 + [0] * 6
         federation = Federation.from_owners(arrays, 0.2, 0.1, seed=1)
-        assert federation.parts[0].test.tolist() == [10, 11, 12, 13]
+        assert federation.splits[0].test.tolist() == [10, 11, 12, 13]
         assert federation.sizes(1) == (4, 1, 1)
 
     def test_one_file_says_whose_and_in_which_part(self, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ class TestFiles:
         arrays = files(tmp_path, scale=255.0)
         assert arrays.x.dtype == np.uint8
         federation = Federation.from_owners(arrays, 0.2, 0.1, seed=1)
-        assert federation.part(0, "train").x.unique().tolist() == pytest.approx([0.2])
+        assert federation.split(0, "train").x.unique().tolist() == pytest.approx([0.2])
 
     @pytest.mark.parametrize("name", WRONG)
     def test_other_arrays_are_refused(self, tmp_path: Path, name: str) -> None:

@@ -69,14 +69,14 @@ class TestHoles:
         data = federation(tmp_path / "a.csv", standardise=way, missing=rule)
         v = data.arrays.x[:, 0]
         for i in range(2):
-            shares = [data.parts[i]] if way == "client" else data.parts
+            shares = [data.splits[i]] if way == "client" else data.splits
             known = np.concatenate([v[part.train] for part in shares])
             known = known[~np.isnan(known)]
             fill = known.mean() if rule == "mean" else np.median(known)
             expected = (np.nan_to_num(v, nan=fill) - known.mean()) / known.std()
             for name in ("train", "validation", "test"):
-                rows = getattr(data.parts[i], name)
-                given = data.part(i, name).x[:, 0].numpy()
+                rows = getattr(data.splits[i], name)
+                given = data.split(i, name).x[:, 0].numpy()
                 np.testing.assert_allclose(given, expected[rows], rtol=1e-5, atol=1e-6)
             column = data.columns(i)[0]
             assert (column.missing, column.fill) == (rule, pytest.approx(fill))
@@ -84,22 +84,22 @@ class TestHoles:
     def test_numbers_that_are_not_scaled_are_filled_too(self, tmp_path: Path) -> None:
         data = federation(tmp_path / "a.csv", standardise=False)
         v, fill = data.arrays.x[:, 0], data.columns(0)[0].fill
-        expected = np.nan_to_num(v, nan=fill)[data.parts[1].test]
-        np.testing.assert_allclose(data.part(1, "test").x[:, 0], expected, rtol=1e-6)
+        expected = np.nan_to_num(v, nan=fill)[data.splits[1].test]
+        np.testing.assert_allclose(data.split(1, "test").x[:, 0], expected, rtol=1e-6)
 
     def test_an_indicator_says_where_they_were(self, tmp_path: Path) -> None:
         data = federation(tmp_path / "a.csv", missing="indicator")
         assert [column.part for column in data.arrays.columns][:2] == ["", "missing"]
-        lacks = data.part(0, "train").x[:, 1].tolist()
-        assert lacks == [float(row % 4 == 1) for row in data.parts[0].train]
+        lacks = data.split(0, "train").x[:, 1].tolist()
+        assert lacks == [float(row % 4 == 1) for row in data.splits[0].train]
         _, names = columns_of(tmp_path / "b.csv", [1, 2, 3, 4] * 2, missing="indicator")
         assert names == ["v"]
 
     def test_a_word_that_is_missing_is_a_category(self, tmp_path: Path) -> None:
         data = federation(tmp_path / "a.csv")
         assert [column.category for column in data.arrays.columns[1:]] == ["north", "missing"]
-        words = data.part(0, "train").x[:, 1:].tolist()
-        assert words == [[row % 3 > 0, row % 3 == 0] for row in data.parts[0].train]
+        words = data.split(0, "train").x[:, 1:].tolist()
+        assert words == [[row % 3 > 0, row % 3 == 0] for row in data.splits[0].train]
 
     def test_a_column_without_a_value_becomes_zero(self, tmp_path: Path) -> None:
         path = write(
@@ -110,7 +110,7 @@ class TestHoles:
         for way in ("client", "sums"):
             data = {"name": "table", "path": str(path), "missing": "mean", "standardise": way}
             made = read_federation(Experiment(method="fedavg", data=data), tmp_path)
-            assert made.part(0, "test").x[:, 1].tolist() == [0] * 4
+            assert made.split(0, "test").x[:, 1].tolist() == [0] * 4
 
     def test_labels_and_clients_may_not_be_missing(self, tmp_path: Path) -> None:
         rows = [[1, "a", "x"], [2, "a", "y"], [3, "", "x"], [4, "b", "y"]]

@@ -213,7 +213,7 @@ def test_a_part_is_scored_as_if_it_were_alone(build: Any) -> None:
     for w in (made.task.w0, path):
         together = client.tallies(w, "validation", "test")
         for split, sums in zip(("validation", "test"), together, strict=True):
-            x, y = made.federation.part(1, split)
+            x, y = made.federation.split(1, split)
             rows = w if w.dim() == 2 else w[None]
             logits = torch.stack([made.task.model.logits(row, x) for row in rows])
             alone = tally(logits if w.dim() == 2 else logits[0], y)
@@ -231,7 +231,7 @@ def test_label_counts_leave_out_padding() -> None:
 
         _, (counts, n, steps) = Clients(range(6), Round(made, 0, {})).map(census)
         for i in range(6):
-            labels = data.part(i, "train").y
+            labels = data.split(i, "train").y
             assert counts[i].tolist() == labels.bincount(minlength=3).tolist()
             assert n[i] == len(labels)
             assert steps[i] == 2 * -(-len(labels) // 8)

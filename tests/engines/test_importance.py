@@ -48,7 +48,7 @@ def losses(made: Any) -> list[float]:
 def expected(made: Any, weigh: Callable[[int, np.ndarray], np.ndarray]) -> list[float]:
     result = []
     for i in range(3):
-        x, y = made.federation.part(i, "train")
+        x, y = made.federation.split(i, "train")
         logits = made.task.model.logits(made.task.w0, x)
         each = torch.nn.functional.cross_entropy(logits, y, reduction="none").detach().numpy()
         weights = weigh(i, y.numpy())
@@ -62,7 +62,7 @@ def test_the_loss_is_the_weighted_mean(engine: str) -> None:
     data = patients(weight)
     made = setting(data, ENGINES[engine]())
     found = losses(made)
-    by_hand = expected(made, lambda i, y: weight[data.parts[i].train])
+    by_hand = expected(made, lambda i, y: weight[data.splits[i].train])
     np.testing.assert_allclose(found, by_hand, rtol=1e-5)
 
 
@@ -76,7 +76,7 @@ def test_balanced_classes_count_alike(engine: str) -> None:
     data = patients(weight)
 
     def weigh(i: int, y: np.ndarray) -> np.ndarray:
-        own = weight[data.parts[i].train]
+        own = weight[data.splits[i].train]
         return own / np.bincount(y, own)[y]
 
     made = setting(data, ENGINES[engine](), balance="classes")
@@ -136,7 +136,7 @@ def test_arrays_have_weights_too(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", weight=np.arange(40), **given)
     data = {"name": "files", "path": str(tmp_path / "a.npz")}
     federation = federate(Experiment(method="fedavg", data=data, rounds=1)).setting.federation
-    assert federation.weights(1).tolist() == federation.parts[1].train.tolist()
+    assert federation.weights(1).tolist() == federation.splits[1].train.tolist()
     for wrong, message in ((-1, "is -1.0 in row 4"), (np.nan, "is nan in row 4")):
         weights = np.ones(40)
         weights[3] = wrong
@@ -157,7 +157,7 @@ class TestTables:
         run = federate(Experiment(method="fedavg", data=data, rounds=1, epochs=1))
         federation = run.setting.federation
         assert [column.name for column in federation.arrays.columns] == ["v"]
-        assert federation.weights(1).tolist() == [row / 4 for row in federation.parts[1].train]
+        assert federation.weights(1).tolist() == [row / 4 for row in federation.splits[1].train]
         before = federation.digest()
         data = self.write(tmp_path / "a.csv", [1] * 40)
         other = federate(Experiment(method="fedavg", data=data, rounds=1, epochs=1))

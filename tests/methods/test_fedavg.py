@@ -38,7 +38,7 @@ def test_momentum_and_weight_decay_are_those_of_torch_sgd() -> None:
     task, data = made.task, made.federation
     module = Flat(network).load(task.w0)
     sgd = torch.optim.SGD(module.parameters(), lr=task.lr_at(0), momentum=0.9, weight_decay=1e-4)
-    x, y = data.part(0, "train")
+    x, y = data.split(0, "train")
     drawn = draw(made, Call(len, (), 0, "train", 0), 0, len(y))
     for order in torch.as_tensor(drawn.orders):
         for rows in order.split(8):

@@ -81,7 +81,7 @@ def test_with_a_linear_head_what_is_deployed_is_a_plain_network() -> None:
     made = setting("fedproto")
     end = played(made, 2)
     personal = made.method.personal
-    task, x = made.task, made.federation.part(0, "test").x
+    task, x = made.task, made.federation.split(0, "test").x
     here = client(made.method, task, 2)
     params = personal(here, end.own.get(0, made.method.own(task, 0)), end.server)
     assert torch.allclose(

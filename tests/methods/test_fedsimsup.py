@@ -319,7 +319,7 @@ class TestDeployment:
         assert (scores[0][others] != scores[1][others]).all()
         theta = models(silent, end)
         for i in others:
-            x, y = silent.federation.part(i, "test")
+            x, y = silent.federation.split(i, "test")
             loss = nn.functional.cross_entropy(silent.task.model.logits(theta[i], x), y)
             assert scores[0][i] == pytest.approx(loss.item(), rel=1e-5)
 
@@ -355,7 +355,7 @@ class TestDeployment:
         with isthmus.open(tmp_path / "run", others=[self.own]) as opened:
             cards = list(export(opened, tmp_path / "models"))
             kinds = [opened.setting.kind(i) for i in range(5)]
-            parts = [opened.setting.federation.part(i, "test") for i in range(5)]
+            parts = [opened.setting.federation.split(i, "test") for i in range(5)]
             first = opened.setting.task.model.load(opened.setting.task.w0)
         assert set(kinds) == {0, 1}
         for path, kind, part, top1 in zip(cards, kinds, parts, recorded, strict=True):
@@ -385,7 +385,7 @@ class TestCensus:
         end = played(made._replace(engine=Listening()), 4)
         assert sorted(asked) == list(range(6))
         for i in range(6):
-            y = made.federation.part(i, "train").y
+            y = made.federation.split(i, "train").y
             assert end.shelf["counts"][i].tolist() == torch.bincount(y, minlength=3).tolist()
 
     def test_who_did_not_answer_is_asked_again_and_till_then_similar_to_nobody(self) -> None:
@@ -414,9 +414,9 @@ class TestFullParticipation:
         """Client 3 gets other labels: nothing changes for anybody else, to the bit."""
         data = federation()
         y = data.arrays.y.copy()
-        mine = np.concatenate(data.parts[3])
+        mine = np.concatenate(data.splits[3])
         y[mine] = (y[mine] + 1) % CLASSES
-        other = Federation(data.arrays._replace(y=y), data.parts)
+        other = Federation(data.arrays._replace(y=y), data.splits)
         ends = []
         for given in (data, other):
             made = setting("fedsimsup", data=given, clients_per_round=6)

@@ -114,7 +114,7 @@ class TestStates:
         never = [i for i in range(6) if i not in end.own]
         assert len(never) == 4
         for i in never:
-            x, y = made.federation.part(i, "test")
+            x, y = made.federation.split(i, "test")
             w = shared.at(end.server.places.points[i])
             loss = torch.nn.functional.cross_entropy(made.task.model.logits(w, x), y)
             assert personal.figures.loss[i] == pytest.approx(loss.item(), abs=1e-6)

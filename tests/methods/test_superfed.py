@@ -277,9 +277,9 @@ class TestSelection:
             made = setting("superfed-mm", data=noisy, selection=selection, rounds=6)
             arrays = made.federation.arrays
             y = arrays.y.copy()
-            for parts in made.federation.parts:
+            for parts in made.federation.splits:
                 y[parts.test] = (y[parts.test] + shift) % 3
-            other = Federation(arrays._replace(y=y), made.federation.parts)
+            other = Federation(arrays._replace(y=y), made.federation.splits)
             round = Round(made._replace(federation=other), 5, end.own)
             at: list[float] = evaluate(round, end.server)("personal").at.tolist()
             return at

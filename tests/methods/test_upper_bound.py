@@ -19,32 +19,32 @@ def test_a_round_worked_by_hand() -> None:
 
 def test_a_round_draws_as_many_examples_as_its_cohort_has_from_everybody_s() -> None:
     data = federation()
-    everything = np.sort(np.concatenate([parts.train for parts in data.parts]))
+    everything = np.sort(np.concatenate([parts.train for parts in data.splits]))
     size = data.sizes(1)[0] + data.sizes(4)[0]
     first, again, later = (pool(data, size, 3, t) for t in (0, 0, 1))
     assert len(first) == 1
     assert first.sizes(0) == (size, 0, 0)
-    rows = [np.sort(drawn.parts[0].train) for drawn in (first, again, later)]
+    rows = [np.sort(drawn.splits[0].train) for drawn in (first, again, later)]
     assert len(np.unique(rows[0])) == size
     assert np.isin(rows[0], everything).all()
     assert (rows[0] == rows[1]).all()
     assert not (rows[0] == rows[2]).all()
-    owners = {i for i, parts in enumerate(data.parts) if np.isin(parts.train, rows[0]).any()}
+    owners = {i for i, parts in enumerate(data.splits) if np.isin(parts.train, rows[0]).any()}
     assert len(owners) > 2  # not of the cohort alone
-    assert (np.sort(pool(data, len(everything), 3, 0).parts[0].train) == everything).all()
+    assert (np.sort(pool(data, len(everything), 3, 0).splits[0].train) == everything).all()
 
 
 def test_examples_are_scaled_as_at_the_client_they_come_from() -> None:
     data = federation()
     columns = tuple(Column(str(k), None) for k in range(FEATURES))
     arrays = data.arrays._replace(scaled_by="client", columns=columns)
-    own = Federation(arrays, data.parts)
+    own = Federation(arrays, data.splits)
     total = sum(own.sizes(i)[0] for i in range(len(own)))
-    x, y = pool(own, total, 3, 0).part(0, "train")
-    each = [own.part(i, "train") for i in range(len(own))]
+    x, y = pool(own, total, 3, 0).split(0, "train")
+    each = [own.split(i, "train") for i in range(len(own))]
     assert torch.equal(x, torch.cat([part.x for part in each]))
     assert torch.equal(y, torch.cat([part.y for part in each]))
-    assert not torch.equal(x, pool(data, total, 3, 0).part(0, "train").x)
+    assert not torch.equal(x, pool(data, total, 3, 0).split(0, "train").x)
 
 
 def test_nobody_is_asked_and_the_model_is_everybody_s() -> None:

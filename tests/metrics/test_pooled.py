@@ -20,7 +20,7 @@ ENGINES_AGREE = 1e-6
 
 
 def examples(split: str) -> tuple[torch.Tensor, torch.Tensor]:
-    parts = [federation().part(i, split) for i in range(len(SIZES))]
+    parts = [federation().split(i, split) for i in range(len(SIZES))]
     return torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])
 
 
@@ -74,7 +74,7 @@ def test_per_batch_is_the_mean_over_a_clients_batches(engine: Any) -> None:
         return sum(p.ece for p in parts) / len(parts), sum(p.mce for p in parts) / len(parts)
 
     for i in range(len(SIZES)):
-        ece, mce = expected(*made.federation.part(i, "test"))
+        ece, mce = expected(*made.federation.split(i, "test"))
         assert found.ece[i] == pytest.approx(ece, abs=ENGINES_AGREE)
         assert found.mce[i] == pytest.approx(mce, abs=ENGINES_AGREE)
     ece, mce = expected(*made.federation.server_test())

@@ -282,7 +282,7 @@ def test_adapters_are_exported_as_a_program(tmp_path: Path) -> None:
     federate(Experiment(method="fedavg", model=model, **given), out=tmp_path / "run", workers=1)
     with isthmus.open(tmp_path / "run") as run:
         (path,) = export(run, tmp_path / "models", [0], form="torch")
-        x = run.setting.federation.part(0, "test").x[:3]
+        x = run.setting.federation.split(0, "test").x[:3]
     program = torch.export.load(path.with_suffix(".pt2")).module()
     scaled = 16 * x  # the data as they came
     assert program(scaled).shape == (3, 10)

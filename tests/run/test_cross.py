@@ -59,7 +59,7 @@ def test_its_diagonal_is_what_the_run_recorded(method: str, run_of: Callable[...
 def test_a_cell_is_one_client_s_model_on_another_s_data(run_of: Callable[..., Path]) -> None:
     with isthmus.open(run_of("local")) as opened:
         found = opened.cross([3, 1], "validation")
-        x, y = opened.setting.federation.part(1, "validation")
+        x, y = opened.setting.federation.split(1, "validation")
         right = (opened.client(3)(x).argmax(1) == y).double().mean()
     assert found.clients.tolist() == [3, 1]
     assert found.top1[0, 1] == pytest.approx(float(right))

@@ -54,8 +54,8 @@ def run_of(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
 def probabilities(run: Path, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """What a run's own model gives for its client's test part, and the rows of that."""
     with isthmus.open(run) as opened:
-        x = opened.setting.federation.part(i, "test").x
-        rows = opened.setting.federation.parts[i].test
+        x = opened.setting.federation.split(i, "test").x
+        rows = opened.setting.federation.splits[i].test
         return np.asarray(torch.softmax(opened.client(i)(x), 1)), rows
 
 

@@ -134,7 +134,7 @@ def test_an_exported_model_loads_without_anything_that_trains(tmp_path: Path) ->
     (tmp_path / "models/client-0.json.0123abcd.part").write_text("{")  # of a killed process
     with isthmus.open(path) as run:
         cards = list(export(run, tmp_path / "models"))
-        x, y = run.setting.federation.part(3, "test")
+        x, y = run.setting.federation.split(3, "test")
     assert [card.name for card in cards] == [f"client-{i}.json" for i in range(5)]
     assert not list((tmp_path / "models").glob("*.part"))
     about = json.loads(cards[3].read_text())
@@ -256,9 +256,9 @@ class TestHeldOut:
         assert len(recorded(path, "federation.csv")) == 3
         whole = federate(Experiment(**SETTINGS | {"method": "superfed-mm"})).setting.federation
         run = federate(Experiment(**SETTINGS | {"method": "superfed-mm", "held_out": 0.4}))
-        parts = [*run.setting.federation.parts, *run.setting.newcomers.parts]
+        parts = [*run.setting.federation.splits, *run.setting.newcomers.splits]
         assert sorted(p.train.tolist() for p in parts) == sorted(
-            p.train.tolist() for p in whole.parts
+            p.train.tolist() for p in whole.splits
         )
 
     def test_a_share_of_no_client_is_refused(self) -> None:
@@ -291,11 +291,11 @@ class TestNpz:
         x, y = np.full((40, 1, 2, 2), 51, np.uint8), np.arange(40) % 10
         like = Federation.of(x, y, clients=np.zeros(40))
         like = Federation(
-            like.arrays._replace(scale=255.0, mean=(0.1,), std=(0.25,)), like.parts, like.shares
+            like.arrays._replace(scale=255.0, mean=(0.1,), std=(0.25,)), like.splits, like.shares
         )
         np.savez(tmp_path / "new.npz", x=x, y=y)
         found = read_newcomers(tmp_path / "new.npz", like)
-        assert found.part(0, "test").x.unique().tolist() == pytest.approx([0.4])
+        assert found.split(0, "test").x.unique().tolist() == pytest.approx([0.4])
 
     def test_wrong_files_are_refused(self, tmp_path: Path) -> None:
         like = self.like()

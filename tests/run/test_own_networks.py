@@ -61,7 +61,7 @@ def test_one_client_is_trained_as_torch_trains_it() -> None:
     run = federate(Experiment(method="fedavg", **given), data=data, model=network, workers=1)
     model = run.setting.task.model
     module = model.load(run.setting.task.w0)
-    train_alone(module, *data.part(0, "train"), seed=3, given=given)
+    train_alone(module, *data.split(0, "train"), seed=3, given=given)
     trained = model.load(run.progress.server.w).state_dict()
     for name, tensor in module.state_dict().items():
         if tensor.is_floating_point():
@@ -192,7 +192,7 @@ def test_a_residual_network_goes_on_repeats_and_comes_back(method: str, tmp_path
     with isthmus.open(out, data=data, model=residual) as opened:
         cards = list(export(opened, tmp_path / "models"))
     for i, card in enumerate(cards):
-        x, y = data.part(i, "test")
+        x, y = data.split(i, "test")
         with torch.no_grad():
             right = load_network(card, residual)(x).argmax(1) == y
         assert right.double().mean() == recorded.top1[i]
@@ -211,7 +211,7 @@ def test_points_of_a_path_have_statistics_of_their_own(tmp_path: Path) -> None:
     assert common is not None
     assert model.statistics is not None
     assert torch.equal(point.w[0], common)
-    settled = model.settle(torch.lerp(point.w[0], point.w[10], 0.5), [data.part(1, "train").x])
+    settled = model.settle(torch.lerp(point.w[0], point.w[10], 0.5), [data.split(1, "train").x])
     assert (point.w[5] - settled).abs().max() < 1e-6
     mixed = torch.lerp(point.w[0], point.w[10], 0.5)
     assert (point.w[5] - mixed)[model.statistics].abs().max() > 1e-3
@@ -231,7 +231,7 @@ def test_points_of_a_plane_have_statistics_of_their_own(tmp_path: Path) -> None:
     without = [m.w * ~model.statistics for m in marked]
     corner = next(row for row in read_table(out / "landscape.csv") if not row["model"])
     point = landscape.through(*without[:3]).at(float(corner["x"]), float(corner["y"]))
-    (x, y), seen = data.part(1, "test"), data.part(1, "train").x
+    (x, y), seen = data.split(1, "test"), data.split(1, "train").x
     with torch.no_grad():
         loss = cross_entropy(model.logits(model.settle(point, [seen]), x), y)
     assert corner["client"] == "1"

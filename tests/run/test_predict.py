@@ -22,7 +22,7 @@ def test_predictions_are_those_that_were_tested(isthmus: Isthmus) -> None:
     assert isthmus(*RUN, "--data", "digits").code == 0
     with opened.open("run") as run:
         federation, model = run.setting.federation, run.client(3)
-        rows = federation.parts[3].test
+        rows = federation.splits[3].test
         np.savez("new.npz", x=federation.arrays.x[rows])
         expected, y = model.top1("test"), federation.arrays.y[rows]
     assert isthmus("predict", "run", "--client", "3", "--data", "new.npz").code == 0

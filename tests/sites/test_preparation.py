@@ -139,8 +139,8 @@ def test_sites_divide_their_data_as_the_simulation_does(kind: str, tmp_path: Pat
         file, options = hand_over(experiment, data, i, tmp_path)
         mine = read_client(study, i, Path(file), {"name": "table", **options})
         for part in ("train", "validation", "test"):
-            assert (mine.part(i, part).x == data.part(i, part).x).all()
-            assert (mine.part(i, part).y == data.part(i, part).y).all()
+            assert (mine.split(i, part).x == data.split(i, part).x).all()
+            assert (mine.split(i, part).y == data.split(i, part).y).all()
 
 
 def test_sites_are_named_after_clients_where_that_will_do() -> None:

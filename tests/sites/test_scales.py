@@ -41,11 +41,11 @@ def test_numbers_have_mean_0_and_deviation_1_over_what_is_trained_on(
     way: str, tmp_path: Path
 ) -> None:
     _, data = patients(tmp_path, way)
-    ages = [data.part(i, "train").x[:, 0].double().numpy() for i in range(3)]
+    ages = [data.split(i, "train").x[:, 0].double().numpy() for i in range(3)]
     for some in ages if way == "client" else [np.concatenate(ages)]:
         assert some.mean() == pytest.approx(0, abs=1e-6)
         assert some.std() == pytest.approx(1, abs=1e-6)
-    words = data.part(0, "train").x[:, 1:]
+    words = data.split(0, "train").x[:, 1:]
     assert set(words.flatten().tolist()) == {0.0, 1.0}
     assert data.columns(0)[0].mean == pytest.approx(data.scales(0).mean[0])  # type: ignore[union-attr]
 
@@ -168,7 +168,7 @@ def test_sites_weigh_examples_as_the_simulation_does_to_the_bit(tmp_path: Path) 
     experiment = Experiment(method="fedavg", rounds=1, epochs=1, data=given, balance="classes")
     study, data, digest = deploy(experiment, tmp_path)
     assert digest == digest_of(played(simulate(study, data), 1))
-    plain = Federation(data.arrays._replace(weight=None), data.parts)
+    plain = Federation(data.arrays._replace(weight=None), data.splits)
     assert digest != digest_of(played(simulate(study, plain), 1))
 
 

@@ -394,7 +394,7 @@ def test_figures_of_sites_that_keep_them_are_told_in_sums(
     pooled = run.evaluation("personal").pooled
     assert pooled is not None
     tested = private if len(private) > 2 else set()
-    counts = [len(data.parts[i].test) for i in there | tested]
+    counts = [len(data.splits[i].test) for i in there | tested]
     assert pooled.figures.n == sum(counts)
 
 

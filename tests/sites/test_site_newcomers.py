@@ -162,7 +162,7 @@ def test_figures_of_a_newcomer_stay_at_home_unless_it_agreed(tmp_path: Path) -> 
     for place in places.values():
         rows = json.loads(next(place.state.glob("*.figures.json")).read_text())
         assert [row["t"] for row in rows] == [0, 1]
-        assert rows[0]["figures"]["personal test"]["n"] == len(ALONE.parts[0].test)
+        assert rows[0]["figures"]["personal test"]["n"] == len(ALONE.splits[0].test)
 
 
 def test_a_newcomer_agrees_predicts_and_sees_how_it_stands(

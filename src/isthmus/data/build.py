@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from isthmus import streams
 from isthmus.data.arrays import Arrays, Source
-from isthmus.data.federation import Federation, divide, fills_parts
+from isthmus.data.federation import Federation, divide, fills_splits
 from isthmus.data.label_noise import NOISES, Noise
 from isthmus.data.partitions import Partition
 from isthmus.data.sources import SOURCES
@@ -115,7 +115,7 @@ def _find_owners(
     owners, sizes = np.unique(owner, return_counts=True)
     owner, small = owner.copy(), 0
     for rows in np.split(by_owner, np.cumsum(sizes)[:-1]):
-        if not fills_parts(rows, test, validation, arrays.split):
+        if not fills_splits(rows, test, validation, arrays.split):
             owner[rows] = -1
             small += 1
     if small == len(owners):

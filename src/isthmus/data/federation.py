@@ -27,14 +27,14 @@ from isthmus.streams import stream
 Indices = NDArray[np.int64]
 
 
-class Part(NamedTuple):
+class Split(NamedTuple):
     """Examples ready for a network: inputs as floating-point numbers, labels as class numbers."""
 
     x: Tensor
     y: Tensor
 
 
-class Parts(NamedTuple):
+class Splits(NamedTuple):
     """One client's indices: what it trains on, what it chooses on, what it is tested on."""
 
     train: Indices
@@ -42,11 +42,11 @@ class Parts(NamedTuple):
     test: Indices
 
 
-class PackedParts(Sequence[Parts]):
+class PackedSplits(Sequence[Splits]):
     """The indices of all clients in one array, from which a client's are cut when it is looked at.
 
-    >>> two = [Parts(*np.arange(3)[:, None]), Parts(*np.arange(6).reshape(3, 2))]
-    >>> PackedParts.pack(two)[1].test
+    >>> two = [Splits(*np.arange(3)[:, None]), Splits(*np.arange(6).reshape(3, 2))]
+    >>> PackedSplits.pack(two)[1].test
     array([4, 5])
     """
 
@@ -55,7 +55,7 @@ class PackedParts(Sequence[Parts]):
         self.ends = ends  # [3 N + 1]: where each part of each client begins, and the last one ends
 
     @classmethod
-    def pack(cls, parts: Sequence[Parts]) -> "PackedParts":
+    def pack(cls, parts: Sequence[Splits]) -> "PackedSplits":
         """Packs the indices of clients."""
         flat = [rows for part in parts for rows in part]
         ends = np.cumsum([0, *map(len, flat)], dtype=np.int64)
@@ -68,7 +68,7 @@ class PackedParts(Sequence[Parts]):
         if not 0 <= i < len(self):
             raise IndexError(i)
         ends = self.ends[3 * i : 3 * i + 4].tolist()
-        return Parts(*(self.rows[begin:end] for begin, end in pairwise(ends)))
+        return Splits(*(self.rows[begin:end] for begin, end in pairwise(ends)))
 
 
 class Federation:
@@ -83,14 +83,14 @@ class Federation:
     def __init__(
         self,
         arrays: Arrays,
-        parts: Sequence[Parts],
+        parts: Sequence[Splits],
         shares: Mapping[str, float] | None = None,
         notes: Sequence[str] = (),
         names: Sequence[str] = (),
         scales: Scales | None = None,
     ):
         self.arrays = arrays
-        self.parts = parts
+        self.splits = parts
         self.shares = dict(shares or {})  # "test" and "validation", where they are known
         self.notes = tuple(notes)  # what its data lack, what its partition relaxed
         self.names = tuple(names)  # of the clients, where they have any
@@ -179,12 +179,12 @@ class Federation:
         return cls(arrays, parts, cut, arrays.notes, arrays.names)
 
     def __len__(self) -> int:
-        return len(self.parts)
+        return len(self.splits)
 
     def limit_training(self, shots: int, seed: int) -> "Federation":
         """Leaves every client at most `shots` of its training examples, drawn at random."""
         parts = []
-        for i, part in enumerate(self.parts):
+        for i, part in enumerate(self.splits):
             drawn = stream(seed, "shots", i).permutation(part.train)[:shots]
             parts.append(part._replace(train=np.sort(drawn)))
         few = Federation(self.arrays, parts, self.shares, self.notes, self.names, self._scales)
@@ -203,7 +203,7 @@ class Federation:
 
     def _only(self, ids: Sequence[int]) -> "Federation":
         names = [self.names[i] for i in ids] if self.names else ()
-        parts = [self.parts[i] for i in ids]
+        parts = [self.splits[i] for i in ids]
         return Federation(self.arrays, parts, self.shares, self.notes, names, self._scales)
 
     def scales(self, i: int) -> Scales | None:
@@ -214,7 +214,7 @@ class Federation:
         alone = arrays.scaled_by == CLIENT
         if alone and i in self._own_scales:
             return self._own_scales[i]
-        shares = [self.parts[i]] if alone else self.parts
+        shares = [self.splits[i]] if alone else self.splits
         inputs = [np.asarray(arrays.x[part.train], np.float64) for part in shares]
         found = find_scales(arrays.columns, [x for x in inputs if len(x)])
         if alone:
@@ -225,7 +225,7 @@ class Federation:
 
     def scale_by(self, scales: Scales | None) -> "Federation":
         """Makes all clients' inputs scaled so, whatever they train on."""
-        return Federation(self.arrays, self.parts, self.shares, self.notes, self.names, scales)
+        return Federation(self.arrays, self.splits, self.shares, self.notes, self.names, scales)
 
     def columns(self, i: int) -> tuple[Column, ...]:
         """Gives the columns of client i's inputs, with what they are scaled by."""
@@ -240,7 +240,7 @@ class Federation:
 
     def pack(self) -> "Federation":
         """Makes the same federation with all indices in one array, which is quick to send."""
-        packed = PackedParts.pack(self.parts)
+        packed = PackedSplits.pack(self.splits)
         if self.arrays.scaled_by == SUMS:
             self.scales(0)  # found once, for everybody who gets it
         return Federation(self.arrays, packed, self.shares, self.notes, self.names, self._scales)
@@ -249,31 +249,31 @@ class Federation:
         """Gives client i's name, if it has one."""
         return self.names[i] if self.names else None
 
-    def part(self, i: int, name: str) -> Part:
+    def split(self, i: int, name: str) -> Split:
         """Gives one part (train, validation or test) of client i."""
-        return self.take(i, getattr(self.parts[i], name))
+        return self.take(i, getattr(self.splits[i], name))
 
-    def take(self, i: int, rows: Indices) -> Part:
+    def take(self, i: int, rows: Indices) -> Split:
         """Gives some of client i's examples, by their rows in the arrays."""
         return self._prepare(self.arrays.x[rows], self.arrays.y[rows], self.scales(i))
 
     def weights(self, i: int) -> NDArray[np.float64] | None:
         """Says how much each of client i's training examples counts, where the data say so."""
         given = self.arrays.weight
-        return None if given is None else given[self.parts[i].train]
+        return None if given is None else given[self.splits[i].train]
 
-    def server_test(self) -> Part:
+    def server_test(self) -> Split:
         """Gives the server's own test set."""
         return self._prepare(self.arrays.test_x, self.arrays.test_y)
 
     def sizes(self, i: int) -> tuple[int, int, int]:
         """Counts client i's training, validation and test examples."""
-        train, validation, test = self.parts[i]
+        train, validation, test = self.splits[i]
         return len(train), len(validation), len(test)
 
     def label_counts(self, i: int) -> NDArray[np.int64]:
         """Counts client i's examples of each class, over all three parts."""
-        return np.bincount(self.arrays.y[np.concatenate(self.parts[i])], minlength=self.classes)
+        return np.bincount(self.arrays.y[np.concatenate(self.splits[i])], minlength=self.classes)
 
     def count_holdings(self, i: int) -> tuple[int, int, int, list[int]]:
         """Counts what records say of client i: its examples by part, and by class."""
@@ -297,23 +297,23 @@ class Federation:
         for array in (*self.arrays[:4], *weight):
             sha.update(f"{array.dtype}{array.shape}".encode())
             sha.update(np.ascontiguousarray(array).data)
-        for parts in self.parts:
+        for parts in self.splits:
             for rows in parts:
                 sha.update(f"{len(rows)}:".encode())
                 sha.update(np.ascontiguousarray(rows, dtype="<i8").data)
         return sha.hexdigest()[:16]
 
-    def _prepare(self, x: NDArray[Any], y: NDArray[np.int64], scales: Scales | None = None) -> Part:
+    def _prepare(self, x: NDArray[Any], y: Indices, scales: Scales | None = None) -> Split:
         labels = torch.as_tensor(np.array(y))
         x = x if scales is None else scales.apply(np.asarray(x, np.float64))
         if self.arrays.tokens:
-            return Part(torch.as_tensor(np.array(x, np.int64)), labels)
+            return Split(torch.as_tensor(np.array(x, np.int64)), labels)
         inputs = torch.as_tensor(np.array(x)).to(torch.get_default_dtype())
         if np.issubdtype(x.dtype, np.integer):
             inputs = inputs / self.arrays.scale
         if self.arrays.mean:
             inputs = (inputs - self._per_channel("mean")) / self._per_channel("std")
-        return Part(inputs, labels)
+        return Split(inputs, labels)
 
     def _per_channel(self, name: str) -> Tensor:
         numbers = torch.tensor(getattr(self.arrays, name), dtype=torch.get_default_dtype())
@@ -326,7 +326,7 @@ def divide(
     validation: float,
     seed: int,
     split: NDArray[np.int8] | None = None,
-) -> list[Parts]:
+) -> list[Splits]:
     """Cuts each client's share at random into training, validation and test parts.
 
     The test part has floor(test * n) examples; of the rest, a share `validation` (at least one
@@ -336,21 +336,21 @@ def divide(
     for name, value, least in (("test", test, 1e-9), ("validation", validation, 0)):
         if not least <= value < 1:
             raise IsthmusError(f"{name}={value:g}; expected a share of 1; for example {name}=0.2")
-    return [cut_parts(share, test, validation, seed, i, split) for i, share in enumerate(shares)]
+    return [cut_splits(share, test, validation, seed, i, split) for i, share in enumerate(shares)]
 
 
-def cut_parts(
+def cut_splits(
     share: Indices,
     test: float,
     validation: float,
     seed: int,
     i: int,
     split: NDArray[np.int8] | None,
-) -> Parts:
+) -> Splits:
     """Cuts the share of client i; nobody else's has anything to do with it."""
     rows = stream(seed, "parts", i).permutation(share)
-    free, chosen, held = _sort_by_part(rows, split)
-    cut = _count_parts(len(free), len(chosen), len(held), test, validation)
+    free, chosen, held = _sort_by_split(rows, split)
+    cut = _count_splits(len(free), len(chosen), len(held), test, validation)
     if cut is None:
         raise IsthmusError(
             f"client {i} has {len(rows)} examples, too few for test={test:g} and "
@@ -359,28 +359,28 @@ def cut_parts(
         )
     for_test, for_choice = cut
     # Ascending order inside a part: what follows draws its own batches anyway.
-    return Parts(
+    return Splits(
         np.sort(free[for_test + for_choice :]),
         np.sort(np.concatenate([chosen, free[for_test : for_test + for_choice]])),
         np.sort(np.concatenate([held, free[:for_test]])),
     )
 
 
-def fills_parts(
+def fills_splits(
     share: Indices, test: float, validation: float, split: NDArray[np.int8] | None = None
 ) -> bool:
     """Tells whether a client's examples fill its three parts."""
-    free, chosen, held = _sort_by_part(share, split)
-    return _count_parts(len(free), len(chosen), len(held), test, validation) is not None
+    free, chosen, held = _sort_by_split(share, split)
+    return _count_splits(len(free), len(chosen), len(held), test, validation) is not None
 
 
-def _sort_by_part(rows: Indices, split: NDArray[np.int8] | None) -> Parts:
+def _sort_by_split(rows: Indices, split: NDArray[np.int8] | None) -> Splits:
     """Sorts rows by the part that they came in; what came in none is free to train on."""
     part = np.zeros(len(rows), np.int8) if split is None else split[rows]
-    return Parts(*(rows[part == name] for name in (TRAIN, VALIDATION, TEST)))
+    return Splits(*(rows[part == name] for name in (TRAIN, VALIDATION, TEST)))
 
 
-def _count_parts(
+def _count_splits(
     free: int, chosen: int, held: int, test: float, validation: float
 ) -> tuple[int, int] | None:
     """Counts how many free examples to test and to choose on; None where a part stays empty."""

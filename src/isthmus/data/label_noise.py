@@ -150,7 +150,7 @@ def _corrupt_training(
 ) -> Federation:
     arrays, clean, noisy = federation.arrays, [], []
     y = arrays.y.copy()
-    for i, (parts, rate) in enumerate(zip(federation.parts, rates, strict=True)):
+    for i, (parts, rate) in enumerate(zip(federation.splits, rates, strict=True)):
         seen: list[Indices] = [parts.train, parts.validation] if validation else [parts.train]
         rows = np.concatenate(seen)
         transition = MATRICES[kind](arrays.classes, rate)
@@ -166,7 +166,7 @@ def _corrupt_training(
     note += f"; {'' if validation else 'validation and '}test labels are clean"
     return Federation(
         arrays._replace(y=y),
-        federation.parts,
+        federation.splits,
         federation.shares,
         (*federation.notes, note),
         federation.names,

@@ -223,7 +223,7 @@ def make_client(
     channels_last = place.on_cpu and all(network.channels_last for network in networks)
 
     def part(name: str) -> Examples:
-        x, y = federation.part(i, name)
+        x, y = federation.split(i, name)
         if channels_last and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         importance = weigh_examples(setting, i, y) if name == "train" else ()

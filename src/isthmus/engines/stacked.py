@@ -205,7 +205,7 @@ def _pad_steps(
 
 
 def _stack_examples(setting: Setting, ids: Sequence[int], name: str) -> Examples:
-    parts = [setting.federation.part(i, name) for i in ids]
+    parts = [setting.federation.split(i, name) for i in ids]
     largest = max(len(part.y) for part in parts)
 
     def stack_rows(columns: Sequence[Tensor]) -> Tensor:

@@ -343,7 +343,7 @@ def _refuse_memory(network: Flat, w: torch.Tensor, few: torch.Tensor) -> None:
 
 def _count_features(network: Flat, w: torch.Tensor, federation: Federation) -> int:
     """Counts the features that enter the head of a network, if it fits the data."""
-    few = federation.part(0, "train").x[:1].repeat_interleave(2, 0)  # one alone has no variance
+    few = federation.split(0, "train").x[:1].repeat_interleave(2, 0)  # one alone has no variance
     expected = (len(few), federation.classes)
     try:
         with torch.no_grad():

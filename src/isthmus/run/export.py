@@ -103,7 +103,7 @@ def describe(opened: Opened, personal: Personal, which: str) -> dict[str, Any]:
 def read_own(opened: Opened, i: int, module: Deployed) -> tuple[Tensor, Tensor]:
     """Gives some of a client's examples: before anything is done to them, and as it learned."""
     federation = opened.setting.federation
-    arrays, parts = federation.arrays, federation.parts[i]
+    arrays, parts = federation.arrays, federation.splits[i]
     rows = np.concatenate([parts.test, parts.validation, parts.train])[:MOST]
     rows = np.resize(rows, max(len(rows), FEW))
     x = np.asarray(arrays.x[rows])

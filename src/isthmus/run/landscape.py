@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from isthmus import tree
-from isthmus.data.federation import Part
+from isthmus.data.federation import Split
 from isthmus.engines.base import one_thread
 from isthmus.errors import IsthmusError
 from isthmus.formulas.barycentric import lattice
@@ -254,9 +254,9 @@ def _write(run: Path, table: str, opened: Opened, rows: Iterator[tuple[Any, ...]
     return path
 
 
-def _part(opened: Opened, name: str, split: str) -> Part:
+def _part(opened: Opened, name: str, split: str) -> Split:
     federation = opened.setting.federation
-    return federation.server_test() if name == SERVER else federation.part(int(name), split)
+    return federation.server_test() if name == SERVER else federation.split(int(name), split)
 
 
 def _training_inputs(
@@ -274,7 +274,7 @@ def _scores(
     models: Iterator[Tensor],
     kind: int,
     split: str,
-    parts: Mapping[str, Part],
+    parts: Mapping[str, Split],
     seen: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> Iterator[list[tuple[Any, ...]]]:
     """Measures models on parts of data: for each part whose, which split, n, top-1, loss.

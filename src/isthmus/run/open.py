@@ -14,7 +14,7 @@ from isthmus import tree
 from isthmus.client import Client, Point
 from isthmus.cohort import Clients, Round
 from isthmus.context import ClientFunction, Setting
-from isthmus.data.federation import Federation, Part
+from isthmus.data.federation import Federation, Split
 from isthmus.engines.base import one_thread
 from isthmus.errors import IsthmusError, nearest, quote
 from isthmus.evaluation import choose_for_all, place_model
@@ -73,7 +73,7 @@ class Personal:
 
     def tally(self, split: str = "test") -> Tally:
         """Sums up how it does on a part of the client's own data, also bin by bin of confidence."""
-        x, y = self._setting.federation.part(self.i, split)
+        x, y = self._setting.federation.split(self.i, split)
         with one_thread():
             return tally(self(x), y, batch=self._setting.task.calibrated)
 
@@ -189,7 +189,7 @@ class Opened:
         """
         setting = self.setting
         everybody = range(len(self))
-        parts = {i: setting.federation.part(i, split) for i in (everybody if ids is None else ids)}
+        parts = {i: setting.federation.split(i, split) for i in (everybody if ids is None else ids)}
         empty = [i for i, part in parts.items() if not len(part.y)]
         if len(parts) < 2 or (empty and ids is not None):
             given = f"client {empty[0]} has no {split} part" if empty else f"{len(parts)} clients"
@@ -223,9 +223,9 @@ class Opened:
         self._store.add_newcomers(found, data.digest(), str(Path(file).resolve()))
 
 
-def _group(parts: Sequence[Part], size: int) -> Iterator[list[Part]]:
+def _group(parts: Sequence[Split], size: int) -> Iterator[list[Split]]:
     """Puts parts together until they have so many examples."""
-    block: list[Part] = []
+    block: list[Split] = []
     for part in parts:
         block.append(part)
         if sum(len(each.y) for each in block) >= size:
@@ -235,7 +235,7 @@ def _group(parts: Sequence[Part], size: int) -> Iterator[list[Part]]:
         yield block
 
 
-def _tally_each(model: Personal, block: Sequence[Part]) -> Iterator[Tally]:
+def _tally_each(model: Personal, block: Sequence[Split]) -> Iterator[Tally]:
     """Sums up how a model does on each of some parts, which go through it together."""
     logits = model(torch.cat([part.x for part in block]))
     for part, given in zip(block, torch.split(logits, [len(p.y) for p in block]), strict=True):

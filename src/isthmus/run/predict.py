@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from isthmus.data.arrays import Arrays
-from isthmus.data.federation import Federation, Parts
+from isthmus.data.federation import Federation, Splits
 from isthmus.data.own.newcomer_files import read_inputs
 from isthmus.data.scaling import Scales
 from isthmus.engines.base import one_thread
@@ -36,7 +36,7 @@ def predict(
     for note in arrays.notes:
         say(note)
     rows, nothing = np.arange(len(arrays.x)), np.zeros(0, np.int64)
-    ready = Federation(arrays, [Parts(rows, nothing, nothing)], scales=scales).part(0, "train").x
+    ready = Federation(arrays, [Splits(rows, nothing, nothing)], scales=scales).split(0, "train").x
     with one_thread():
         parts = [torch.softmax(model(some).double(), 1) for some in torch.split(ready, SOME)]
     return np.asarray(torch.cat(parts))

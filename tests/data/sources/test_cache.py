@@ -88,9 +88,9 @@ def test_what_is_mapped_becomes_tensors_without_a_warning(tmp_path: Path) -> Non
     assert not federation.arrays.x.flags.writeable
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        federation.part(0, "train").x.zero_()
+        federation.split(0, "train").x.zero_()
         federation.server_test().x.zero_()
-    assert federation.part(0, "train").x.max() > 0
+    assert federation.split(0, "train").x.max() > 0
 
 
 @pytest.mark.parametrize("change", ["other images", "a later time", "another form"])

@@ -132,8 +132,8 @@ def test_arrays_of_odd_kinds_are_refused(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("kind", [">f4", ">f8", ">i4", "f2", "u2", "u4", "u8", "i1"])
 def test_numbers_of_every_width_and_order_of_bytes_are_the_same(kind: str) -> None:
-    plain = Federation.of(X, Y, Y).part(0, "train")
-    other = Federation.of(X.astype(kind), Y.astype(">i2"), Y).part(0, "train")
+    plain = Federation.of(X, Y, Y).split(0, "train")
+    other = Federation.of(X.astype(kind), Y.astype(">i2"), Y).split(0, "train")
     assert other.x.tolist() == plain.x.tolist()
     assert other.y.tolist() == plain.y.tolist()
 
