@@ -10,7 +10,7 @@ from isthmus import Experiment, Federation
 from isthmus.context import Engine, Setting
 from isthmus.run import loop as federate
 from isthmus.run.build import build as build_run
-from isthmus.run.store import Memory, Progress, Step, apply_step
+from isthmus.run.store import Memory, Progress, RoundUpdate, apply_update
 
 FEATURES, CLASSES = 6, 3
 WIDTH = 8  # features that enter the head
@@ -72,10 +72,10 @@ def begin(setting: Setting) -> Progress:
     return Memory(setting).progress
 
 
-def advance(setting: Setting, progress: Progress, evaluate: bool) -> tuple[Progress, Step]:
+def advance(setting: Setting, progress: Progress, evaluate: bool) -> tuple[Progress, RoundUpdate]:
     """Plays one round and gives the state after it."""
     step = federate.advance(setting, progress, evaluate)
-    return apply_step(progress, step), step
+    return apply_update(progress, step), step
 
 
 def played(setting: Setting, count: int, progress: Progress | None = None) -> Progress:

@@ -13,7 +13,7 @@ from isthmus.context import Setting
 from isthmus.engines import Loop
 from isthmus.run.loop import advance
 from isthmus.run.schema import NOTES, names
-from isthmus.run.store import Memory, Store, apply_step, digest_of
+from isthmus.run.store import Memory, Store, apply_update, digest_of
 from isthmus.shelf import Shelf, after
 from odd_engines import Flaky
 from small import setting
@@ -89,7 +89,7 @@ def test_the_shelf_is_part_of_the_digest() -> None:
     setting = made()
     progress = Memory(setting).progress
     step = advance(setting, progress, evaluate=False)
-    end = apply_step(progress, step)
+    end = apply_update(progress, step)
     other = end._replace(shelf={"mean/0": end.shelf["mean/0"] + 1})
     assert len({digest_of(end), digest_of(other), digest_of(end._replace(shelf={}))}) == 3
 

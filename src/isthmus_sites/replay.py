@@ -16,7 +16,7 @@ from isthmus.errors import IsthmusError
 from isthmus.experiment.settings import Experiment
 from isthmus.run.build import build
 from isthmus.run.cells import parse_lines
-from isthmus.run.loop import Done, train
+from isthmus.run.loop import RoundResult, train
 from isthmus.run.store import Memory, Progress, digest_of
 from isthmus_sites.engine import ANSWERED, read_state_name
 from isthmus_sites.forms import name_function
@@ -58,7 +58,7 @@ def replay(run: Path, experiment: Experiment, data: Federation) -> Replayed:
     built = build(Experiment(**given), data=data)
     engine = ReplayEngine(built.setting.engine, calls)
 
-    def watch(done: Done) -> bool:
+    def watch(done: RoundResult) -> bool:
         return done.cost.round >= rounds
 
     memory = Memory(built.setting)

@@ -12,7 +12,7 @@ from isthmus.experiment.settings import Experiment
 from isthmus.run import open as opened
 from isthmus.run.build import DISTANT, Built
 from isthmus.run.database import Database, is_blank
-from isthmus.run.loop import Done, Run, train
+from isthmus.run.loop import RoundResult, Run, train
 from isthmus.run.open import Opened
 from isthmus.run.store import STATE, Store, read_experiment
 from isthmus_sites import exchange
@@ -69,7 +69,7 @@ def run_rounds(
             store.add_newcomers(found, "", each.site, each.outcome)
             tell(each)
 
-    def watch(done: Done) -> bool:
+    def watch(done: RoundResult) -> bool:
         own.update(store.progress.own)
         if stop():
             return True

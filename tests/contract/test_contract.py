@@ -18,7 +18,7 @@ from isthmus.method import Method
 from isthmus.methods import METHODS
 from isthmus.run.newcomers import join
 from isthmus.run.open import deploy
-from isthmus.run.store import Progress, Step, digest_of
+from isthmus.run.store import Progress, RoundUpdate, digest_of
 from isthmus.shelf import Shelf
 from isthmus.shelf import after as following_shelf
 from odd_engines import Flaky, Wire, through_bytes
@@ -38,7 +38,7 @@ class Played(NamedTuple):
 
     setting: Setting
     states: list[Progress]  # before the first round, and after each
-    steps: list[Step]  # of which the last two were evaluated
+    steps: list[RoundUpdate]  # of which the last two were evaluated
 
 
 @cache

@@ -23,7 +23,7 @@ from isthmus.engines.ray import share_cluster
 from isthmus.errors import ClusterLostError
 from isthmus.run.build import build
 from isthmus.run.forecast import estimate
-from isthmus.run.loop import Done
+from isthmus.run.loop import RoundResult
 from isthmus.system.machine import Crowd
 
 ray = pytest.importorskip("ray")
@@ -169,7 +169,7 @@ def test_any_nodes_and_actors_give_the_bits_of_loop(cluster: Any, plain: Run) ->
         with suppress(psutil.NoSuchProcess):
             actor.kill()  # it would notice by itself if it were not stopped
 
-    def watch(done: Done) -> None:
+    def watch(done: RoundResult) -> None:
         notes[done.cost.round] = " | ".join(done.notes)
         if done.cost.round in (1, 2):
             soon.append(others.submit(kill_actor if done.cost.round == 1 else kill_node))
@@ -215,7 +215,7 @@ def test_own_data_are_sent_and_a_lost_head_is_one_line(
     out = tmp_path / "run"
     address = cluster.address
 
-    def watch(done: Done) -> None:
+    def watch(done: RoundResult) -> None:
         if done.cost.round == 2:
             cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
 

@@ -13,7 +13,7 @@ from isthmus import Experiment, IsthmusError, federate, resume
 from isthmus.report import show
 from isthmus.run.best_models import BestModels
 from isthmus.run.database import Database
-from isthmus.run.loop import Done
+from isthmus.run.loop import RoundResult
 from isthmus.run.record import read
 
 SETTINGS: dict[str, Any] = {
@@ -67,7 +67,7 @@ def test_the_best_is_the_model_of_the_least_validation_loss(method: str, tmp_pat
 def test_a_resumed_run_keeps_what_one_piece_keeps(tmp_path: Path) -> None:
     federate(experiment(), out=tmp_path / "whole", keep_best=True, workers=1)
 
-    def stop(done: Done) -> bool:
+    def stop(done: RoundResult) -> bool:
         return done.cost.round == 3
 
     federate(experiment(), out=tmp_path / "parts", keep_best=True, watch=stop, workers=1)
@@ -89,7 +89,7 @@ def test_a_killed_round_leaves_the_bests_of_the_round_before(
 
     monkeypatch.setattr(module, "TOGETHER", 0)
 
-    def stop(done: Done) -> bool:
+    def stop(done: RoundResult) -> bool:
         return done.cost.round == 2
 
     federate(experiment(), out=tmp_path / "two", keep_best=True, watch=stop, workers=1)

@@ -15,7 +15,7 @@ from isthmus.metrics.score import Figures
 from isthmus.run import open as opened
 from isthmus.run.database import Database
 from isthmus.run.early_stopping import find_reason, judge
-from isthmus.run.loop import Done, resume
+from isthmus.run.loop import RoundResult, resume
 from isthmus.run.store import STATE, Best
 
 SETTINGS: dict[str, Any] = {
@@ -142,7 +142,7 @@ def test_a_run_that_was_stopped_gives_up_at_the_same_round(
 ) -> None:
     """What is waited for is in the transaction of the round, not in the process."""
 
-    def tired(done: Done) -> bool:
+    def tired(done: RoundResult) -> bool:
         return done.cost.round % every == 0
 
     path = tmp_path / "run"

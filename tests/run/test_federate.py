@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus import Experiment, Federation, IsthmusError, federate
-from isthmus.run.loop import Done, is_due
+from isthmus.run.loop import RoundResult, is_due
 from small import CLASSES, FEATURES, WIDTH, advance, begin, federation, network, played, setting
 
 OWN = {"method": "fedavg", "data": "own", "rounds": 2, "epochs": 1, "clients_per_round": 2}
@@ -143,7 +143,7 @@ def test_a_run_describes_itself_in_a_line() -> None:
 def test_no_collection_of_garbage_copies_what_workers_share() -> None:
     frozen = []
 
-    def watch(done: Done) -> None:
+    def watch(done: RoundResult) -> None:
         frozen.append(gc.get_freeze_count())
 
     federate(Experiment(method="fedavg", rounds=1, epochs=1), watch=watch)

@@ -121,7 +121,7 @@ def test_how_many_models_are_measured_together_changes_nothing(
 def test_a_place_of_the_plane_is_its_model() -> None:
     """With a = (0, 0, 1), b = (3, 0, 1), c = (1, 2, 1): e1 = (1, 0, 0), e2 = (0, 1, 0)."""
     corners = torch.tensor([[0.0, 0, 1], [3, 0, 1], [1, 2, 1]])
-    plane = landscape.through(*corners)
+    plane = landscape.plane_through(*corners)
     assert [plane.where(corner) for corner in corners] == [(0, 0), (3, 0), (1, 2)]
     assert plane.at(1, 2).tolist() == [1, 2, 1]
     assert plane.at(-1, 0.5).tolist() == [-1, 0.5, 1]

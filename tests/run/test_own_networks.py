@@ -230,7 +230,7 @@ def test_points_of_a_plane_have_statistics_of_their_own(tmp_path: Path) -> None:
     assert model.statistics is not None
     without = [m.w * ~model.statistics for m in marked]
     corner = next(row for row in read_table(out / "landscape.csv") if not row["model"])
-    point = landscape.through(*without[:3]).at(float(corner["x"]), float(corner["y"]))
+    point = landscape.plane_through(*without[:3]).at(float(corner["x"]), float(corner["y"]))
     (x, y), seen = data.split(1, "test"), data.split(1, "train").x
     with torch.no_grad():
         loss = cross_entropy(model.logits(model.settle(point, [seen]), x), y)

@@ -20,7 +20,7 @@ from commands import Isthmus
 from isthmus import Experiment, IsthmusError, Run, federate
 from isthmus.run import build as building
 from isthmus.run.database import Database
-from isthmus.run.loop import Done, resume
+from isthmus.run.loop import RoundResult, resume
 from isthmus.run.store import STATE, read_rounds_done
 
 SETTINGS: dict[str, Any] = {
@@ -75,7 +75,7 @@ def in_one_piece(path: Path, experiment: Experiment) -> Ended:
     return ended(path)
 
 
-def after(count: int) -> Callable[[Done], bool]:
+def after(count: int) -> Callable[[RoundResult], bool]:
     """Stops a run after so many rounds."""
     return lambda done: done.cost.round == count
 

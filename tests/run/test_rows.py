@@ -17,7 +17,7 @@ from isthmus.metrics.score import Figures
 from isthmus.run import schema
 from isthmus.run.columns import read_arrays
 from isthmus.run.database import FORMAT, FORMAT_KEY, Database
-from isthmus.run.loop import Done
+from isthmus.run.loop import RoundResult
 from isthmus.run.rows import pack_rows, unpack_rows
 from isthmus.run.store import STATE
 from isthmus.run.writer import Cost, TableRows, round_rows, table_text
@@ -109,7 +109,7 @@ def make_older(path: Path) -> None:
 
 
 def test_a_run_of_the_format_before_goes_on_to_the_same_tables(tmp_path: Path) -> None:
-    def stop(done: Done) -> bool:
+    def stop(done: RoundResult) -> bool:
         return done.cost.round == 4
 
     whole = federate(Experiment(**SETTINGS), out=tmp_path / "whole")

@@ -14,7 +14,7 @@ import pytest
 from commands import Isthmus
 from isthmus import Experiment, federate, resume
 from isthmus.errors import UnwritableError
-from isthmus.run.loop import Done
+from isthmus.run.loop import RoundResult
 from isthmus.tracking import TRACKERS, callback
 from isthmus.tracking.mlflow import write_run
 from isthmus.tracking.tensorboard import write_events
@@ -155,7 +155,7 @@ def test_tensorboard_goes_on_with_a_run_that_was_stopped(tmp_path: Path) -> None
     for begun in (False, True):
         with write_events(events, longer) as write:
 
-            def watch(done: Done, write: callback.Write = write) -> bool:
+            def watch(done: RoundResult, write: callback.Write = write) -> bool:
                 write(done)
                 return done.cost.round == 2
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from isthmus.experiment.settings import Experiment
-    from isthmus.run.loop import Done
+    from isthmus.run.loop import RoundResult
 
 
 class Headline(NamedTuple):
@@ -17,7 +17,7 @@ class Headline(NamedTuple):
     sampled: int = 0  # clients of whom they are the means, where these are a sample
 
     @classmethod
-    def of(cls, experiment: "Experiment", done: "Done") -> "Headline | None":
+    def of(cls, experiment: "Experiment", done: "RoundResult") -> "Headline | None":
         """Return that of a round; None if the round was not evaluated."""
         if done.evaluation is None:
             return None

@@ -24,7 +24,7 @@ from isthmus.experiment.settings import Experiment
 from isthmus.run.build import Built, build
 from isthmus.run.database import is_blank
 from isthmus.run.forecast import estimate
-from isthmus.run.loop import Done, reopen, train
+from isthmus.run.loop import RoundResult, reopen, train
 from isthmus.run.store import STATE, Store
 
 Send = Callable[..., None]
@@ -86,7 +86,7 @@ def run(job: Mapping[str, Any], send: Send, stop: Event) -> None:
     notes = [*setting.federation.notes, *store.notes]
     send(started=done, best=store.progress.best, notes=notes)
 
-    def watch(done: Done) -> bool:
+    def watch(done: RoundResult) -> bool:
         send(round=done.cost.round, headline=Headline.of(experiment, done))
         return stop.is_set() and done.cost.round < total
 

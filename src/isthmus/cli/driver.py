@@ -16,7 +16,7 @@ from isthmus.experiment.settings import Experiment
 from isthmus.run import early_stopping
 from isthmus.run.build import Built, build
 from isthmus.run.forecast import count_best_bytes, estimate, refuse_what_cannot_fit
-from isthmus.run.loop import Done, Run, reopen, train
+from isthmus.run.loop import RoundResult, Run, reopen, train
 from isthmus.run.store import Store
 
 UNASKED = 1 << 30  # bytes of best models that are kept unless somebody says otherwise
@@ -120,7 +120,7 @@ def _finish(
             shown.follow(name, experiment, done, best) as show,
         ):
 
-            def watch(done: Done) -> bool:
+            def watch(done: RoundResult) -> bool:
                 show(done)
                 write(done)
                 return stop() and done.cost.round < experiment.rounds

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from isthmus.batch.headline import Headline
     from isthmus.experiment.settings import Experiment
-    from isthmus.run.loop import Done
+    from isthmus.run.loop import RoundResult
     from isthmus.run.store import Best
 
-Show = Callable[["Done"], None]
+Show = Callable[["RoundResult"], None]
 Status = Literal["waiting", "running", "done", "failed"]
 
 BEFORE = {"running": 0, "failed": 1, "done": 2, "waiting": 3}  # whose row is shown before whose
@@ -123,7 +123,7 @@ class Board:
         self.start(name, done, best)
         from isthmus.batch.headline import Headline
 
-        def show(done: "Done") -> None:
+        def show(done: "RoundResult") -> None:
             self.update(name, done.cost.round, Headline.of(experiment, done), done.notes)
 
         status: Status = "failed"

@@ -78,10 +78,10 @@ class Plane(NamedTuple):
         return round(x, 9) + 0.0, round(y, 9) + 0.0
 
 
-def through(a: Tensor, b: Tensor, c: Tensor) -> Plane:
+def plane_through(a: Tensor, b: Tensor, c: Tensor) -> Plane:
     """Finds the plane through three models, the first of which is its origin.
 
-    >>> plane = through(torch.zeros(3), torch.tensor([2.0, 0, 0]), torch.tensor([1.0, 0, 5]))
+    >>> plane = plane_through(torch.zeros(3), torch.tensor([2.0, 0, 0]), torch.tensor([1.0, 0, 5]))
     >>> plane.where(torch.tensor([1.0, 0, 5])), plane.at(0.5, 2)
     ((1.0, 5.0), tensor([0.5000, 0.0000, 2.0000]))
     """
@@ -114,7 +114,7 @@ def survey(
     Where no clients are named they are the first ones that have models of their own; where no data
     are, those of the server and of the plane's clients, and for a simplex of all clients.
     """
-    ids, known = list(clients) or usual(opened, third), with_data(opened, split)
+    ids, known = list(clients) or default_clients(opened, third), with_data(opened, split)
     near = [name for name in known if name == SERVER or int(name) in ids]
     marked = models(opened, ids, third)
     rows = plane_rows(opened, marked, on or near, split, points, tell)
@@ -180,7 +180,7 @@ def shared_model(opened: Opened, name: str) -> tuple[str, Tensor]:
     return name, common
 
 
-def usual(opened: Opened, third: tuple[str, Tensor] | None) -> list[int]:
+def default_clients(opened: Opened, third: tuple[str, Tensor] | None) -> list[int]:
     """Finds as many clients as a plane wants: the first, with own ends where there are such."""
     common = opened.common()
     count = 3 - (common is not None) - (third is not None)
@@ -201,7 +201,7 @@ def plane_rows(
     network = opened.setting.task.model
     statistics = network.statistics if len(marked[0].w) == network.size else None
     parameters = torch.ones(1) if statistics is None else torch.where(statistics, 0.0, 1.0)
-    plane = through(*(model.w * parameters for model in marked[:3]))
+    plane = plane_through(*(model.w * parameters for model in marked[:3]))
     places = np.array([plane.where(model.w * parameters) for model in marked])
     margin = MARGIN * np.ptp(places, axis=0).max()
     low, high = places.min(0) - margin, places.max(0) + margin
@@ -288,7 +288,7 @@ def _scores(
         columns = []
         for name, (x, y) in parts.items():
             if seen:
-                networks = [_settle(opened, kind, w, seen[name]) for w in given]
+                networks = [_reestimate(opened, kind, w, seen[name]) for w in given]
             with one_thread(), torch.no_grad():
                 pieces = zip(torch.split(x, SOME), torch.split(y, SOME), strict=True)
                 tallies = [
@@ -304,7 +304,7 @@ def _scores(
         yield from ([column[k] for column in columns] for k in range(len(networks)))
 
 
-def _settle(opened: Opened, kind: int, w: Tensor, x: Tensor) -> Callable[[Tensor], Tensor]:
+def _reestimate(opened: Opened, kind: int, w: Tensor, x: Tensor) -> Callable[[Tensor], Tensor]:
     """Gives the network with parameters w and the statistics that it has on some examples."""
     with one_thread(), torch.no_grad():
         settled = opened.setting.task.model.settle(w, split_evenly(x))

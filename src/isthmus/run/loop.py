@@ -25,7 +25,7 @@ from isthmus.run.store import (
     STATE,
     Memory,
     Progress,
-    Step,
+    RoundUpdate,
     Store,
     read_experiment,
     read_rounds_done,
@@ -35,7 +35,7 @@ from isthmus.shelf import Shelf
 from isthmus.system.machine import explain_lack_of_memory
 
 
-class Done(NamedTuple):
+class RoundResult(NamedTuple):
     """What a watcher learns after each round."""
 
     cost: Cost
@@ -49,7 +49,7 @@ class Run(NamedTuple):
     experiment: Experiment
     setting: Setting
     progress: Progress
-    rounds: tuple[Done, ...]  # of this process
+    rounds: tuple[RoundResult, ...]  # of this process
     digest: str
     newcomers: tuple[Newcomers, ...] = ()  # how the clients that were held out did
     reason: str = ""  # why it ended before its last round, if it gave up
@@ -89,10 +89,10 @@ class Run(NamedTuple):
         )
 
 
-Watch = Callable[[Done], bool | None]
+Watch = Callable[[RoundResult], bool | None]
 
 
-def ignore(done: Done) -> None:
+def ignore(done: RoundResult) -> None:
     """Watches nothing."""
 
 
@@ -205,7 +205,7 @@ def _check_extension(setting: Setting, before: int, after: int, done: int) -> No
 def train(built: Built, store: Memory | Store, watch: Watch = ignore) -> Run:
     """Runs the rounds that are left; whatever ends it, the store keeps what was done."""
     experiment, setting = built
-    rounds: list[Done] = []
+    rounds: list[RoundResult] = []
     newcomers: list[Newcomers] = []
     status = "stopped"
     progress = store.progress
@@ -222,7 +222,7 @@ def train(built: Built, store: Memory | Store, watch: Watch = ignore) -> Run:
                 store.commit(step._replace(best=best))
                 progress = store.progress
                 reason = early_stopping.find_reason(experiment, progress.t, best)
-                rounds.append(Done(step.cost, step.evaluation, step.notes))
+                rounds.append(RoundResult(step.cost, step.evaluation, step.notes))
                 if watch(rounds[-1]):
                     break
         if progress.t == experiment.rounds or reason:
@@ -245,10 +245,10 @@ def is_due(experiment: Experiment, t: int) -> bool:
 
 def advance(
     setting: Setting, progress: Progress, evaluate: bool, best: BestModels | None = None
-) -> Step:
+) -> RoundUpdate:
     """Runs one round and, where it is due, evaluates all clients after it.
 
-    `best` is offered every client's personal model with its loss on validation data.
+    `best` considers every client's personal model with its loss on validation data.
     """
     method, task = setting.method, setting.task
     t = progress.t
@@ -266,7 +266,7 @@ def advance(
     if evaluate:
         after = Round(setting, t, progress.own, changed=dict(changed), shelf=round.shelf)
         try:
-            keep = None if best is None else partial(best.offer, t + 1)
+            keep = None if best is None else partial(best.consider, t + 1)
             evaluation = evaluate_round(after, server, keep)
         except NobodyAnswered as nobody:
             round.notes.append(str(nobody))
@@ -283,7 +283,7 @@ def advance(
     )
     round.notes += setting.engine.notes
     setting.engine.notes.clear()
-    return Step(
+    return RoundUpdate(
         server,
         changed,
         cost,

@@ -61,7 +61,7 @@ class Curve(NamedTuple):
     mean: Floats
 
 
-class Along(NamedTuple):
+class PathCurve(NamedTuple):
     """A metric along the path, for the M clients that have an end of their own."""
 
     client: Integers  # [M]
@@ -222,7 +222,7 @@ class RecordedRun(NamedTuple):
         rounds: Integers = self.clients.round[rows][order][first]
         return rounds
 
-    def along(self, metric: str) -> Along | None:
+    def along(self, metric: str) -> PathCurve | None:
         """Returns a metric on the clients' test parts along their paths, where there are paths."""
         rows = self._rows("path", "test") | self._rows("line", "test")
         rows &= (self.clients.round == self.last) & ~np.isnan(self.clients.lam)
@@ -236,7 +236,7 @@ class RecordedRun(NamedTuple):
         owner = np.zeros(len(values), dtype=bool)
         owner[places[self.clients.lam[rows] > 0]] = True
         chosen = self.values("lam")[owner]
-        return Along(self.federation.client[owner], lam, values[owner], chosen)
+        return PathCurve(self.federation.client[owner], lam, values[owner], chosen)
 
     def total(self, column: str) -> float:
         """Returns the sum of a column of `rounds` up to the last evaluated round."""

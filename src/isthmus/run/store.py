@@ -64,7 +64,7 @@ class Progress(NamedTuple):
     best: Best = Best()
 
 
-class Step(NamedTuple):
+class RoundUpdate(NamedTuple):
     """What one round leaves behind."""
 
     server: State
@@ -86,9 +86,9 @@ class Memory:
     def __init__(self, setting: Setting):
         self.progress = Progress(0, setting.method.init(setting.task), {})
 
-    def commit(self, step: Step) -> None:
+    def commit(self, step: RoundUpdate) -> None:
         """Takes over what a round changed."""
-        self.progress = apply_step(self.progress, step)
+        self.progress = apply_update(self.progress, step)
 
     def add_newcomers(self, found: Found, digest: str, source: str = HELD_OUT) -> None:
         """Does nothing: nothing is kept."""
@@ -180,7 +180,7 @@ class Store:
         best = Best(*json.loads(self._database.read(b"best") or b"[]"))  # older runs have none
         return Progress(done, server, own, shelf, best)
 
-    def commit(self, step: Step) -> None:
+    def commit(self, step: RoundUpdate) -> None:
         """Writes what a round changed, in one transaction."""
         rows = round_rows(step.cost, step.evaluation, step.notes, step.outcomes, step.withheld)
         changes: dict[bytes, bytes | None] = {
@@ -192,7 +192,7 @@ class Store:
         changes[b"server"] = tree.pack(step.server)
         changes[b"best"] = json.dumps(step.best).encode()
         changes[b"progress"] = str(step.cost.round).encode()
-        changes |= {} if self.best_models is None else self.best_models.settle()
+        changes |= {} if self.best_models is None else self.best_models.flush()
         self._database.write(changes)
         self._add(rows)
 
@@ -303,7 +303,7 @@ def name_kinds(setting: Setting) -> list[str]:
     return [kinds[setting.kind(i)] for i in range(len(setting.federation))]
 
 
-def apply_step(progress: Progress, step: Step) -> Progress:
+def apply_update(progress: Progress, step: RoundUpdate) -> Progress:
     """Gives the state after a round, in memory."""
     own = {**progress.own, **step.changed}
     shelf = after(progress.shelf, step.shelf)

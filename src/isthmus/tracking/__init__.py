@@ -15,7 +15,7 @@ from isthmus.tracking.tensorboard import TENSORBOARD
 
 if TYPE_CHECKING:
     from isthmus.experiment.settings import Experiment
-    from isthmus.run.loop import Done
+    from isthmus.run.loop import RoundResult
 
 TRACKERS: dict[str, Tracker] = {"tensorboard": TENSORBOARD, "mlflow": MLFLOW}
 
@@ -38,7 +38,7 @@ def track(names: Sequence[str], run: Path, experiment: "Experiment") -> Iterator
             if name in names
         ]
 
-        def write(done: "Done") -> None:
+        def write(done: "RoundResult") -> None:
             for each in writers:
                 each(done)
 

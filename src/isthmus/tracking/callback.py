@@ -21,9 +21,9 @@ from isthmus.run.schema import ROUNDS
 
 if TYPE_CHECKING:
     from isthmus.experiment.settings import Experiment
-    from isthmus.run.loop import Done
+    from isthmus.run.loop import RoundResult
 
-Write = Callable[["Done"], None]
+Write = Callable[["RoundResult"], None]
 Value = bool | int | float | str
 
 
@@ -35,7 +35,7 @@ class Tracker:
     needs: tuple[str, ...]  # modules of the extra `tracking`
 
 
-def scalars(experiment: "Experiment", done: "Done") -> dict[str, float]:
+def scalars(experiment: "Experiment", done: "RoundResult") -> dict[str, float]:
     """Names the numbers of a round: its cost and, where it was evaluated, means over clients.
 
     A name says which model it is about, which part of the data, and over what it is a mean.

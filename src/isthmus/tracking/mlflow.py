@@ -17,7 +17,7 @@ from isthmus.tracking.callback import Tracker, Write, check_installed, scalars, 
 
 if TYPE_CHECKING:
     from isthmus.experiment.settings import Experiment
-    from isthmus.run.loop import Done
+    from isthmus.run.loop import RoundResult
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def write_run(
             write_text(keep, f"{run}\n")
         return run
 
-    def write(done: "Done") -> None:
+    def write(done: "RoundResult") -> None:
         now, numbers = int(1000 * time.time()), scalars(experiment, done)
         metrics = [Metric(key, value, now, done.cost.round) for key, value in numbers.items()]
         client.log_batch(run, metrics)

@@ -14,7 +14,7 @@ from isthmus.tracking.callback import Tracker, Write, check_installed, scalars, 
 
 if TYPE_CHECKING:
     from isthmus.experiment.settings import Experiment
-    from isthmus.run.loop import Done
+    from isthmus.run.loop import RoundResult
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def write_events(directory: Path | str, experiment: "Experiment") -> Iterator[Wr
 
     place, described = Path(directory), False
 
-    def write(done: "Done") -> None:
+    def write(done: "RoundResult") -> None:
         nonlocal described
         numbers = scalars(experiment, done)
         tested = {name: number for name, number in numbers.items() if "/test/" in name}

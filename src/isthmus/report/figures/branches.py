@@ -8,12 +8,12 @@ import plotly.graph_objects as go
 from isthmus.report.figures import lines, similarity
 from isthmus.report.figures.theme import ACCURACY, LOSS, build_layout
 from isthmus.report.section import Report, Shown
-from isthmus.run.record import Along, RecordedRun
+from isthmus.run.record import PathCurve, RecordedRun
 
 VIEWS = (ACCURACY, LOSS)
 
 
-def collect_branches(run: RecordedRun, metric: str) -> Along | None:
+def collect_branches(run: RecordedRun, metric: str) -> PathCurve | None:
     """Returns a metric of the shared network, of its sum with the own one, and of the own one.
 
     They lie at 0, 1/2 and 1. Clients whose own network is not trained yet are left out.
@@ -23,7 +23,7 @@ def collect_branches(run: RecordedRun, metric: str) -> Along | None:
     if not owner.any():
         return None
     client = run.federation.client[owner]
-    return Along(client, np.array([0, 0.5, 1]), values[owner], np.full(len(client), np.nan))
+    return PathCurve(client, np.array([0, 0.5, 1]), values[owner], np.full(len(client), np.nan))
 
 
 def show(report: Report) -> Shown | None:

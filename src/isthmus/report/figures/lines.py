@@ -8,12 +8,12 @@ import plotly.graph_objects as go
 
 from isthmus.report.figures import theme
 from isthmus.report.figures.theme import View, round_numbers
-from isthmus.run.record import Along
+from isthmus.run.record import PathCurve
 
 LINES_AT_MOST = 60  # clients drawn one by one; more become a band
 
 
-def draw_clients(along: Along, view: View, colour: str) -> dict[str, Any]:
+def draw_clients(along: PathCurve, view: View, colour: str) -> dict[str, Any]:
     """Gives the trace of every client's line or, of many clients, of a band."""
     few = len(along.client) <= LINES_AT_MOST
     return (draw_lines if few else draw_band)(along, view, colour)
@@ -39,7 +39,7 @@ def _list_heights(figure: go.Figure, view: str) -> list[float]:
     return [value for column in seen for value in column if value is not None]
 
 
-def draw_mean(along: Along, view: View, colour: str, where: str = "") -> dict[str, Any]:
+def draw_mean(along: PathCurve, view: View, colour: str, where: str = "") -> dict[str, Any]:
     """Gives the trace of the mean over clients."""
     return {
         "x": round_numbers(along.lam),
@@ -53,7 +53,7 @@ def draw_mean(along: Along, view: View, colour: str, where: str = "") -> dict[st
     }
 
 
-def draw_lines(along: Along, view: View, colour: str) -> dict[str, Any]:
+def draw_lines(along: PathCurve, view: View, colour: str) -> dict[str, Any]:
     """Gives the trace of every client's line."""
     # One trace for all clients: a gap after each keeps their lines apart.
     gap = np.full((len(along.client), 1), np.nan)
@@ -72,7 +72,7 @@ def draw_lines(along: Along, view: View, colour: str) -> dict[str, Any]:
     }
 
 
-def draw_band(along: Along, view: View, colour: str) -> dict[str, Any]:
+def draw_band(along: PathCurve, view: View, colour: str) -> dict[str, Any]:
     """Gives the trace of a band that holds four fifths of the clients at each place."""
     known = along.values[~np.isnan(along.values).any(axis=1)]
     low, high = (

@@ -22,7 +22,7 @@ from isthmus.report.figures.theme import (
 from isthmus.report.section import Plate, Report, Shown, Subject
 from isthmus.report.tables.formats import DAGGER, MISSING, join_names
 from isthmus.run.columns import Floats, Integers
-from isthmus.run.record import Along, RecordedRun, find_counterpart
+from isthmus.run.record import PathCurve, RecordedRun, find_counterpart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -169,7 +169,7 @@ def plot_path(run: RecordedRun, path: ClientPaths, runs: Sequence[RecordedRun]) 
     references = find_references(run, runs)
     for view in VIEWS:
         metric, factor = view.metric, view.factor
-        along = Along(path.client, path.lam, path.values[metric], path.chosen)
+        along = PathCurve(path.client, path.lam, path.values[metric], path.chosen)
         shown = {"meta": {"view": metric}, "visible": view is VIEWS[0]}
         figure.add_scatter(**lines.draw_clients(along, view, colour), **shown)
         for reference in references:
