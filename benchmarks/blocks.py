@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks.contenders import prepare_run
 from isthmus import Experiment
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.engines.base import one_thread
 from isthmus.run.loop import advance
 from isthmus.run.store import Memory
@@ -25,7 +25,7 @@ from isthmus.run.store import Memory
 BLOCKS = (4, 16, 32, 64)
 
 
-def prepare_setting(hidden: int, cohort: int, block: int | None) -> Setting:
+def prepare_setting(hidden: int, cohort: int, block: int | None) -> RunContext:
     """Prepares one of the runs that take turns; `loop` if no block is given."""
     experiment = Experiment(
         method="fedavg",
@@ -40,7 +40,7 @@ def prepare_setting(hidden: int, cohort: int, block: int | None) -> Setting:
     return prepare_run(experiment)[1]
 
 
-def time_rounds(settings: Sequence[Setting], rounds: int) -> list[float]:
+def time_rounds(settings: Sequence[RunContext], rounds: int) -> list[float]:
     """Gives the median seconds of a round of each, after one round to warm up."""
     stores = [Memory(each) for each in settings]
     taken: list[list[float]] = [[] for _ in settings]

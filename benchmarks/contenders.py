@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.environments import VARIABLES, PeerError, find_python
 from benchmarks.networks import Settings
 from isthmus import Experiment, Federation, streams
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.engines import Cluster
 from isthmus.run.build import build
 from isthmus.run.loop import advance
@@ -65,7 +65,7 @@ def prepare_run(
     data: Federation | None = None,
     workers: int | None = None,
     cluster: Cluster | None = None,
-) -> tuple[Experiment, Setting]:
+) -> tuple[Experiment, RunContext]:
     """Builds a run of ours, on data of one's own if they are given."""
     if data is not None:
         given = {name: getattr(experiment, name) for name in Experiment.model_fields}
@@ -79,7 +79,7 @@ class Ours:
     A first round is played at once: its steps may be taken before any are compiled.
     """
 
-    def __init__(self, setting: Setting, store: Store | None = None):
+    def __init__(self, setting: RunContext, store: Store | None = None):
         self._setting = setting
         self._store = store or Memory(setting)
         self.round()
@@ -139,7 +139,7 @@ class Peer:
         self._folder.cleanup()
 
 
-def start_framework(name: str, setting: Setting, network: str, rounds: int) -> Peer:
+def start_framework(name: str, setting: RunContext, network: str, rounds: int) -> Peer:
     """Starts another framework in its own environment.
 
     It gets the work as files in a folder: see `benchmarks.peers.work`.
@@ -162,7 +162,7 @@ def start_checkout(
     )
 
 
-def write_work(setting: Setting, network: str, rounds: int, folder: Path) -> None:
+def write_work(setting: RunContext, network: str, rounds: int, folder: Path) -> None:
     """Writes a work down for a process without isthmus."""
     task, federation = setting.task, setting.federation
     clients = [federation.split(i, "train") for i in range(len(federation))]

@@ -17,14 +17,14 @@ from rich.table import Table
 
 from benchmarks.contenders import prepare_run
 from isthmus import Experiment
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.run.loop import advance
 from isthmus.run.store import Memory
 
 WORKS = {"fedavg": "fedavg", "superfed-mm, mixing": {"name": "superfed-mm", "start": 0.0}}
 
 
-def prepare_setting(method: object, engine: str) -> Setting:
+def prepare_setting(method: object, engine: str) -> RunContext:
     """Prepares one of the runs that take turns."""
     data = {"name": "synthetic", "samples": 60_000, "features": 784}
     experiment = Experiment(method=method, data=data, clients=100, model="twonn", engine=engine)

@@ -12,7 +12,7 @@ from statistics import median
 from benchmarks.contenders import CORES, prepare_run
 from benchmarks.results import Result
 from benchmarks.works import WORKS, read_data
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.engines import Loop
 from isthmus.run.loop import advance
 from isthmus.run.store import Memory
@@ -32,7 +32,7 @@ def measure(root: Path, rounds: int) -> Result:
     )
 
 
-def time_both(setting: Setting, rounds: int) -> tuple[float, float]:
+def time_both(setting: RunContext, rounds: int) -> tuple[float, float]:
     """Gives the median seconds of a round and of an evaluation, after one of both to warm up."""
     store = Memory(setting)
     everybody = replace(setting.task, clients_per_round=setting.task.clients, epochs=1)

@@ -22,7 +22,7 @@ from torch.nn.utils import parameters_to_vector
 
 from benchmarks.networks import Settings, list_trained, load, make_optimiser, train
 from isthmus import streams
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.methods.superfed import SuPerFed
 
 
@@ -61,7 +61,7 @@ class Plain:
     """Plays rounds of the plain loop in some processes, from round `first` on."""
 
     def __init__(
-        self, setting: Setting, build: Callable[[], nn.Module], processes: int, first: int = 0
+        self, setting: RunContext, build: Callable[[], nn.Module], processes: int, first: int = 0
     ):
         method, task, federation = setting.method, setting.task, setting.federation
         clients = [federation.split(i, "train") for i in range(len(federation))]

@@ -32,7 +32,7 @@ from rich.table import Table
 
 from benchmarks.contenders import prepare_run
 from isthmus import Experiment, Federation, streams
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.data.arrays import Arrays
 from isthmus.data.federation import Splits
 from isthmus.report.tables import summary
@@ -121,7 +121,7 @@ def serve(wanted: argparse.Namespace) -> None:
     write_figures(peak=peak, close=closed, disk=disk, open=opened, **figures)
 
 
-def measure_evaluation(setting: Setting, experiment: Experiment, path: Path) -> dict[str, float]:
+def measure_evaluation(setting: RunContext, experiment: Experiment, path: Path) -> dict[str, float]:
     """Plays one more round, evaluates all clients after it, writes the records and reads them."""
     store = Store(path, setting, Database(path / STATE))
     store.start(experiment.toml())

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus import Experiment, Federation
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.data.own.schema import describe
 from isthmus.run.build import build
 from isthmus_sites.audit import AuditLog
@@ -59,7 +59,7 @@ def experiment_at_sites(method: Any, data: Federation, **changes: Any) -> Experi
     return Experiment(**(given | changes))
 
 
-def simulate(experiment: Experiment, data: Federation) -> Setting:
+def simulate(experiment: Experiment, data: Federation) -> RunContext:
     """The same run in simulation, on the same divided data."""
     alone = dict(experiment) | {"data": "own", "partition": "own"}
     return build(Experiment(**alone), data=data, workers=1).setting

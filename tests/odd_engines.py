@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from isthmus import tree
-from isthmus.context import Call, CallOutcome, Request, Setting
+from isthmus.context import Call, CallOutcome, Request, RunContext
 from isthmus.engines import Loop
 
 
@@ -24,7 +24,7 @@ class Wire:
         self.workers = 1
 
     def run(
-        self, setting: Setting, call: Call, requests: Iterator[Request]
+        self, setting: RunContext, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
         sent = call._replace(shared=through_bytes(call.shared))
         arrived = (
@@ -57,7 +57,7 @@ class Flaky:
         self.workers = 1
 
     def run(
-        self, setting: Setting, call: Call, requests: Iterator[Request]
+        self, setting: RunContext, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
         for i, result in Loop().run(setting, call, requests):
             if call.purpose in ("evaluate", "join") or not self.lost(call.t, i):

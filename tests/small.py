@@ -7,7 +7,7 @@ import numpy as np
 from torch import nn
 
 from isthmus import Experiment, Federation
-from isthmus.context import Engine, Setting
+from isthmus.context import Engine, RunContext
 from isthmus.run import loop as federate
 from isthmus.run.build import build as build_run
 from isthmus.run.store import Memory, Progress, RoundUpdate, apply_update
@@ -47,7 +47,7 @@ def setting(
     data: Federation | None = None,
     build: Callable[[], nn.Module] = network,
     **changes: Any,
-) -> Setting:
+) -> RunContext:
     """Assembles a run of few rounds; `engine` replaces the experiment's."""
     data = data or federation()
     given: dict[str, Any] = {
@@ -67,18 +67,20 @@ def setting(
     return made if engine is None else made._replace(engine=engine)
 
 
-def begin(setting: Setting) -> Progress:
+def begin(setting: RunContext) -> Progress:
     """Gives the state before the first round."""
     return Memory(setting).progress
 
 
-def advance(setting: Setting, progress: Progress, evaluate: bool) -> tuple[Progress, RoundUpdate]:
+def advance(
+    setting: RunContext, progress: Progress, evaluate: bool
+) -> tuple[Progress, RoundUpdate]:
     """Plays one round and gives the state after it."""
     step = federate.advance(setting, progress, evaluate)
     return apply_update(progress, step), step
 
 
-def played(setting: Setting, count: int, progress: Progress | None = None) -> Progress:
+def played(setting: RunContext, count: int, progress: Progress | None = None) -> Progress:
     """Plays some rounds without evaluation."""
     progress = progress or begin(setting)
     for _ in range(count):

@@ -135,18 +135,18 @@ def test_modules_import_only_what_lies_below_them(path: Path) -> None:
 # Lines of code that a room may have: no blanks, comments, docstrings, imports. A number that rises
 # comes with a commit that says why; one that can fall is lowered with what lowers it.
 BUDGET = {
-    "contract": 901,
+    "contract": 907,
     "isthmus/batch": 713,
     "isthmus/cli": 1414,
     "isthmus/data": 4315,
     "isthmus/engines": 1999,
     "isthmus/experiment": 329,
     "isthmus/formulas": 92,
-    "isthmus/methods": 1662,
+    "isthmus/methods": 1669,
     "isthmus/metrics": 262,
-    "isthmus/models": 1454,
+    "isthmus/models": 1456,
     "isthmus/report": 3963,
-    "isthmus/run": 2988,
+    "isthmus/run": 2990,
     "isthmus/system": 213,
     "isthmus/tracking": 133,
     "isthmus_papers": 1616,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from isthmus import Client, Clients, Federation, Method, Task, tree
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.engines import Loop
 from isthmus.run.loop import advance
 from isthmus.run.schema import NOTES, names
@@ -44,7 +44,7 @@ class Diary(Method):
         return server.w
 
 
-def made(engine: object = None) -> Setting:
+def made(engine: object = None) -> RunContext:
     return setting("fedavg")._replace(method=Diary(), engine=engine or Loop())
 
 

@@ -16,7 +16,14 @@ from torch.nn.functional import cross_entropy, one_hot
 from isthmus import tree
 from isthmus.errors import IsthmusError
 from isthmus.metrics.score import Tally, tally
-from isthmus.models.descent import Shares, collect_lessons, find_shares, give_all, is_blended, train
+from isthmus.models.descent import (
+    Shares,
+    collect_statistics_updates,
+    find_shares,
+    is_blended,
+    train,
+    uniform_rates,
+)
 from isthmus.models.flat import Flat, split_evenly
 from isthmus.task import Task
 
@@ -26,9 +33,9 @@ if TYPE_CHECKING:
 Vectors = Any  # one vector [P], or a tuple of vectors
 # How much each example counts in the loss, 1 on average; empty: all alike.
 Importance = Tensor | tuple[()]
-Step = Callable[[Any, "Batch"], Any]  # step(carry, batch) -> carry
+StepFunction = Callable[[Any, "Batch"], Any]  # step(carry, batch) -> carry
 
-TOGETHER = 1024  # examples that are gathered at a time, at least one batch
+GATHER_ROWS = 1024  # examples that are gathered at a time, at least one batch
 
 
 class Point(NamedTuple):
@@ -38,7 +45,7 @@ class Point(NamedTuple):
     w: Tensor  # [P], or [L, P]
 
 
-class Walked(NamedTuple):
+class PathSelection(NamedTuple):
     """A path that a point was chosen on."""
 
     path: Point
@@ -104,7 +111,7 @@ class Client:
         plan: Callable[[], Steps],
         own: Any,
         gradient: Callable[[Callable[[Vectors], Tensor], Vectors], Vectors],
-        fold: Callable[[Step, Any, Iterator[Batch]], Any],
+        fold: Callable[[StepFunction, Any, Iterator[Batch]], Any],
         choice: int | None = None,
         kind: int = 0,
     ):
@@ -127,11 +134,11 @@ class Client:
         self._choice = choice
         self._taken = 0
         self._tallied: dict[Tensor, dict[str, Tally]] = {}  # of paths, which are long
-        self.walked: Walked | None = None
+        self.walked: PathSelection | None = None
 
     def scan(
         self,
-        step: Step,
+        step: StepFunction,
         carry: Any,
         passes: int | None = None,
         draw: Callable[[Tensor], Tensor] | None = None,
@@ -179,7 +186,9 @@ class Client:
 
         shares = self._find_shares(value, start, draw)
         rates = (
-            give_all(start, eta, rho, decay) if shares is None else shares.rates(eta, rho, decay)
+            uniform_rates(start, eta, rho, decay)
+            if shares is None
+            else shares.rates(eta, rho, decay)
         )
 
         def step(carry: Any, batch: Batch) -> Any:
@@ -188,10 +197,10 @@ class Client:
             def objective(w: Any) -> Tensor:
                 if shares is None:
                     return value(w, batch) if penalty is None else value(w, batch) + penalty(w)
-                with collect_lessons(self._networks) as lessons:
+                with collect_statistics_updates(self._networks) as updates:
                     total = value(w, batch)
-                for lesson in lessons:
-                    total = total + lesson.pull()
+                for update in updates:
+                    total = total + update.surrogate_loss()
                 return total if penalty is None else total + penalty(shares.mask(w))
 
             return rates.move(w, v, self.gradient(objective, w))
@@ -199,7 +208,9 @@ class Client:
         w = self.scan(step, (start, tree.map(torch.zeros_like, start)), epochs, draw)[0]
         if shares is None:
             return w
-        return tree.map(lambda w, s: self.settle(w) if is_blended(s) else w, w, shares.of)
+        return tree.map(
+            lambda w, s: self.reestimate_statistics(w) if is_blended(s) else w, w, shares.of
+        )
 
     def _find_shares(
         self,
@@ -213,7 +224,7 @@ class Client:
         batch = next(self._gather(self._taken, self._taken + 1, draw))
         return find_shares(networks, self.gradient, lambda w: value(w, batch), start)
 
-    def settle(self, w: Tensor, where: Tensor | None = None) -> Tensor:
+    def reestimate_statistics(self, w: Tensor, where: Tensor | None = None) -> Tensor:
         """Gives models [P] or [L, P] the running statistics that they have on the training part.
 
         All of them, or those `where` it says so. A network that keeps none is left as it is.
@@ -221,15 +232,15 @@ class Client:
         if self.model.statistics is None:
             return w
         if where is not None:
-            return torch.where(where[..., None], self.settle(w), w)
+            return torch.where(where[..., None], self.reestimate_statistics(w), w)
         if w.dim() == 2:
-            return torch.stack([self.settle(model) for model in w])
+            return torch.stack([self.reestimate_statistics(model) for model in w])
         if len(w) != self.model.size:
             raise IsthmusError(
                 f"{type(self.method).__name__} blends parts of networks that keep running "
                 "statistics; expected whole networks; use GroupNorm, or track_running_stats=False"
             )
-        return self.model.settle(w, split_evenly(self._part("train").x))
+        return self.model.reestimate_statistics(w, split_evenly(self._part("train").x))
 
     def loss(self, z: Tensor, batch: Batch) -> Tensor:
         """Gives the mean cross-entropy of the network with parameters z on a batch."""
@@ -243,7 +254,7 @@ class Client:
         """
         index = self._best(path).to(path.w.device)
         point = tree.map(lambda rows: rows.index_select(0, index[None])[0], path)
-        self.walked = Walked(path, index, point)
+        self.walked = PathSelection(path, index, point)
         return point
 
     def _best(self, path: Point) -> Tensor:
@@ -337,7 +348,7 @@ class Client:
         plan = self._plan()
         u = plan.u[first:end]
         u = u if draw is None else draw(u)
-        some = max(1, TOGETHER // self.task.batch_size)
+        some = max(1, GATHER_ROWS // self.task.batch_size)
         for begin in range(first, end, some):
             rows = plan.rows[begin : min(begin + some, end)]
             together = torch.cat(rows)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from isthmus import tree
-from isthmus.context import Call, ClientFunction, Fresh, Request, Setting
+from isthmus.context import Call, ClientFunction, InitialState, Request, RunContext
 from isthmus.data.pooling import pool
 from isthmus.errors import IsthmusError
 from isthmus.formulas.vector import total_variance
@@ -17,7 +17,7 @@ from isthmus.method import Delivery, Each, State
 from isthmus.models.flat import Flat
 from isthmus.shelf import Shelf
 
-BLOCK = 256  # clients whose scores are summed up at a time
+CLIENTS_AT_A_TIME = 256  # clients whose scores are summed up at a time
 
 
 class DivergenceError(IsthmusError):
@@ -32,7 +32,7 @@ class NobodyAnswered(Exception):  # noqa: N818 - it is no error
 class Round:
     """One round in progress: what it reads, what it changed, what it cost."""
 
-    setting: Setting
+    context: RunContext
     t: int
     stored: Mapping[int, State]
     changed: dict[int, State] = field(default_factory=dict)
@@ -45,12 +45,12 @@ class Round:
     shelf: Shelf = field(default_factory=Shelf)
     notes: list[str] = field(default_factory=list)
 
-    def own(self, i: int) -> State | Fresh:
+    def own(self, i: int) -> State | InitialState:
         """Finds what client i holds; a client that never took part costs nothing until now."""
         for states in (self.changed, self.stored):
             if i in states:
                 return states[i]
-        return Fresh(self.setting.first + i)
+        return InitialState(self.context.first + i)
 
 
 class Clients:
@@ -59,11 +59,11 @@ class Clients:
     def __init__(self, ids: Sequence[int], round: Round):
         self.ids = list(ids)
         self.t = round.t
-        self.task = round.setting.task
+        self.task = round.context.task
         self.total = self.task.clients  # N
         self.rounds = self.task.rounds  # R
         self.shelf = round.shelf  # what the server keeps beside its state
-        self.newcomers = round.setting.first > 0  # whether they took part in no round
+        self.newcomers = round.context.first > 0  # whether they took part in no round
         self._round = round
 
     @property
@@ -97,7 +97,7 @@ class Clients:
         round.down += len(self.ids) * tree.nbytes(shared)
         replies = {}
         requests = self._requests(each, range(len(self.ids)))
-        for i, (own, reply) in round.setting.engine.run(round.setting, call, requests):
+        for i, (own, reply) in round.context.engine.run(round.context, call, requests):
             self._check(i, f, own, reply)
             if own != ():
                 round.changed[i] = own
@@ -121,12 +121,12 @@ class Clients:
         so in `about`. Nobody is asked, and no message is counted.
         """
         round = self._round
-        federation, seed = round.setting.federation, self.task.seed
+        federation, seed = round.context.federation, self.task.seed
         size = sum(federation.sizes(i)[0] for i in self.ids)
-        setting = round.setting._replace(federation=pool(federation, size, seed, self.t))
+        context = round.context._replace(federation=pool(federation, size, seed, self.t))
         call = Call(f, shared, self.t, "train", round.turns["train"])
         round.turns["train"] += 1
-        for i, (own, reply) in setting.engine.run(setting, call, iter([Request(0, (), ())])):
+        for i, (own, reply) in context.engine.run(context, call, iter([Request(0, (), ())])):
             self._check(i, f, own, reply)
             return reply
         raise NobodyAnswered(f"training on the pooled data gave nothing in round {self.t + 1}")
@@ -137,7 +137,7 @@ class Clients:
         delivery: Delivery,
         choice: int | None = None,
         purpose: str = "evaluate",
-        block: int = BLOCK,
+        block: int = CLIENTS_AT_A_TIME,
     ) -> Iterator[dict[int, Any]]:
         """Runs f(client, own, *received) for every client, and changes nothing.
 
@@ -150,24 +150,24 @@ class Clients:
         for start in range(0, len(self.ids), block):
             span = range(start, min(start + block, len(self.ids)))
             requests = self._requests(delivery.each, span)
-            results = dict(round.setting.engine.run(round.setting, call, requests))
+            results = dict(round.context.engine.run(round.context, call, requests))
             there = (self.ids[k] for k in span if self.ids[k] in results)
             yield {i: results[i] for i in there}
 
     def _requests(self, each: Each, span: range) -> Iterator[Request]:
-        federation = self._round.setting.federation
+        federation = self._round.context.federation
         # The largest first, so that nobody waits for one of them in the end.
         for k in sorted(span, key=lambda k: -federation.sizes(self.ids[k])[0]):
             yield Request(self.ids[k], self._round.own(self.ids[k]), self._message(each, k))
 
     def _message(self, each: Each, k: int) -> tuple[State, ...]:
-        message = find_message(each, k, self._round.setting.first + self.ids[k])
+        message = find_message(each, k, self._round.context.first + self.ids[k])
         self._round.down += tree.nbytes(message)
         return message
 
     def _check(self, i: int, f: ClientFunction, own: State, reply: State) -> None:
         if not tree.finite((own, reply)):
-            task = self._round.setting.task
+            task = self._round.context.task
             raise DivergenceError(
                 f"client {i} diverged in round {self.t + 1}: {getattr(f, '__qualname__', f)} ended "
                 f"with numbers that are not finite (lr={task.lr_at(self.t):.3g}); expected a loss "

@@ -21,7 +21,7 @@ class Call(NamedTuple):
     choice: int | None = None  # the point that all clients take, where there is one for all
 
 
-class Fresh(NamedTuple):
+class InitialState(NamedTuple):
     """Stands for what a client holds before it takes part: it is made where it is needed."""
 
     number: int  # the client's, or beyond all of them that of a newcomer
@@ -31,13 +31,13 @@ class Request(NamedTuple):
     """What one client brings to a call: who it is, what it holds, what it alone receives."""
 
     i: int
-    own: State | Fresh
+    own: State | InitialState
     each: tuple[State, ...]  # empty, or one message
 
-    def find_own(self, setting: "Setting") -> State:
+    def find_own(self, context: "RunContext") -> State:
         """Gives what the client holds."""
-        if isinstance(self.own, Fresh):
-            return setting.method.own(setting.task, self.own.number)
+        if isinstance(self.own, InitialState):
+            return context.method.own(context.task, self.own.number)
         return self.own
 
 
@@ -76,7 +76,7 @@ class Engine(Protocol):
         ...
 
     def run(
-        self, setting: "Setting", call: Call, requests: Iterator[Request]
+        self, context: "RunContext", call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
         """Yields (client, what the function returned) for those that answer."""
         ...
@@ -97,7 +97,7 @@ class Engine(Protocol):
         ...
 
 
-class Setting(NamedTuple):
+class RunContext(NamedTuple):
     """All that stays the same during a run."""
 
     method: Method

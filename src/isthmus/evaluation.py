@@ -15,13 +15,13 @@ from torch import Tensor
 
 from isthmus import tree
 from isthmus.client import Client, Point
-from isthmus.cohort import BLOCK, Clients, NobodyAnswered, Round
-from isthmus.context import Setting
+from isthmus.cohort import CLIENTS_AT_A_TIME, Clients, NobodyAnswered, Round
+from isthmus.context import RunContext
 from isthmus.errors import IsthmusError
 from isthmus.method import Delivery, State
 from isthmus.metrics.score import Figures, Pooled, Tally, figures, pool, tally
 
-TOGETHER = 64 * 2**20  # bytes of personal models that are looked at together
+MODELS_IN_MEMORY_BYTES = 64 * 2**20  # bytes of personal models that are looked at together
 
 
 class Score(NamedTuple):
@@ -59,33 +59,35 @@ def evaluate(round: Round, server: State, keep: Keep | None = None) -> Evaluatio
     Where only some clients are evaluated, also a choice for all is made by theirs. `keep` gets each
     client's personal model, where somebody wants them.
     """
-    setting = round.setting
-    everybody = range(setting.task.clients)
-    clients = Clients(everybody if setting.evaluated is None else setting.evaluated, round)
-    delivery = setting.method.deliver(server, clients)
-    scores = score(setting, clients, delivery, keep)
-    return Evaluation(scores, score_on_server(setting, delivery.common), is_chosen(setting))
+    context = round.context
+    everybody = range(context.task.clients)
+    clients = Clients(everybody if context.evaluated is None else context.evaluated, round)
+    delivery = context.method.deliver(server, clients)
+    scores = score(context, clients, delivery, keep)
+    return Evaluation(scores, score_on_server(context, delivery.common), is_chosen(context))
 
 
 def score(
-    setting: Setting, clients: Clients, delivery: Delivery, keep: Keep | None = None
+    context: RunContext, clients: Clients, delivery: Delivery, keep: Keep | None = None
 ) -> tuple[Score, ...]:
     """Scores models on these clients' data: personal, shared, and along the path."""
-    path, splits = setting.method.path(), splits_of(setting)
+    path, splits = context.method.path(), splits_of(context)
     names = ["personal", *(["shared"] if delivery.common is not None else [])]
     names += [] if path is None else [path.name]
-    choice = choose_for_all(setting, clients, delivery)
+    choice = choose_for_all(context, clients, delivery)
     scoring = Scoring(delivery.common, splits)
     if keep is None:
         measured = clients.visit(scoring, delivery, choice)
     else:
-        some = max(1, TOGETHER // setting.task.w0.nbytes)
-        both = clients.visit(DeployAndMeasure(scoring), delivery, choice, block=min(some, BLOCK))
-        measured = hand_over(both, keep)
+        some = max(1, MODELS_IN_MEMORY_BYTES // context.task.w0.nbytes)
+        both = clients.visit(
+            DeployAndMeasure(scoring), delivery, choice, block=min(some, CLIENTS_AT_A_TIME)
+        )
+        measured = report_models(both, keep)
     return tuple(collect(names, splits, measured))
 
 
-def hand_over(measured: Iterable[Mapping[int, Any]], keep: Keep) -> Iterator[dict[int, Any]]:
+def report_models(measured: Iterable[Mapping[int, Any]], keep: Keep) -> Iterator[dict[int, Any]]:
     """Hands personal models over as they come, and passes on what was measured."""
     for block in measured:
         for i, (point, ((_, (validation, *_)), *_)) in block.items():
@@ -93,9 +95,9 @@ def hand_over(measured: Iterable[Mapping[int, Any]], keep: Keep) -> Iterator[dic
         yield {i: sums for i, (_, sums) in block.items()}
 
 
-def score_on_server(setting: Setting, common: Tensor | None) -> Figures | None:
+def score_on_server(context: RunContext, common: Tensor | None) -> Figures | None:
     """Scores the shared model on the server's own test set, where there are both."""
-    task, test = setting.task, setting.federation.server_test()
+    task, test = context.task, context.federation.server_test()
     if common is None or not len(test.y):
         return None
     sums: Tally | None = None
@@ -108,14 +110,14 @@ def score_on_server(setting: Setting, common: Tensor | None) -> Figures | None:
     return figures(sums)
 
 
-def choose_for_all(setting: Setting, clients: Clients, delivery: Delivery) -> int | None:
+def choose_for_all(context: RunContext, clients: Clients, delivery: Delivery) -> int | None:
     """Finds the point of the path that all clients take, where the selection rule is such a one."""
-    path, rule = setting.method.path(), setting.task.rule
+    path, rule = context.method.path(), context.task.rule
     if path is None or not path.chosen or not rule.for_all or rule.split is None:
         return None
-    if rule.split not in splits_of(setting):
+    if rule.split not in splits_of(context):
         raise IsthmusError(
-            f"selection={setting.task.selection} chooses on {rule.split} data, and the clients "
+            f"selection={context.task.selection} chooses on {rule.split} data, and the clients "
             f"have none; expected {rule.split} > 0; set {rule.split}=0.1, or selection=fixed"
         )
     measured = clients.visit(MeasurePath((rule.split,)), delivery)
@@ -123,15 +125,15 @@ def choose_for_all(setting: Setting, clients: Clients, delivery: Delivery) -> in
     return int(rule.cost(along.figures).mean(0).argmin())
 
 
-def is_chosen(setting: Setting) -> bool:
+def is_chosen(context: RunContext) -> bool:
     """Tells whether personal models are chosen along a path."""
-    path = setting.method.path()
+    path = context.method.path()
     return path is not None and path.chosen
 
 
-def splits_of(setting: Setting) -> tuple[str, ...]:
+def splits_of(context: RunContext) -> tuple[str, ...]:
     """Names the parts of the clients' data that models are scored on."""
-    data = setting.federation
+    data = context.federation
     chosen_on = any(data.sizes(i)[1] for i in range(len(data)))  # at a site only one client has any
     return ("validation", "test") if chosen_on else ("test",)
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from isthmus.context import Call, CallOutcome, Fresh, Request, Setting
+from isthmus.context import Call, CallOutcome, InitialState, Request, RunContext
 from isthmus.data.federation import Federation
 from isthmus.data.scaling import Scales
 from isthmus.errors import IsthmusError
@@ -59,7 +59,7 @@ class SitesEngine:
         self._committed: dict[int, str] = {}  # own states as of the last round that is done
 
     def run(
-        self, setting: Setting, call: Call, requests: Iterator[Request]
+        self, setting: RunContext, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
         """Yields (client, what its function returned) for sites that answer in time."""
         if call.t != self._round:
@@ -123,7 +123,7 @@ class SitesEngine:
         return [replies[site] for site in self._names]
 
     def ask_to_join(
-        self, setting: Setting, t: int, parts: Mapping[str, JoinParts]
+        self, setting: RunContext, t: int, parts: Mapping[str, JoinParts]
     ) -> Iterator[tuple[str, Any, str]]:
         """Has newcomers build their models after t rounds; yields what each measured, or why not.
 
@@ -167,8 +167,8 @@ class SitesEngine:
     def close(self) -> None:
         """Holds nothing."""
 
-    def _head(self, setting: Setting, call: Call, name: str, request: Request) -> CallHead:
-        accepted = "" if isinstance(request.own, Fresh) else name_state(request.own)
+    def _head(self, setting: RunContext, call: Call, name: str, request: Request) -> CallHead:
+        accepted = "" if isinstance(request.own, InitialState) else name_state(request.own)
         committed = self._committed.setdefault(request.i, accepted)
         return CallHead(
             run=self._run,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.data.arrays import SUMS
 from isthmus.data.federation import Federation
 from isthmus.data.scaling import (
@@ -50,7 +50,7 @@ def list_forms(data: Federation) -> tuple[Form, ...]:
     )
 
 
-def answer(setting: Setting, i: int, name: str, brought: tuple[Tensor, ...]) -> Any:
+def answer(setting: RunContext, i: int, name: str, brought: tuple[Tensor, ...]) -> Any:
     """Sums up what client i trains on."""
     data = setting.federation
     x = np.asarray(data.arrays.x[data.splits[i].train], np.float64)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from isthmus import tree
 from isthmus.cohort import Clients, Round
-from isthmus.context import Call, ClientFunction, Request, Setting
+from isthmus.context import Call, ClientFunction, Request, RunContext
 from isthmus.data.arrays import SUMS
 from isthmus.data.federation import Federation
 from isthmus.engines.base import one_thread
@@ -57,7 +57,7 @@ def name_function(method: Method, function: ClientFunction) -> tuple[str, tuple[
     return name, ()
 
 
-def find_function(setting: Setting, name: str, brought: tuple[Any, ...]) -> ClientFunction:
+def find_function(setting: RunContext, name: str, brought: tuple[Any, ...]) -> ClientFunction:
     """Finds the function of this name: the opposite of `name_function`."""
     if name in (SCORE, JOIN):
         kind = Scoring if name == SCORE else Joining
@@ -96,7 +96,7 @@ class _Noting(Loop):
         self.seen: dict[str, Form] = {}
 
     def run(
-        self, setting: Setting, call: Call, requests: Iterator[Request]
+        self, setting: RunContext, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
         """Yields the one client's result for every client."""
         asked = {request.i: request for request in requests}
@@ -110,7 +110,7 @@ class _Noting(Loop):
         yield from ((i, result) for i in asked)
 
 
-def learn(setting: Setting, client: int = 0) -> Forms:
+def learn(setting: RunContext, client: int = 0) -> Forms:
     """Plays the rounds in which something changes, with one client's data, and notes the forms."""
     engine = _note_forms(setting, client)
     setting = setting._replace(engine=engine)
@@ -124,7 +124,7 @@ def learn(setting: Setting, client: int = 0) -> Forms:
     return Forms(tuple(engine.seen.values()))
 
 
-def learn_newcomer(setting: Setting, data: Federation) -> Forms:
+def learn_newcomer(setting: RunContext, data: Federation) -> Forms:
     """Plays the same rounds, and notes the forms of what a newcomer with these data is asked.
 
     It may keep its figures: then it answers nothing.
@@ -137,13 +137,13 @@ def learn_newcomer(setting: Setting, data: Federation) -> Forms:
     return Forms((*seen, *(form._replace(reply=()) for form in seen if form.function == JOIN)))
 
 
-def _note_forms(setting: Setting, client: int) -> _Noting:
+def _note_forms(setting: RunContext, client: int) -> _Noting:
     together = setting.federation.arrays.scaled_by == SUMS
     scales = setting.federation.scales(client) if together else None
     return _Noting(client, () if scales is None else tuple(map(torch.from_numpy, scales)))
 
 
-def _play(setting: Setting, client: int) -> Iterator[Progress]:
+def _play(setting: RunContext, client: int) -> Iterator[Progress]:
     """Plays the rounds in which something changes, with one client; gives the run after each."""
     method, task = setting.method, setting.task
     server = method.init(task)

@@ -14,7 +14,7 @@ import torch
 
 from isthmus import tree
 from isthmus.client import Point
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.data.scaling import Scales
 from isthmus.errors import IsthmusError
 from isthmus.run.open import Personal
@@ -60,7 +60,7 @@ class SiteModels:
             return []
         return rows
 
-    def open(self, which: str, setting: Setting, client: int) -> Personal:
+    def open(self, which: str, setting: RunContext, client: int) -> Personal:
         """Opens the best or the last model."""
         head, packed = self._load(which)
         if "choice" in json.loads(head):  # the parameters were not in it

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from isthmus.cohort import NobodyAnswered, find_message
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.engines.base import one_thread
 from isthmus.evaluation import Score, collect, splits_of
 from isthmus.run.newcomers import Joining, make_visit, reach_newcomers
@@ -44,7 +44,7 @@ class SiteNewcomers:
 
     def __init__(
         self,
-        setting: Setting,
+        setting: RunContext,
         transport: Transport,
         run: str,
         limits: WaitLimits,

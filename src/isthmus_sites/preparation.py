@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.data.federation import Federation
 from isthmus.data.own.own_files import detect_kind, find_own_files
 from isthmus.errors import IsthmusError, nearest
@@ -105,7 +105,7 @@ def propose_part(experiment: Experiment, site: str, data: RegisteredData) -> Con
     )
 
 
-def list_disclosures(setting: Setting, forms: Forms) -> dict[str, str]:
+def list_disclosures(setting: RunContext, forms: Forms) -> dict[str, str]:
     """Lists what tells more than models and counts, and what it tells: a site agrees to each.
 
     `forms` are those of what it is asked: a newcomer is asked less.

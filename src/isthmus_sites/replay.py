@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus import tree
-from isthmus.context import Call, CallOutcome, Engine, Request, Setting
+from isthmus.context import Call, CallOutcome, Engine, Request, RunContext
 from isthmus.data.federation import Federation
 from isthmus.errors import IsthmusError
 from isthmus.experiment.settings import Experiment
@@ -103,7 +103,7 @@ class ReplayEngine:
         self._last = (0, 0)
 
     def run(
-        self, setting: Setting, call: Call, requests: Iterator[Request]
+        self, setting: RunContext, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
         """Yields (client, what its function returned) for clients that answered then."""
         asked = list(requests)

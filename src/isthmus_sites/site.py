@@ -15,7 +15,7 @@ from torch import Tensor
 
 from isthmus import tree
 from isthmus.client import Client, Point
-from isthmus.context import Call, Fresh, Request, Setting
+from isthmus.context import Call, InitialState, Request, RunContext
 from isthmus.data.arrays import Arrays
 from isthmus.data.federation import Federation
 from isthmus.data.own.schema import make_blank
@@ -78,7 +78,7 @@ class Site:
     def __init__(
         self,
         consent: Consent,
-        setting: Setting,
+        setting: RunContext,
         forms: Forms,
         states: SiteStates,
         models: SiteModels,
@@ -166,7 +166,7 @@ class Site:
         if isinstance(function, Scoring | Joining):
             function = BuildAndMeasure(function)
         call = Call(function, shared, head.t, head.purpose, head.turn, head.choice)
-        request = Request(self._row, Fresh(self._client) if own is None else own, each)
+        request = Request(self._row, InitialState(self._client) if own is None else own, each)
         ((_, result),) = self.setting.engine.run(self.setting, call, iter([request]))
         private = not self.consent.figures
         if head.function == JOIN:
@@ -250,7 +250,7 @@ class Site:
         self._models.keep(Snapshot(point, t, scales), found, loss)
 
 
-def prepare(experiment: Experiment) -> tuple[Setting, Forms]:
+def prepare(experiment: Experiment) -> tuple[RunContext, Forms]:
     """Builds what both sides know of a run, without any data."""
     setting = build_setting(experiment)
     with torch.random.fork_rng(devices=[]):
@@ -258,7 +258,7 @@ def prepare(experiment: Experiment) -> tuple[Setting, Forms]:
     return setting, Forms((*learned, *exchange.list_forms(setting.federation)))
 
 
-def build_setting(experiment: Experiment) -> Setting:
+def build_setting(experiment: Experiment) -> RunContext:
     """Builds a run on made-up data."""
     check_deployable(experiment)
     built = build(experiment, data=imagine(experiment), workers=1)
@@ -270,7 +270,7 @@ def build_setting(experiment: Experiment) -> Setting:
     return built.setting
 
 
-def prepare_newcomer(setting: Setting) -> tuple[Setting, Forms]:
+def prepare_newcomer(setting: RunContext) -> tuple[RunContext, Forms]:
     """Builds what both sides know of how a site joins that is no client of a run."""
     data = imagine_newcomers(setting.federation)
     with torch.random.fork_rng(devices=[]):
@@ -295,7 +295,7 @@ def open_site(folder: Path) -> Site:
         raise
 
 
-def prepare_part(consent: Consent) -> tuple[Setting, Forms]:
+def prepare_part(consent: Consent) -> tuple[RunContext, Forms]:
     """Builds what a site needs to know of its part in a run, without its data."""
     experiment = consent.read_experiment()
     return prepare_newcomer(build_setting(experiment)) if consent.newcomer else prepare(experiment)

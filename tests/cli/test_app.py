@@ -13,7 +13,7 @@ import pytest
 
 from commands import Isthmus, Said
 from isthmus.cli import demo, messages
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.methods import METHODS
 from isthmus.run import loop as federate
 
@@ -219,7 +219,7 @@ def test_an_interrupted_run_keeps_what_it_did(
 ) -> None:
     plain = federate.advance
 
-    def interrupted(setting: Setting, progress: federate.Progress, *rest: Any) -> object:
+    def interrupted(setting: RunContext, progress: federate.Progress, *rest: Any) -> object:
         if progress.t == 1:
             raise KeyboardInterrupt
         return plain(setting, progress, *rest)

@@ -12,7 +12,7 @@ import torch
 
 from isthmus import Experiment, tree
 from isthmus.cohort import Clients, Round
-from isthmus.context import Call, Request, Setting
+from isthmus.context import Call, Request, RunContext
 from isthmus.engines import Stacked
 from isthmus.method import Method
 from isthmus.methods import METHODS
@@ -26,7 +26,7 @@ from small import CLASSES, SIZES, advance, begin, federation, played, setting
 from table import ROWS, Row
 
 
-def deployed(made: Setting, end: Progress, i: int) -> torch.Tensor:
+def deployed(made: RunContext, end: Progress, i: int) -> torch.Tensor:
     """What client i would deploy."""
     clients = Clients([i], Round(made, end.t - 1, end.own, shelf=Shelf(end.shelf)))
     (found,) = clients.visit(deploy, made.method.deliver(end.server, clients))
@@ -36,7 +36,7 @@ def deployed(made: Setting, end: Progress, i: int) -> torch.Tensor:
 class Played(NamedTuple):
     """Four rounds of one client after another, which the tests of a method share."""
 
-    setting: Setting
+    setting: RunContext
     states: list[Progress]  # before the first round, and after each
     steps: list[RoundUpdate]  # of which the last two were evaluated
 
@@ -67,7 +67,7 @@ def distance(first: Any, second: Any) -> float:
     return float(max(gaps, default=0.0))
 
 
-def after(made: Setting, middle: Progress, ids: list[int]) -> Progress:
+def after(made: RunContext, middle: Progress, ids: list[int]) -> Progress:
     """Plays the third round with these clients, whoever would have been drawn."""
     round = Round(made, middle.t, middle.own, shelf=Shelf(middle.shelf))
     server = made.method.round(middle.server, Clients(ids, round))
@@ -331,7 +331,7 @@ def test_its_rounds_call_the_functions_that_it_declares(row: Row) -> None:
     called: set[str] = set()
 
     class Noting(Wire):
-        def run(self, setting: Setting, call: Call, requests: Iterator[Request]) -> Any:
+        def run(self, setting: RunContext, call: Call, requests: Iterator[Request]) -> Any:
             if call.purpose != "evaluate":
                 name = getattr(call.function, "__name__", "")
                 assert call.function == getattr(setting.method, name)

@@ -19,7 +19,7 @@ from torch import Tensor
 from isthmus import Client, Clients, Experiment, Method, Task, tree
 from isthmus.context import Call, Request
 from isthmus.engines import ClientError, Loop, messages
-from isthmus.engines.workers import START
+from isthmus.engines.workers import START_METHOD
 from isthmus.methods import METHODS
 from isthmus.run.build import build
 from isthmus.system.machine import count_cores
@@ -146,7 +146,7 @@ def test_workers_go_with_the_engine_that_started_them(tmp_path: Path) -> None:
     assert not children() - others
 
 
-@pytest.mark.skipif(START != "fork", reason="one process computes here unless asked")
+@pytest.mark.skipif(START_METHOD != "fork", reason="one process computes here unless asked")
 def test_a_run_that_ends_before_workers_would_begin_has_none() -> None:
     """The digits' 20 clients have 6 batches each; 5 of them train, 20 are evaluated: 50 a round."""
 

@@ -16,7 +16,7 @@ import isthmus
 from by_hand import client, task, vector
 from isthmus import Experiment, Federation, IsthmusError, federate, tree
 from isthmus.cohort import Clients, Round
-from isthmus.context import Call, Request, Setting
+from isthmus.context import Call, Request, RunContext
 from isthmus.engines import Loop, Stacked
 from isthmus.methods.fedsimsup import replay
 from isthmus.methods.fedsimsup.fedsimsup import FedSimSup, Own
@@ -43,7 +43,7 @@ def stub(t: int, rounds: int, shelf: dict[str, Tensor], clients: int = 3) -> Any
     )
 
 
-def models(made: Setting, end: Progress) -> list[Tensor]:
+def models(made: RunContext, end: Progress) -> list[Tensor]:
     """All clients' models after the rounds that are done."""
     everyone = Clients(range(made.task.clients), Round(made, end.t - 1, {}, shelf=Shelf(end.shelf)))
     model = made.method.absentees(made.task).models(end.server, everyone)
@@ -147,7 +147,7 @@ class TestReplay:
         self, similarity: str, block: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Client 1 answers nothing in the first two rounds, client 4 never."""
-        monkeypatch.setattr(replay, "BLOCK", block)
+        monkeypatch.setattr(replay, "REPLAYED_MODELS_BYTES", block)
         method = {"name": "fedsimsup", "similarity": similarity, "c_beta": 2.0, "gamma": 0.25}
         made = setting(
             method,
@@ -377,7 +377,7 @@ class TestCensus:
         asked: list[int] = []
 
         class Listening(Loop):
-            def run(self, setting: Setting, call: Call, requests: Iterator[Request]) -> Any:
+            def run(self, setting: RunContext, call: Call, requests: Iterator[Request]) -> Any:
                 for i, result in Loop.run(self, setting, call, requests):
                     asked.extend([i] if call.function == made.method.census else [])
                     yield i, result

@@ -10,7 +10,7 @@ from torch import nn
 from by_hand import Cohort, chain, client, task, vector
 from isthmus import IsthmusError
 from isthmus.client import Client
-from isthmus.context import Call, Request, Setting
+from isthmus.context import Call, Request, RunContext
 from isthmus.engines.loop import make_client
 from isthmus.methods.pfedfda import PFedFda, Server, lda
 from isthmus.models.flat import Flat
@@ -104,7 +104,7 @@ def test_the_limiting_case_is_lda_of_the_clients_own_features() -> None:
     assert not torch.equal(fitted, PFedFda().personal(here, (), first))
 
 
-def a_client(beta: str, weighed: bool = False) -> tuple[Setting, Client]:
+def a_client(beta: str, weighed: bool = False) -> tuple[RunContext, Client]:
     """A client with six examples of each class, and so three in each half."""
     data = federation((120,))
     if weighed:

@@ -32,7 +32,7 @@ def test_pooled_is_one_model_on_all_clients_examples(
 ) -> None:
     """Everybody deploys FedAvg's shared model, so all test parts together are one test set; six
     clients are one block, or two."""
-    monkeypatch.setattr(cohort, "BLOCK", block)
+    monkeypatch.setattr(cohort, "CLIENTS_AT_A_TIME", block)
     made = setting("fedavg", engine)
     end, step = advance(made, played(made, 2), evaluate=True)
     x, y = examples(split)

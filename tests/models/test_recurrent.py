@@ -10,14 +10,14 @@ from torch.func import grad, vmap
 from torch.nn.functional import cross_entropy
 
 from isthmus import Federation, tree
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.data.arrays import Arrays
 from isthmus.engines import Loop
 from isthmus.engines.base import one_thread
 from isthmus.engines.compiled import repays
 from isthmus.models import MODELS
 from isthmus.models.flat import Flat
-from isthmus.models.recurrent import TOGETHER, StackedLSTM
+from isthmus.models.recurrent import ROWS_AT_A_TIME, StackedLSTM
 from isthmus.run.store import Progress
 from small import advance, begin, setting
 
@@ -70,7 +70,7 @@ def test_a_gradient_of_the_fused_kernel_is_that_of_the_cell_written_out(name: st
 @NAMES
 def test_evaluation_in_pieces_gives_the_logits_of_the_whole(name: str) -> None:
     """Logits are below 1; float32 rounds them at 6e-8, and ten times that is allowed."""
-    network, (x, _) = flat(name), text(2 * TOGETHER + 3)
+    network, (x, _) = flat(name), text(2 * ROWS_AT_A_TIME + 3)
     w = network.fresh(seed=5)
     whole = network.logits(w.requires_grad_(), x).detach()
     with torch.no_grad():
@@ -86,7 +86,7 @@ def played_on_text(workers: int) -> tuple[Progress, object]:
     arrays = Arrays(x, y, x[:0], y[:0], SYMBOLS, owner=owner, tokens=True)
     data = Federation.from_owners(arrays, test=0.2, validation=0.15, seed=1)
     build = partial(MODELS["stackedlstm"], (LENGTH,), SYMBOLS)
-    made: Setting = setting("superfed-mm", Loop(workers), data, build, rounds=1, epochs=1)
+    made: RunContext = setting("superfed-mm", Loop(workers), data, build, rounds=1, epochs=1)
     try:
         progress, step = advance(made, begin(made), evaluate=True)
     finally:

@@ -49,11 +49,11 @@ def test_a_forward_pass_in_training_tells_where_statistics_go() -> None:
     flat = Flat(lambda: nn.Sequential(nn.BatchNorm1d(1), nn.Linear(1, 2)))
     w = flat.fresh(0)
     flat.train(True)
-    with flat.collect_lessons() as lessons:
+    with flat.collect_statistics_updates() as updates:
         flat.logits(w, torch.tensor([[1.0], [3.0]]))
     flat.train(False)
-    assert [lesson.before.item() for lesson in lessons] == [0, 1]
-    assert [lesson.after.item() for lesson in lessons] == pytest.approx([0.2, 1.1])
+    assert [update.before.item() for update in updates] == [0, 1]
+    assert [update.after.item() for update in updates] == pytest.approx([0.2, 1.1])
     assert w[2:4].tolist() == [0, 1], "the vector itself stays"
 
 
@@ -63,8 +63,8 @@ def test_settled_statistics_are_those_of_all_examples() -> None:
     flat = Flat(lambda: nn.Sequential(nn.BatchNorm1d(1), nn.Dropout(0.5), nn.Linear(1, 2)))
     w = flat.fresh(0)
     x = torch.tensor([[1.0], [3.0], [5.0]])
-    assert flat.settle(w, [x])[2:4].tolist() == [3, 4]
-    settled = flat.settle(w, [x[:2], torch.tensor([[5.0], [9.0], [13.0]])])
+    assert flat.reestimate_statistics(w, [x])[2:4].tolist() == [3, 4]
+    settled = flat.reestimate_statistics(w, [x[:2], torch.tensor([[5.0], [9.0], [13.0]])])
     assert settled[2:4].tolist() == pytest.approx([6.2, 10.4])
     assert torch.equal(settled[4:], w[4:])
 
@@ -138,11 +138,11 @@ def test_a_frozen_parameter_does_not_freeze_the_layers_beside_it() -> None:
     w = flat.fresh(1)
     before = w.clone()
     flat.train(True)
-    with flat.collect_lessons() as lessons:
+    with flat.collect_statistics_updates() as updates:
         flat.logits(w, x)
     flat.train(False)
     assert torch.equal(w, before)
-    assert not torch.equal(lessons[0].before, lessons[0].after)
+    assert not torch.equal(updates[0].before, updates[0].after)
 
 
 class Tied(nn.Module):

@@ -211,7 +211,9 @@ def test_points_of_a_path_have_statistics_of_their_own(tmp_path: Path) -> None:
     assert common is not None
     assert model.statistics is not None
     assert torch.equal(point.w[0], common)
-    settled = model.settle(torch.lerp(point.w[0], point.w[10], 0.5), [data.split(1, "train").x])
+    settled = model.reestimate_statistics(
+        torch.lerp(point.w[0], point.w[10], 0.5), [data.split(1, "train").x]
+    )
     assert (point.w[5] - settled).abs().max() < 1e-6
     mixed = torch.lerp(point.w[0], point.w[10], 0.5)
     assert (point.w[5] - mixed)[model.statistics].abs().max() > 1e-3
@@ -233,7 +235,7 @@ def test_points_of_a_plane_have_statistics_of_their_own(tmp_path: Path) -> None:
     point = landscape.plane_through(*without[:3]).at(float(corner["x"]), float(corner["y"]))
     (x, y), seen = data.split(1, "test"), data.split(1, "train").x
     with torch.no_grad():
-        loss = cross_entropy(model.logits(model.settle(point, [seen]), x), y)
+        loss = cross_entropy(model.logits(model.reestimate_statistics(point, [seen]), x), y)
     assert corner["client"] == "1"
     assert float(corner["loss"]) == pytest.approx(float(loss), rel=1e-4)
     own = next(row for row in read_table(out / "landscape.csv") if row["model"] == "own")

@@ -8,7 +8,7 @@ from pathlib import Path
 from isthmus import tracking
 from isthmus.cli import messages
 from isthmus.cli.progress import Board
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.engines import Cluster, RayEngine, choice
 from isthmus.errors import ClusterLostError, IsthmusError, UnwritableError
 from isthmus.evaluation import splits_of
@@ -97,7 +97,7 @@ def go_on(
         return _finish(built, store, run, track)
 
 
-def _open_cluster(setting: Setting) -> None:
+def _open_cluster(setting: RunContext) -> None:
     """Finds out what is wrong with a cluster's nodes before anything is written."""
     if isinstance(setting.engine, RayEngine):
         setting.engine.open(setting)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from isthmus import streams
 from isthmus.client import Importance
-from isthmus.context import Call, Setting
+from isthmus.context import Call, RunContext
 from isthmus.data.federation import Federation
 from isthmus.errors import IsthmusError
 from isthmus.models.flat import Flat
@@ -86,9 +86,9 @@ class RandomPart(NamedTuple):
     u: NDArray[np.float64]  # [passes * steps per pass, noise]
 
 
-def draw(setting: Setting, call: Call, i: int, n: int) -> RandomPart:
+def draw(context: RunContext, call: Call, i: int, n: int) -> RandomPart:
     """Draws a client's shuffles and uniforms from the streams that bear its name."""
-    method, task = setting.method, setting.task
+    method, task = context.method, context.task
     passes, steps = method.passes(task), steps_per_pass(n, task.batch_size)
     place = (call.t, call.turn, i)
     shuffle = streams.stream(task.seed, f"{call.purpose} batches", *place)
@@ -99,32 +99,32 @@ def draw(setting: Setting, call: Call, i: int, n: int) -> RandomPart:
     )
 
 
-def weigh_examples(setting: Setting, i: int, y: Tensor) -> Importance:
+def weigh_examples(context: RunContext, i: int, y: Tensor) -> Importance:
     """Says how much each of client i's training examples counts in its loss, 1 on average.
 
     By its weight in the data, where they have any; and with `balance = "classes"`, so much that
     all classes that the client has count alike.
     """
-    given = setting.federation.weights(i)
-    if given is None and setting.task.balance == "none":
+    given = context.federation.weights(i)
+    if given is None and context.task.balance == "none":
         return ()
     weights = np.ones(len(y)) if given is None else given
-    if setting.task.balance == "classes":
+    if context.task.balance == "classes":
         labels = y.numpy()
-        totals = np.bincount(labels, weights, minlength=setting.task.classes)[labels]
+        totals = np.bincount(labels, weights, minlength=context.task.classes)[labels]
         weights = np.divide(weights, totals, out=np.zeros(len(y)), where=totals > 0)
     if not weights.sum() > 0:
         raise IsthmusError(
             f"all examples that client {i} trains on weigh 0; expected some that count; correct "
             "their weights"
         )
-    return torch.as_tensor(weights / weights.mean(), dtype=setting.task.w0.dtype)
+    return torch.as_tensor(weights / weights.mean(), dtype=context.task.w0.dtype)
 
 
 @contextmanager
-def own_randomness(setting: Setting, call: Call, i: int) -> Iterator[None]:
+def own_randomness(context: RunContext, call: Call, i: int) -> Iterator[None]:
     """Gives random layers, as dropout, a stream that bears the client's name."""
-    task = setting.task
+    task = context.task
     seed = streams.seed_of(task.seed, f"{call.purpose} layers", call.t, call.turn, i)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed looks for devices too

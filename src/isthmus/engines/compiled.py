@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from isthmus import tree
-from isthmus.client import Batch, Step
+from isthmus.client import Batch, StepFunction
 from isthmus.engines.base import Plan
 from isthmus.models.flat import SHALLOW, Flat
 
@@ -90,7 +90,7 @@ class Compiled:
         return Compiled, given
 
     @cached_property
-    def _begin(self) -> Callable[[Step, Any, tuple[Batch, ...]], None]:
+    def _begin(self) -> Callable[[StepFunction, Any, tuple[Batch, ...]], None]:
         if load_passes() is None:
             self.notes.append(
                 f"torch {torch.__version__} compiles steps as it does by itself, which is slower; "
@@ -118,7 +118,7 @@ class Compiled:
             weights.append(pad(full[: len(batch)], (0, missing)) if missing else full)
         return rows, weights
 
-    def fold(self, step: Step, carry: Any, batches: Iterator[Batch], n: int) -> Any:
+    def fold(self, step: StepFunction, carry: Any, batches: Iterator[Batch], n: int) -> Any:
         """Takes one step after another; a batch that is not full is taken without the program."""
         carry = tree.map(torch.clone, carry)
         run: dict[int, Callable[[tuple[Batch, ...]], None]] = {}  # by how many steps it takes
@@ -141,7 +141,7 @@ class Compiled:
                 yield from ((batch,) for batch in some)
 
     def _take_first(
-        self, step: Step, carry: Any, some: tuple[Batch, ...], n: int
+        self, step: StepFunction, carry: Any, some: tuple[Batch, ...], n: int
     ) -> Callable[[tuple[Batch, ...]], None]:
         """Takes the first steps, and returns the function that takes the others."""
         some = tuple(part_tensors(batch) for batch in some)
@@ -176,14 +176,14 @@ class Compiled:
         advance(step, carry, some)
         return partial(advance, step, carry)
 
-    def _capture(self, step: Step, carry: Any, some: tuple[Batch, ...]) -> None:
+    def _capture(self, step: StepFunction, carry: Any, some: tuple[Batch, ...]) -> None:
         # torch 2.6 knows these by no other names, and later ones by these too
         limits = {"cache_size_limit": 1000, "accumulated_cache_size_limit": 10_000}
         with warnings.catch_warnings(), torch._dynamo.config.patch(limits):
             warnings.simplefilter("ignore")  # torch warns of what it does itself
             self._begin(step, carry, some)
 
-    def _agrees(self, step: Step, before: Any, some: tuple[Batch, ...], after: Any) -> bool:
+    def _agrees(self, step: StepFunction, before: Any, some: tuple[Batch, ...], after: Any) -> bool:
         """Tells whether a program took its first steps as plain ones do, from `before` on."""
         advance(step, before, some)
         pairs = zip(tree.leaves(after), tree.leaves(before), strict=True)
@@ -241,7 +241,7 @@ class Compiled:
         return run
 
 
-def advance(step: Step, carry: Any, batches: Sequence[Batch]) -> None:
+def advance(step: StepFunction, carry: Any, batches: Sequence[Batch]) -> None:
     """Takes one step after another, and overwrites the carry with the result of each."""
     before = list(tree.leaves(carry))
     now = carry

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.func import grad
 
 from isthmus import tree
-from isthmus.client import Batch, Client, Examples, Step, Steps
-from isthmus.context import Call, CallOutcome, Request, Setting
+from isthmus.client import Batch, Client, Examples, StepFunction, Steps
+from isthmus.context import Call, CallOutcome, Request, RunContext
 from isthmus.engines import messages
 from isthmus.engines import profile as spent
 from isthmus.engines.base import (
@@ -27,7 +27,7 @@ from isthmus.engines.base import (
 from isthmus.engines.compiled import Compiled
 from isthmus.engines.devices import Place
 from isthmus.engines.profile import Profile
-from isthmus.engines.workers import START, Answer, Pool
+from isthmus.engines.workers import START_METHOD, Answer, Pool
 
 HERE = Place()
 
@@ -35,7 +35,7 @@ HERE = Place()
 class ClientPool(Protocol):
     """Processes that run client functions for one run."""
 
-    setting: Setting
+    context: RunContext
     notes: list[str]
 
     def run(self, call: Call, requests: Iterator[Request]) -> Iterator[tuple[int, Any]]:
@@ -60,7 +60,7 @@ class Loop:
         self,
         workers: int = 1,
         compiled: Compiled | None = None,
-        start: str = START,
+        start: str = START_METHOD,
         device: str = "cpu",
     ):
         self.place = Place(device)
@@ -84,14 +84,14 @@ class Loop:
         return self._workers
 
     def run(
-        self, setting: Setting, call: Call, requests: Iterator[Request]
+        self, context: RunContext, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
         """Yields (client, what the function returned)."""
         first = list(islice(requests, 2))
         requests = chain(first, requests)
-        if self.delegates(len(first)) and self._pool_knows(setting):
+        if self.delegates(len(first)) and self._pool_knows(context):
             try:
-                yield from self.get_pool(setting).run(call, requests)
+                yield from self.get_pool(context).run(call, requests)
                 return
             except messages.CannotSend:  # a function without a name runs here
                 pass
@@ -99,9 +99,9 @@ class Loop:
                 if self._pool is not None:
                     self._report(self._pool.notes)
         for request in requests:
-            yield request.i, self.compute(setting, call, request)
+            yield request.i, self.compute(context, call, request)
 
-    def compute(self, setting: Setting, call: Call, request: Request) -> Any:
+    def compute(self, context: RunContext, call: Call, request: Request) -> Any:
         """Runs the function for one client, here."""
         profile = self.profile if call.purpose == "train" else None
         make, function = make_client, call.function
@@ -110,12 +110,12 @@ class Loop:
             function = profile.measure(spent.FUNCTION, function)
         with (
             one_thread(),
-            own_randomness(setting, call, request.i),
+            own_randomness(context, call, request.i),
             wrap_errors(call, f"client {request.i}"),
             torch.no_grad(),
         ):
-            request = request._replace(own=self.place.send(request.find_own(setting)))
-            client = make(setting, call, request, self.compiled, self.place, profile)
+            request = request._replace(own=self.place.send(request.find_own(context)))
+            client = make(context, call, request, self.compiled, self.place, profile)
             received = self.place.send((*call.shared, *request.each))
             with self.place.activate():
                 result = function(client, request.own, *received)
@@ -124,9 +124,9 @@ class Loop:
             self._report(self.compiled.notes)
         return result
 
-    def answer(self, setting: Setting, call: Call, request: Request) -> Answer:
+    def answer(self, context: RunContext, call: Call, request: Request) -> Answer:
         """Runs the function for one client in a worker; gives its notes and times along."""
-        result = self.compute(setting, call, request)
+        result = self.compute(context, call, request)
         notes, self.notes = self.notes, []
         if self.profile is None:
             return Answer(result, notes)
@@ -166,18 +166,18 @@ class Loop:
         self._reported.update(new)
         notes.clear()
 
-    def _pool_knows(self, setting: Setting) -> bool:
-        """Tells whether the workers, if there are any, were started with this setting."""
+    def _pool_knows(self, context: RunContext) -> bool:
+        """Tells whether the workers, if there are any, were started with this context."""
         pool = self._pool
         return pool is None or all(
-            getattr(pool.setting, part) is getattr(setting, part)
+            getattr(pool.context, part) is getattr(context, part)
             for part in ("method", "task", "federation")
         )
 
-    def _check_sendable(self, setting: Setting) -> None:
+    def _check_sendable(self, context: RunContext) -> None:
         """Gives up on workers where a fresh process cannot be sent the method and the task."""
         try:
-            messages.write((setting.method, setting.task), {}, None)
+            messages.write((context.method, context.task), {}, None)
         except messages.CannotSend as error:
             self._workers = 1
             self._report(
@@ -189,23 +189,23 @@ class Loop:
         """Tells whether other processes compute a call of so many clients; 2 stands for more."""
         return self.workers > 1 and requests > 1
 
-    def get_pool(self, setting: Setting) -> ClientPool:
+    def get_pool(self, context: RunContext) -> ClientPool:
         """Gives the processes that compute, which are started first if there are none."""
         if self._pool is None:
-            self._pool = self.make_pool(setting)
+            self._pool = self.make_pool(context)
         return self._pool
 
-    def make_pool(self, setting: Setting) -> ClientPool:
+    def make_pool(self, context: RunContext) -> ClientPool:
         """Starts the processes that compute."""
         if self._start != "fork":
-            self._check_sendable(setting)
+            self._check_sendable(context)
         alone = Loop(compiled=self.compiled)
         alone.profile = None if self.profile is None else Profile()
-        return Pool(setting, self.workers, alone.answer, self._start, self.profile)
+        return Pool(context, self.workers, alone.answer, self._start, self.profile)
 
 
 def make_client(
-    setting: Setting,
+    context: RunContext,
     call: Call,
     request: Request,
     compiled: Compiled | None = None,
@@ -213,7 +213,7 @@ def make_client(
     profile: Profile | None = None,
 ) -> Client:
     """Makes the handle of one client, with nothing padded."""
-    method, task, federation = setting.method, place.move_task(setting.task), setting.federation
+    method, task, federation = context.method, place.move_task(context.task), context.federation
     if compiled is not None and call.t < compiled.since:
         compiled = None
     i, size, dtype = request.i, task.batch_size, task.w0.dtype
@@ -226,11 +226,11 @@ def make_client(
         x, y = federation.split(i, name)
         if channels_last and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        importance = weigh_examples(setting, i, y) if name == "train" else ()
+        importance = weigh_examples(context, i, y) if name == "train" else ()
         return place.send(Examples(x, y, importance=importance))
 
     def plan() -> Steps:
-        drawn = draw(setting, call, i, n)
+        drawn = draw(context, call, i, n)
         orders, u = place.send(
             (torch.as_tensor(drawn.orders), torch.as_tensor(drawn.u, dtype=dtype))
         )
@@ -258,19 +258,19 @@ def make_client(
         else profile.measure(spent.NETWORK, gradient),
         fold=choose_fold(compiled, n, profile),
         choice=call.choice,
-        kind=setting.kind(i),
+        kind=context.kind(i),
     )
 
 
 def choose_fold(
     compiled: Compiled | None, n: int, profile: Profile | None
-) -> Callable[[Step, Any, Iterator[Batch]], Any]:
+) -> Callable[[StepFunction, Any, Iterator[Batch]], Any]:
     """Chooses how one step after another is taken by a client of n examples."""
     run = fold if compiled is None else partial(compiled.fold, n=n)
     if profile is None:
         return run
 
-    def measure_fold(step: Step, carry: Any, batches: Iterator[Batch]) -> Any:
+    def measure_fold(step: StepFunction, carry: Any, batches: Iterator[Batch]) -> Any:
         batches = profile.measure_each(spent.GATHER, batches)
         if compiled is None:
             return run(profile.measure(spent.STEP, step), carry, batches)
@@ -298,7 +298,7 @@ def gradient(objective: Callable[[Any], Tensor], w: Any) -> Any:
     return tree.map(lambda _: next(parts), leaf)
 
 
-def fold(step: Step, carry: Any, batches: Iterator[Batch]) -> Any:
+def fold(step: StepFunction, carry: Any, batches: Iterator[Batch]) -> Any:
     """Takes one step after another."""
     for batch in batches:
         carry = step(carry, batch)

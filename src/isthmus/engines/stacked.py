@@ -17,8 +17,8 @@ from torch.func import grad, vmap
 from torch.nn.functional import pad
 
 from isthmus import tree
-from isthmus.client import Batch, Client, Examples, Step, Steps
-from isthmus.context import Call, CallOutcome, Request, Setting
+from isthmus.client import Batch, Client, Examples, StepFunction, Steps
+from isthmus.context import Call, CallOutcome, Request, RunContext
 from isthmus.engines.base import (
     Plan,
     RandomPart,
@@ -35,15 +35,15 @@ from isthmus.errors import IsthmusError
 VECTORS = 6  # of P parameters: weights, momentum, gradient, and what a step makes of them
 CACHE = 12 << 20  # bytes, of the last level
 MEMORY = 1 << 30  # bytes, of a device that is not the CPU
-MOST = 256  # clients in a block
+LARGEST_BLOCK = 256  # clients in a block
 
-Fold = Callable[[Step, Any, Iterator[Batch]], Any]
+Fold = Callable[[StepFunction, Any, Iterator[Batch]], Any]
 
 
 def count_block(parameters: int, device: str) -> int:
     """Counts the clients, of so many parameters each, that stay in cache together."""
     room = CACHE if device == "cpu" else MEMORY
-    return max(1, min(MOST, room // (4 * VECTORS * parameters)))
+    return max(1, min(LARGEST_BLOCK, room // (4 * VECTORS * parameters)))
 
 
 class ClientBlock(NamedTuple):
@@ -89,14 +89,14 @@ class Stacked:
         return cls(plan.block or count_block(plan.parameters, plan.device), plan.device)
 
     def run(
-        self, setting: Setting, call: Call, requests: Iterator[Request]
+        self, context: RunContext, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
         """Yields (client, what the function returned)."""
         while members := list(islice(requests, self.block)):
             # Clients of another kind hold states of another shape, which cannot be stacked.
-            for kind in dict.fromkeys(setting.kind(member.i) for member in members):
-                alike = [member for member in members if setting.kind(member.i) == kind]
-                yield from self._run_block(setting, call, kind, alike)
+            for kind in dict.fromkeys(context.kind(member.i) for member in members):
+                alike = [member for member in members if context.kind(member.i) == kind]
+                yield from self._run_block(context, call, kind, alike)
 
     def describe(self, why: str = "") -> str:
         """Says how many clients are computed at a time; its steps run in one way only."""
@@ -113,12 +113,12 @@ class Stacked:
         """Does nothing, since the engine holds nothing."""
 
     def _run_block(
-        self, setting: Setting, call: Call, kind: int, members: Sequence[Request]
+        self, context: RunContext, call: Call, kind: int, members: Sequence[Request]
     ) -> Iterator[tuple[int, Any]]:
-        place, method, task = self.place, setting.method, self.place.move_task(setting.task)
+        place, method, task = self.place, context.method, self.place.move_task(context.task)
         shared = place.send(call.shared)
         per_pass = max(
-            steps_per_pass(setting.federation.sizes(member.i)[0], task.batch_size)
+            steps_per_pass(context.federation.sizes(member.i)[0], task.batch_size)
             for member in members
         )
 
@@ -143,8 +143,8 @@ class Stacked:
         with one_thread(), wrap_errors(call, f"clients {ids}"), torch.no_grad():
             given = place.send(
                 (
-                    stack(setting, call, ids, per_pass),
-                    tree.stack([member.find_own(setting) for member in members]),
+                    stack(context, call, ids, per_pass),
+                    tree.stack([member.find_own(context) for member in members]),
                     tree.stack([member.each for member in members]),
                 )
             )
@@ -155,7 +155,7 @@ class Stacked:
             yield i, tree.row(results, k)
 
 
-def wait(step: Step) -> Step:
+def wait(step: StepFunction) -> StepFunction:
     """Makes a step in which a client that has ended its pass keeps what it has."""
 
     def take(carry: Any, batch: Batch) -> Any:
@@ -166,20 +166,20 @@ def wait(step: Step) -> Step:
     return take
 
 
-def stack(setting: Setting, call: Call, ids: Sequence[int], per_pass: int) -> ClientBlock:
+def stack(context: RunContext, call: Call, ids: Sequence[int], per_pass: int) -> ClientBlock:
     """Pads and stacks the data and the steps of a block's clients."""
-    task, federation = setting.task, setting.federation
+    task, federation = context.task, context.federation
     sizes = [federation.sizes(i)[0] for i in ids]
-    random = [draw(setting, call, i, n) for i, n in zip(ids, sizes, strict=True)]
+    random = [draw(context, call, i, n) for i, n in zip(ids, sizes, strict=True)]
     plans = [
         _pad_steps(one, n, task.batch_size, per_pass) for one, n in zip(random, sizes, strict=True)
     ]
     rows, u, weight = (torch.stack(parts) for parts in zip(*plans, strict=True))
     dtype = task.w0.dtype
     return ClientBlock(
-        train=_stack_examples(setting, ids, "train"),
-        validation=_stack_examples(setting, ids, "validation"),
-        test=_stack_examples(setting, ids, "test"),
+        train=_stack_examples(context, ids, "train"),
+        validation=_stack_examples(context, ids, "validation"),
+        test=_stack_examples(context, ids, "test"),
         n=torch.tensor(sizes, dtype=dtype),
         steps=torch.tensor(
             [task.epochs * steps_per_pass(n, task.batch_size) for n in sizes], dtype=dtype
@@ -204,15 +204,15 @@ def _pad_steps(
     return rows, u, weight
 
 
-def _stack_examples(setting: Setting, ids: Sequence[int], name: str) -> Examples:
-    parts = [setting.federation.split(i, name) for i in ids]
+def _stack_examples(context: RunContext, ids: Sequence[int], name: str) -> Examples:
+    parts = [context.federation.split(i, name) for i in ids]
     largest = max(len(part.y) for part in parts)
 
     def stack_rows(columns: Sequence[Tensor]) -> Tensor:
         return torch.stack([pad_rows(rows, largest) for rows in columns])
 
     trained = zip(ids, parts, strict=True) if name == "train" else ()
-    counts = [weigh_examples(setting, i, part.y) for i, part in trained]
+    counts = [weigh_examples(context, i, part.y) for i, part in trained]
     importance = [one for one in counts if isinstance(one, Tensor)]
     return Examples(
         stack_rows([part.x for part in parts]),

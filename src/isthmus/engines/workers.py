@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, TypeVar
 
-from isthmus.context import Call, Request, Setting
+from isthmus.context import Call, Request, RunContext
 from isthmus.engines import messages
 from isthmus.engines.base import ClientError
 from isthmus.engines.profile import MESSAGES, Profile
@@ -36,33 +36,33 @@ class Answer(NamedTuple):
     seconds: Mapping[str, float] = {}  # by what they were spent on, where the engine is watched
 
 
-Compute = Callable[[Setting, Call, Request], Answer]
+Compute = Callable[[RunContext, Call, Request], Answer]
 
 T = TypeVar("T")
 
-START = "fork" if sys.platform == "linux" else "spawn"  # elsewhere forking is not safe
-PATIENCE = 5.0  # seconds for a worker to end by itself
+START_METHOD = "fork" if sys.platform == "linux" else "spawn"  # elsewhere forking is not safe
+STOP_TIMEOUT_S = 5.0  # for a worker to end by itself
 
 
 def count_workers() -> int:
     """Counts the workers of a run: one for each core; 1 where each would run the script again."""
-    return count_cores() if START == "fork" else 1
+    return count_cores() if START_METHOD == "fork" else 1
 
 
 class Worker:
     """One process, the connection to it, and the memory that both share."""
 
-    def __init__(self, setting: Setting, compute: Compute, call_memory: Any, start: str):
-        context: Any = multiprocessing.get_context(start)
+    def __init__(self, context: RunContext, compute: Compute, call_memory: Any, start: str):
+        processes: Any = multiprocessing.get_context(start)
         forks = start == "fork"
-        setting = setting._replace(engine=None)  # type: ignore[arg-type]  # that is this process's
+        context = context._replace(engine=None)  # type: ignore[arg-type]  # that is this process's
         # Answers take two pieces of memory in turns: one is read while the next is computed.
         memory = [messages.allocate_shared() if forks else None for _ in range(3)]
         self.request_memory, *self.answer_memory = memory
-        self.connection, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(
+        self.connection, theirs = processes.Pipe()
+        self.process: BaseProcess = processes.Process(
             target=serve,
-            args=(setting, compute, theirs, call_memory, memory[0], memory[1:]),
+            args=(context, compute, theirs, call_memory, memory[0], memory[1:]),
             name="isthmus-worker",
             daemon=True,
         )
@@ -77,7 +77,7 @@ class Worker:
         """Ends the process, whatever it computes."""
         self.connection.close()
         self.process.terminate()
-        self.process.join(PATIENCE)
+        self.process.join(STOP_TIMEOUT_S)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
@@ -91,19 +91,19 @@ class Pool:
 
     def __init__(
         self,
-        setting: Setting,
+        context: RunContext,
         count: int,
         compute: Compute,
-        start: str = START,
+        start: str = START_METHOD,
         profile: Profile | None = None,
     ):
-        self.setting = setting
+        self.context = context
         self._profile = profile
         self.notes: list[str] = []
         self._compute = compute
         self._start = start
         self._memory = messages.allocate_shared() if start == "fork" else None
-        self._known = {"method": setting.method, "task": setting.task}
+        self._known = {"method": context.method, "task": context.task}
         self._names = {id(thing): name for name, thing in self._known.items()}
         self._workers = [self._start_worker() for _ in range(count)]
         self._stop_all = weakref.finalize(self, _stop_all, self._workers, self._memory)
@@ -147,7 +147,7 @@ class Pool:
         self._stop_all()
 
     def _start_worker(self) -> Worker:
-        return Worker(self.setting, self._compute, self._memory, self._start)
+        return Worker(self.context, self._compute, self._memory, self._start)
 
     def _send(self, worker: Worker, call: messages.Message, request: Request) -> None:
         """Sends a request, after the call that it belongs to if the worker has not got that."""
@@ -176,7 +176,7 @@ class Pool:
         retried: set[int],
     ) -> None:
         """Puts a new worker in the place of one that died; it tries the same client once more."""
-        worker.process.join(PATIENCE)
+        worker.process.join(STOP_TIMEOUT_S)
         code = worker.process.exitcode
         died = (
             f"client {request.i}, round {call.t + 1}: its worker process ended "
@@ -211,7 +211,7 @@ def describe_exit(code: int | None) -> str:
 
 
 def serve(
-    setting: Setting,
+    context: RunContext,
     compute: Compute,
     connection: Connection,
     call_memory: Any,
@@ -222,7 +222,7 @@ def serve(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run decides when to stop
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _end_with_the_run()
-    known = {"method": setting.method, "task": setting.task}
+    known = {"method": context.method, "task": context.task}
     call: Call | None = None
     while True:
         try:
@@ -234,7 +234,7 @@ def serve(
         assert call is not None
         try:
             request = messages.read(message, known, request_memory, keep=False)
-            answer: Any = compute(setting, call, request)
+            answer: Any = compute(context, call, request)
         except BaseException as error:  # whatever it is, it is raised in the run's process
             answer = error
             if not isinstance(error, IsthmusError):

@@ -105,11 +105,15 @@ class Apfl(Method):
 
     def mixtures(self, client: Client, own: Own, server: Server) -> Point:
         a = torch.linspace(0, 1, 11)[:, None] * own.seen
-        return Point(a, client.settle(a * own.v + (1 - a) * server.w, where=a[:, 0] > 0))
+        return Point(
+            a, client.reestimate_statistics(a * own.v + (1 - a) * server.w, where=a[:, 0] > 0)
+        )
 
     def personal(self, client: Client, own: Own, server: Server) -> Point:
         a = torch.where(own.seen, own.a, 0.0)
-        return Point(a[None], client.settle(a * own.v + (1 - a) * server.w, where=a > 0))
+        return Point(
+            a[None], client.reestimate_statistics(a * own.v + (1 - a) * server.w, where=a > 0)
+        )
 
     def common(self, server: Server) -> Tensor:
         return server.w

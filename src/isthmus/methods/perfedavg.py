@@ -77,7 +77,7 @@ class PerFedAvg(Method):
         take = self.first_order if self.variant == "first-order" else self.hessian_free
         start = MetaStep(w, w, torch.zeros_like(w), torch.tensor(0))
         end = client.scan(lambda step, batch: take(client, step, batch), start)
-        return own, Model(client.settle(end.w))
+        return own, Model(client.reestimate_statistics(end.w))
 
     def first_order(self, client: Client, step: MetaStep, batch: Batch) -> MetaStep:
         w, ahead, d, phase = step
@@ -113,7 +113,7 @@ class PerFedAvg(Method):
             server.w,
             self.tune,
         )
-        return client.settle(tuned)
+        return client.reestimate_statistics(tuned)
 
     def common(self, server: Model) -> Tensor:
         return server.w

@@ -91,7 +91,7 @@ class PFedMe(Method):
                 theta = theta - self.inner_lr * (g + self.lam * (theta - wk))
             return wk - client.lr * self.lam * (wk - theta), theta
 
-        wk, theta = map(client.settle, client.scan(step, (server.w, own.theta)))
+        wk, theta = map(client.reestimate_statistics, client.scan(step, (server.w, own.theta)))
         return Own(theta, torch.tensor(True)), Reply(wk, client.n)
 
     def personal(self, client: Client, own: Own, server: Server) -> Tensor:

@@ -132,7 +132,10 @@ class SuPerFed(Method):
 
     def mixtures(self, client: Client, own: Own, server: Server) -> Point:
         lam = torch.linspace(0, 1, 11)[:, None] * own.mixed
-        return Point(lam, client.settle(torch.lerp(server.w, own.wl, lam), where=lam[:, 0] > 0))
+        return Point(
+            lam,
+            client.reestimate_statistics(torch.lerp(server.w, own.wl, lam), where=lam[:, 0] > 0),
+        )
 
     def personal(self, client: Client, own: Own, server: Server) -> Point:
         return client.best(self.mixtures(client, own, server))

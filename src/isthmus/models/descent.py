@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from isthmus import tree
-from isthmus.models.flat import Flat, Lesson
+from isthmus.models.flat import Flat, StatisticsUpdate
 
 
 class Rates(NamedTuple):
@@ -54,7 +54,7 @@ class Shares(NamedTuple):
         return Rates(tree.map(torch.add, spread(lr), follows), spread(momentum), spread(decay))
 
 
-def give_all(start: Any, lr: Tensor, momentum: Tensor, decay: Tensor) -> Rates:
+def uniform_rates(start: Any, lr: Tensor, momentum: Tensor, decay: Tensor) -> Rates:
     """Gives all coordinates the same rates."""
     return Rates(*(tree.map(lambda _, rate=rate: rate, start) for rate in (lr, momentum, decay)))
 
@@ -77,13 +77,15 @@ def train(networks: Sequence[Flat]) -> Iterator[None]:
 
 
 @contextmanager
-def collect_lessons(networks: Sequence[Flat]) -> Iterator[list[Lesson]]:
+def collect_statistics_updates(networks: Sequence[Flat]) -> Iterator[list[StatisticsUpdate]]:
     """Collects what forward passes make of the networks' statistics."""
     with ExitStack() as stack:
-        collected = [stack.enter_context(network.collect_lessons()) for network in networks]
-        lessons: list[Lesson] = []
-        yield lessons
-        lessons += [lesson for some in collected for lesson in some]
+        collected = [
+            stack.enter_context(network.collect_statistics_updates()) for network in networks
+        ]
+        updates: list[StatisticsUpdate] = []
+        yield updates
+        updates += [update for some in collected for update in some]
 
 
 def find_shares(
@@ -95,9 +97,9 @@ def find_shares(
     """Finds which coordinates are statistics, by one forward pass of a loss."""
 
     def enter(w: Any) -> Tensor:
-        with collect_lessons(networks) as lessons:
+        with collect_statistics_updates(networks) as updates:
             zero = 0 * value(w)
-        return sum((lesson.before.sum() for lesson in lessons), start=zero.detach())
+        return sum((update.before.sum() for update in updates), start=zero.detach())
 
     with train(networks):
         return Shares(gradient(enter, start))

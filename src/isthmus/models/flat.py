@@ -22,7 +22,7 @@ from isthmus.models.recurrent import StackedLSTM
 
 Head = Literal["last", "classifier"]
 
-SETTLED = 1024  # examples at a time whose statistics are found
+STATISTICS_ROWS = 1024  # examples at a time whose statistics are found
 SHALLOW = 8  # layers up to which convolutions and pooling are faster with channels last
 
 
@@ -75,7 +75,7 @@ class Flat:
         self._listeners = [part for part in parts if part not in frozen]
         self._learners = list(filter(layout.tracks, self._listeners))
         self._modes = any(map(layout.has_modes, parts))
-        self._lessons: list[Lesson] | None = None  # while somebody collects them
+        self._updates: list[StatisticsUpdate] | None = None  # while somebody collects them
         if self._modes:
             self._module.eval()
             for part in filter(layout.tracks, parts):
@@ -147,9 +147,9 @@ class Flat:
             for place, tensor in zip(self._moving, before, strict=True):
                 tensors[place] = tensor.detach().clone()
         result = self._call(tensors, x)
-        if self._lessons is not None:
+        if self._updates is not None:
             after = [tensors[place] for place in self._moving]
-            self._lessons += map(Lesson, before, after)
+            self._updates += map(StatisticsUpdate, before, after)
         return result
 
     def _call(self, tensors: list[Tensor], x: Tensor) -> Tensor:
@@ -168,13 +168,13 @@ class Flat:
         return result
 
     @contextmanager
-    def collect_lessons(self) -> Iterator[list["Lesson"]]:
+    def collect_statistics_updates(self) -> Iterator[list["StatisticsUpdate"]]:
         """Collects what forward passes in training make of the running statistics."""
-        self._lessons = []
+        self._updates = []
         try:
-            yield self._lessons
+            yield self._updates
         finally:
-            self._lessons = None
+            self._updates = None
 
     def train(self, mode: bool) -> None:
         """Begins or ends training: layers may do something else then, and statistics move."""
@@ -197,7 +197,7 @@ class Flat:
             if now.get(name) is not buffer or not buffer.equal(before)
         ]
 
-    def settle(self, w: Tensor, batches: Iterable[Tensor]) -> Tensor:
+    def reestimate_statistics(self, w: Tensor, batches: Iterable[Tensor]) -> Tensor:
         """Sets the running statistics of w to those of some batches, weighted by their sizes."""
         total, count = torch.zeros_like(w), 0
         for x in batches:
@@ -263,13 +263,13 @@ class Flat:
         return module
 
 
-class Lesson(NamedTuple):
+class StatisticsUpdate(NamedTuple):
     """Running statistics as they entered a forward pass, and as it left them."""
 
     before: Tensor
     after: Tensor
 
-    def pull(self) -> Tensor:
+    def surrogate_loss(self) -> Tensor:
         """Gives a sum whose gradient leads from what was there to what came out."""
         return (self.before * (self.before - self.after).detach()).sum()
 
@@ -277,7 +277,7 @@ class Lesson(NamedTuple):
 def split_evenly(x: Tensor) -> tuple[Tensor, ...]:
     """Cuts examples into batches of nearly one size; of one example alone there is no variance."""
     x = torch.cat([x, x]) if len(x) == 1 else x
-    return x.tensor_split(-(-len(x) // SETTLED))
+    return x.tensor_split(-(-len(x) // STATISTICS_ROWS))
 
 
 def _find_head(module: nn.Module, entries: list[layout.Entry], head: Head) -> str:

@@ -10,7 +10,7 @@ from isthmus.models.blocks import build_network, draw_xavier
 from isthmus.ranges import NonNegativeInt
 
 EMBEDDED, HIDDEN, LAYERS = 8, 256, 2
-TOGETHER = 128  # rows that are evaluated at a time: their states stay in cache
+ROWS_AT_A_TIME = 128  # rows that are evaluated at a time: their states stay in cache
 
 
 class StackedLSTM(nn.Module):
@@ -36,7 +36,7 @@ class StackedLSTM(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Runs all layers over all steps."""
         if can_fuse(x):
-            some = max(1, len(x)) if torch.is_grad_enabled() else TOGETHER
+            some = max(1, len(x)) if torch.is_grad_enabled() else ROWS_AT_A_TIME
             return torch.cat([self._fuse(rows) for rows in torch.split(x, some)])
         for layer in range(self.layers):
             gates = x @ getattr(self, f"weight_ih_l{layer}").T  # [B, T, 4 H]

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from isthmus import streams
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.data.build import add_noise
 from isthmus.data.federation import Federation
 from isthmus.data.own.own_files import find_own_files
@@ -51,7 +51,7 @@ class Built(NamedTuple):
     """A run that is ready to begin: its experiment, complete, and all that stays the same."""
 
     experiment: Experiment
-    setting: Setting
+    setting: RunContext
 
 
 @explain_lack_of_memory()
@@ -117,7 +117,7 @@ def build(
     task = _build_task(experiment, federation, networks)
     engine = ENGINES[plan.engine](plan)
     evaluated = _draw_evaluated(experiment, len(federation))
-    return Built(experiment, Setting(method, task, federation, engine, newcomers, evaluated))
+    return Built(experiment, RunContext(method, task, federation, engine, newcomers, evaluated))
 
 
 def _draw_evaluated(experiment: Experiment, clients: int) -> Sequence[int] | None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from isthmus import streams, tree
 from isthmus.cohort import DivergenceError
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.engines.base import steps_per_pass
 from isthmus.engines.compiled import Compiled
 from isthmus.engines.loop import Loop
@@ -68,18 +68,18 @@ class Estimate(NamedTuple):
     disk_bytes: int
     wire_bytes: int
 
-    def keep_best(self, setting: Setting) -> "Estimate":
+    def keep_best(self, setting: RunContext) -> "Estimate":
         """Adds what the clients' best models take."""
         return self._replace(disk_bytes=self.disk_bytes + count_best_bytes(setting))
 
 
-def count_best_bytes(setting: Setting) -> int:
+def count_best_bytes(setting: RunContext) -> int:
     """Counts the bytes of all clients' best models, of a round and the one before it."""
     return 2 * setting.task.clients * setting.task.w0.nbytes
 
 
 @explain_lack_of_memory()
-def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
+def estimate(experiment: Experiment, setting: RunContext) -> Estimate | None:
     """Tries one client out and counts up; None if it diverges: the run itself will say when."""
     # What comes and goes within a step: parameters, gradients, momenta, and what they pass through.
     _fits("of memory", VECTORS * setting.task.w0.nbytes, free_memory())
@@ -101,7 +101,7 @@ def estimate(experiment: Experiment, setting: Setting) -> Estimate | None:
     )
 
 
-def _count_seconds(experiment: Experiment, setting: Setting, trial: Trial) -> float:
+def _count_seconds(experiment: Experiment, setting: RunContext, trial: Trial) -> float:
     """Counts the seconds of a run on a machine of its own."""
     engine, rounds = setting.engine, experiment.rounds
     asked = len(trial.last.round.asked) or 1  # nobody, where data are pooled
@@ -121,7 +121,7 @@ def _count_seconds(experiment: Experiment, setting: Setting, trial: Trial) -> fl
     return started + trained + _count_evaluations(experiment) * judged + rounds * COMMIT
 
 
-def _time_clients(setting: Setting, asked: int, turns: float, one: TrialRound) -> float:
+def _time_clients(setting: RunContext, asked: int, turns: float, one: TrialRound) -> float:
     """Gives how long the clients of a round take."""
     engine, each = setting.engine, one.seconds / asked
     if isinstance(engine, RayEngine):
@@ -137,7 +137,7 @@ def _time_workers(workers: int, clients: int, turns: float, each: float) -> floa
     return turns * each * shared + clients * MESSAGE
 
 
-def _count_turns(setting: Setting, asked: int) -> float:
+def _count_turns(setting: RunContext, asked: int) -> float:
     """Counts the clients of average size that the busiest worker of a round has, on average.
 
     The cohorts are those that the run will have; some of them, where it has many rounds.
@@ -173,7 +173,7 @@ def _time_compiling(compiled: Compiled, programs: int) -> float:
     return COMPILER + programs * (PROGRAM + LAYER * compiled.layers * several)
 
 
-def _count_evaluated(setting: Setting) -> int:
+def _count_evaluated(setting: RunContext) -> int:
     return setting.task.clients if setting.evaluated is None else len(setting.evaluated)
 
 
@@ -182,7 +182,7 @@ def _count_evaluations(experiment: Experiment) -> int:
     return ceil(experiment.rounds / every) if every else 1
 
 
-def _count_memory(setting: Setting, trial: Trial, grown: int) -> int:
+def _count_memory(setting: RunContext, trial: Trial, grown: int) -> int:
     """Counts the bytes of all processes, of which each takes what the trial took."""
     engine = setting.engine
     each = LARGER * grown + (COMPILING if trial.programs else 0)
@@ -191,7 +191,7 @@ def _count_memory(setting: Setting, trial: Trial, grown: int) -> int:
     return int(computing + kept + _count_evaluated(setting) * trial.evaluation.rows * 100)
 
 
-def _count_disk(experiment: Experiment, setting: Setting, trial: Trial) -> int:
+def _count_disk(experiment: Experiment, setting: RunContext, trial: Trial) -> int:
     """Counts the bytes of a run's directory.
 
     What changes in a round is there three times: the database gives pages up one round after

@@ -307,7 +307,7 @@ def _scores(
 def _reestimate(opened: Opened, kind: int, w: Tensor, x: Tensor) -> Callable[[Tensor], Tensor]:
     """Gives the network with parameters w and the statistics that it has on some examples."""
     with one_thread(), torch.no_grad():
-        settled = opened.setting.task.model.settle(w, split_evenly(x))
+        settled = opened.setting.task.model.reestimate_statistics(w, split_evenly(x))
     return _network(opened, kind, settled)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Unpack
 
 from isthmus import streams
 from isthmus.cohort import Clients, NobodyAnswered, Round
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.engines.base import Cluster, one_thread
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation
@@ -47,7 +47,7 @@ class Run(NamedTuple):
     """A finished run."""
 
     experiment: Experiment
-    setting: Setting
+    setting: RunContext
     progress: Progress
     rounds: tuple[RoundResult, ...]  # of this process
     digest: str
@@ -187,7 +187,7 @@ def reopen(
     return built, store
 
 
-def _check_extension(setting: Setting, before: int, after: int, done: int) -> None:
+def _check_extension(setting: RunContext, before: int, after: int, done: int) -> None:
     if after < done:
         raise IsthmusError(
             f"rounds={after}, but {done} are done; expected at least as many; raise rounds"
@@ -244,7 +244,7 @@ def is_due(experiment: Experiment, t: int) -> bool:
 
 
 def advance(
-    setting: Setting, progress: Progress, evaluate: bool, best: BestModels | None = None
+    setting: RunContext, progress: Progress, evaluate: bool, best: BestModels | None = None
 ) -> RoundUpdate:
     """Runs one round and, where it is due, evaluates all clients after it.
 

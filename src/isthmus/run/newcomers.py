@@ -12,7 +12,7 @@ from torch import Tensor
 
 from isthmus.client import Client, Point
 from isthmus.cohort import Clients, Round
-from isthmus.context import Engine, Setting
+from isthmus.context import Engine, RunContext
 from isthmus.data.federation import Federation
 from isthmus.engines.base import one_thread
 from isthmus.engines.loop import Loop
@@ -34,7 +34,7 @@ class Newcomers(NamedTuple):
 
 
 def join(
-    setting: Setting, progress: Progress, data: Federation, shots: Sequence[int | None]
+    setting: RunContext, progress: Progress, data: Federation, shots: Sequence[int | None]
 ) -> list[Newcomers]:
     """Lets newcomers build what they need from the server's state and their data, and scores it.
 
@@ -55,14 +55,14 @@ def join(
     return result
 
 
-def make_visit(setting: Setting, data: Federation, engine: Engine) -> Setting:
+def make_visit(setting: RunContext, data: Federation, engine: Engine) -> RunContext:
     """Gives the setting in which newcomers join: their numbers come after all others'."""
     looks = setting.task.rule.split is not None
     task = replace(setting.task, selection="validation" if looks else setting.task.selection)
     return setting._replace(task=task, federation=data, engine=engine, first=task.clients)
 
 
-def score_newcomers(setting: Setting, progress: Progress) -> tuple[Score, ...]:
+def score_newcomers(setting: RunContext, progress: Progress) -> tuple[Score, ...]:
     """Scores what each newcomer builds for itself, and the shared model on its data."""
     clients, splits = reach_newcomers(setting, progress), splits_of(setting)
     with one_thread():
@@ -73,7 +73,7 @@ def score_newcomers(setting: Setting, progress: Progress) -> tuple[Score, ...]:
 
 
 def reach_newcomers(
-    setting: Setting, progress: Progress, ids: Sequence[int] | None = None
+    setting: RunContext, progress: Progress, ids: Sequence[int] | None = None
 ) -> Clients:
     """Gives a handle on newcomers, all of them or some, as they come after the rounds so far."""
     round = Round(setting, progress.t, {}, shelf=Shelf(progress.shelf))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from isthmus import tree
 from isthmus.client import Client, Point
 from isthmus.cohort import Clients, Round
-from isthmus.context import ClientFunction, Setting
+from isthmus.context import ClientFunction, RunContext
 from isthmus.data.federation import Federation, Split
 from isthmus.engines.base import one_thread
 from isthmus.errors import IsthmusError, nearest, quote
@@ -53,7 +53,9 @@ class Cross(NamedTuple):
 class Personal:
     """One client's personal model: call it on inputs [B, ...] as the network wants them."""
 
-    def __init__(self, setting: Setting, i: int, at: Tensor, w: Tensor, round: int | None = None):
+    def __init__(
+        self, setting: RunContext, i: int, at: Tensor, w: Tensor, round: int | None = None
+    ):
         self.i = i
         self.round = round  # after which it is, where that is known
         self.at = at.tolist()  # its place on the method's path; empty where there is none
@@ -85,7 +87,7 @@ class Personal:
 class Opened:
     """A run that is open, for this process alone; close it, or use it in a `with` block."""
 
-    def __init__(self, experiment: Experiment, setting: Setting, store: Store):
+    def __init__(self, experiment: Experiment, setting: RunContext, store: Store):
         self.experiment = experiment
         self.setting = setting
         self.progress: Progress = store.progress

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from isthmus import tree
-from isthmus.client import Batch, Step
-from isthmus.context import Setting
+from isthmus.client import Batch, StepFunction
+from isthmus.context import RunContext
 from isthmus.engines.base import steps_per_pass
 from isthmus.engines.compiled import Compiled, find_functions, load_passes
 from isthmus.engines.loop import Loop
@@ -57,7 +57,7 @@ class StepSampler(Compiled):
         self.kinds: set[Any] = set()  # of steps, each of which becomes a program
 
     @classmethod
-    def of_run(cls, experiment: Experiment, setting: Setting) -> "StepSampler":
+    def of_run(cls, experiment: Experiment, setting: RunContext) -> "StepSampler":
         """Makes the sampler of a run's steps."""
         engine, size = setting.engine, experiment.batch_size
         sizes = (setting.federation.sizes(i)[0] for i in range(len(setting.federation)))
@@ -69,11 +69,11 @@ class StepSampler(Compiled):
         """Begins a round, from 0: whether its steps are compiled."""
         self.compiles = self.compiler is not None and t >= self.compiler.since
 
-    def fold(self, step: Step, carry: Any, batches: Iterator[Batch], n: int) -> Any:
+    def fold(self, step: StepFunction, carry: Any, batches: Iterator[Batch], n: int) -> Any:
         """Takes the first steps one after another."""
         return self.sample(step, carry, batches)
 
-    def sample(self, step: Step, carry: Any, batches: Iterator[Batch]) -> Any:
+    def sample(self, step: StepFunction, carry: Any, batches: Iterator[Batch]) -> Any:
         """Takes the first steps one after another."""
         taken: list[float] = []
         spent, count = 0.0, 0
@@ -105,7 +105,7 @@ class StepSampler(Compiled):
             self.ahead += count * each - spent
         return carry
 
-    def _find_kinds(self, step: Step, carry: Any, count: int) -> Iterator[Any]:
+    def _find_kinds(self, step: StepFunction, carry: Any, count: int) -> Iterator[Any]:
         """Yields what tells the programs apart that so many steps like this one become."""
         assert self.compiler is not None
         unroll = self.compiler.unroll
@@ -116,7 +116,7 @@ class StepSampler(Compiled):
         if unroll > 1 and (count % unroll or not self.alike or not self.fills):
             yield code, shapes, 1
 
-    def _time(self, step: Step, carry: Any, batch: Batch) -> tuple[float, Any]:
+    def _time(self, step: StepFunction, carry: Any, batch: Batch) -> tuple[float, Any]:
         began = self.clock()
         carry = step(carry, batch)
         return self.clock() - began, carry

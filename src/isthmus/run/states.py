@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from isthmus import tree
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.method import State
 from isthmus.run.database import Database
 
@@ -38,7 +38,7 @@ class StoredShelf(Mapping[str, Tensor]):
 class StoredStates(Mapping[int, State]):
     """The clients' own states in a store: nothing is read before it is asked for."""
 
-    def __init__(self, database: Database, setting: Setting):
+    def __init__(self, database: Database, setting: RunContext):
         self._database = database
         self._setting = setting
         self._shapes: dict[int, State] = {}  # by kind

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from isthmus import tree
-from isthmus.context import CallOutcome, Setting
+from isthmus.context import CallOutcome, RunContext
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation, Score, splits_of
 from isthmus.experiment.flatten import flatten
@@ -83,7 +83,7 @@ class Memory:
 
     best_models = None
 
-    def __init__(self, setting: Setting):
+    def __init__(self, setting: RunContext):
         self.progress = Progress(0, setting.method.init(setting.task), {})
 
     def commit(self, step: RoundUpdate) -> None:
@@ -101,7 +101,7 @@ class Memory:
 class Store:
     """Keeps a run's state in its directory; a run that is there already goes on where it was."""
 
-    def __init__(self, path: Path, setting: Setting, database: Database):
+    def __init__(self, path: Path, setting: RunContext, database: Database):
         self._path = path
         self._setting = setting
         self._database = database
@@ -148,7 +148,7 @@ class Store:
     def create(
         cls,
         path: Path,
-        setting: Setting,
+        setting: RunContext,
         experiment: str,
         sync: Sync = "round",
         keep_best: bool = False,
@@ -294,7 +294,7 @@ def read_rounds_done(database: Database, path: Path) -> int:
     return int(_present(database.read(b"progress"), path))
 
 
-def name_kinds(setting: Setting) -> list[str]:
+def name_kinds(setting: RunContext) -> list[str]:
     """Names the kind of each client by its second network; empty if they are all of one."""
     names = setting.method.networks().names
     if len(names) < 2:

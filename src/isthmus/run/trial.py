@@ -16,7 +16,7 @@ from torch import Tensor
 
 from isthmus import tree
 from isthmus.cohort import Clients, Round
-from isthmus.context import Call, Request, Setting
+from isthmus.context import Call, Request, RunContext
 from isthmus.engines import Stacked
 from isthmus.engines.base import one_thread, steps_per_pass
 from isthmus.engines.loop import Loop
@@ -38,7 +38,7 @@ class First(Loop):
     spent = 0.0  # on those clients
     seconds = 0.0  # that all of them would take
 
-    def __init__(self, experiment: Experiment, setting: Setting):
+    def __init__(self, experiment: Experiment, setting: RunContext):
         Loop.__init__(self, device=experiment.device)
         self.sampler = StepSampler.of_run(experiment, setting)
         self.together = 1
@@ -55,7 +55,7 @@ class First(Loop):
         return self.sampler.clock() + self.sampler.ahead
 
     def run(
-        self, setting: Setting, call: Call, requests: Iterator[Request]
+        self, setting: RunContext, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
         """Yields the first client's result for every client that is not among the first."""
         members = list(islice(requests, self.together))
@@ -71,7 +71,7 @@ class First(Loop):
         yield from ((i, results[members[0].i]) for i in others)
 
     def _run(
-        self, setting: Setting, call: Call, members: list[Request]
+        self, setting: RunContext, call: Call, members: list[Request]
     ) -> tuple[dict[int, Any], float]:
         """Gives some clients' results, and the seconds that they take."""
         began = self.tell()
@@ -80,7 +80,7 @@ class First(Loop):
         self.spent += seconds
         return results, seconds
 
-    def _weigh(self, setting: Setting, i: int, purpose: str) -> float:
+    def _weigh(self, setting: RunContext, i: int, purpose: str) -> float:
         """Gives the work of the average client over that of one."""
         federation, size = setting.federation, setting.task.batch_size
         if len(federation) == 1:
@@ -139,7 +139,7 @@ class Trial(NamedTuple):
         return self.phases[-1][1]
 
 
-def try_out(experiment: Experiment, setting: Setting) -> Trial:
+def try_out(experiment: Experiment, setting: RunContext) -> Trial:
     """Tries the first round, those in which the method changes, and one of those between.
 
     In the first round, and where the method changes, some things are done that are not done in
@@ -161,7 +161,7 @@ def try_out(experiment: Experiment, setting: Setting) -> Trial:
     return Trial(phases, evaluation, len(engine.sampler.kinds))
 
 
-def _try_round(setting: Setting, engine: First, t: int, before: TrialRound | None) -> TrialRound:
+def _try_round(setting: RunContext, engine: First, t: int, before: TrialRound | None) -> TrialRound:
     method, setting = setting.method, setting._replace(engine=engine)
     engine.seconds = engine.spent = 0.0
     own, shelf = (before.round.changed, before.round.shelf.changed) if before else ({}, {})
@@ -174,7 +174,7 @@ def _try_round(setting: Setting, engine: First, t: int, before: TrialRound | Non
     return TrialRound(round, server, engine.seconds, on_server)
 
 
-def _try_evaluation(setting: Setting, engine: First, last: TrialRound) -> TrialEvaluation:
+def _try_evaluation(setting: RunContext, engine: First, last: TrialRound) -> TrialEvaluation:
     setting, round = setting._replace(engine=engine), last.round
     engine.seconds = engine.spent = 0.0
     some = range(min(engine.together, setting.task.clients))
@@ -189,7 +189,7 @@ def _try_evaluation(setting: Setting, engine: First, last: TrialRound) -> TrialE
     return TrialEvaluation(engine.seconds / len(some), on_server + tested, rows / len(some))
 
 
-def _time_server_test(setting: Setting, engine: First, common: Tensor | None) -> float:
+def _time_server_test(setting: RunContext, engine: First, common: Tensor | None) -> float:
     """Times the shared model on some of the server's test examples, for all of them."""
     test = setting.federation.server_test()
     if common is None or not len(test.y):

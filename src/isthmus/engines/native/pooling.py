@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, fx, nn
 
 SOURCE = Path(__file__).with_suffix(".cpp")
-MOST = 128  # channels of an image: more have not been measured
+MOST_CHANNELS = 128  # channels of an image: more have not been measured
 FLAGS = ("-O3", "-ffp-contract=fast")
 
 CONVOLUTION = dict.fromkeys(("input", "weight", "bias")) | {
@@ -260,7 +260,7 @@ def _is_known(
         and images.dtype == filters.dtype == torch.float32
         and images.device.type == "cpu"
         and filters.shape[2] == filters.shape[3]
-        and filters.shape[1] <= MOST
+        and filters.shape[1] <= MOST_CHANNELS
         and bias is not None
         and _is(stride, 1)
         and _is(dilation, 1)

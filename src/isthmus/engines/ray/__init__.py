@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from isthmus.context import Setting
+from isthmus.context import RunContext
 from isthmus.data.federation import Federation
 from isthmus.engines.base import Cluster, Plan
 from isthmus.engines.compiled import Compiled
@@ -92,17 +92,17 @@ class RayEngine(Loop):
         """Tells that actors compute whatever there is, be it a single client."""
         return requests > 0
 
-    def open(self, setting: Setting) -> None:
+    def open(self, context: RunContext) -> None:
         """Starts actors, and waits until the nodes have their data; raises what is wrong there."""
-        pool: Any = self.get_pool(setting)
+        pool: Any = self.get_pool(context)
         pool.prepare()
 
-    def make_pool(self, setting: Setting) -> ClientPool:
+    def make_pool(self, context: RunContext) -> ClientPool:
         """Starts the actors that compute, on the nodes that are there."""
         from isthmus.engines.ray.actors import ActorPool
 
         return ActorPool(
-            self._connect(), setting, self.compiled, self._read_data, self.profile, self.most
+            self._connect(), context, self.compiled, self._read_data, self.profile, self.most
         )
 
     def describe(self, why: str = "") -> str:

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from ray.exceptions import GetTimeoutError, RayError
 
-from isthmus.context import Call, Request, Setting
+from isthmus.context import Call, Request, RunContext
 from isthmus.data.federation import Federation
 from isthmus.engines import messages
 from isthmus.engines.base import ClientError
@@ -116,7 +116,7 @@ class ClientActor:
         method, task, compiled, watched, dtype = unpack(setup)
         torch.set_default_dtype(dtype)
         nobody: Any = None  # the engine is the run's
-        self._setting = Setting(method, task, unpack(data, copy=False), nobody)
+        self._context = RunContext(method, task, unpack(data, copy=False), nobody)
         self._known = {"method": method, "task": task}
         self._loop = Loop(compiled=compiled)
         self._loop.profile = Profile() if watched else None
@@ -128,7 +128,7 @@ class ClientActor:
                 self._call, self._number = unpack(call, self._known), number
             assert self._call is not None
             wanted = unpack(request, self._known)
-            answer: Any = self._loop.answer(self._setting, self._call, wanted)
+            answer: Any = self._loop.answer(self._context, self._call, wanted)
             return pack(answer)
         except Exception as error:  # whatever it is, it is raised in the run's process
             if not isinstance(error, IsthmusError):
@@ -153,13 +153,13 @@ class ActorPool:
     def __init__(
         self,
         connected: Connected,
-        setting: Setting,
+        context: RunContext,
         compiled: Compiled | None,
         read_data: Callable[[], Federation] | None,
         profile: Profile | None,
         most: int,
     ):
-        self.setting = setting
+        self.context = context
         self.notes: list[str] = []
         self._connected = connected
         self._compiled = compiled
@@ -176,12 +176,12 @@ class ActorPool:
         self._idle: deque[Member] = deque()
         self._busy: dict[Any, tuple[Member, Request]] = {}
         self._due: dict[Any, Callable[[Any], None]] = {}  # what follows when something is ready
-        self._names = {id(setting.method): "method", id(setting.task): "task"}
+        self._names = {id(context.method): "method", id(context.task): "task"}
         connected.check()
         try:
-            setup = (setting.method, setting.task, compiled, profile is not None)
+            setup = (context.method, context.task, compiled, profile is not None)
             self._setup = ray.put(pack((*setup, torch.get_default_dtype())))
-            self._sent = ray.put(pack(setting.federation.pack())) if read_data is None else None
+            self._sent = ray.put(pack(context.federation.pack())) if read_data is None else None
             self._reading = None if read_data is None else pack(read_data)
         except messages.CannotSend as error:
             raise IsthmusError(
@@ -320,9 +320,9 @@ class ActorPool:
             )
             member = Member(kind.remote())
             self._members.append(member)
-            self._due[member.handle.locate.remote()] = partial(self._settle, member)
+            self._due[member.handle.locate.remote()] = partial(self._prepare_member, member)
 
-    def _settle(self, member: Member, node: Any) -> None:
+    def _prepare_member(self, member: Member, node: Any) -> None:
         """Prepares an actor that has begun; the first one of a node places its data before."""
         if isinstance(node, RayError):
             self._give_up(member, node)
@@ -355,7 +355,7 @@ class ActorPool:
             self._data[id] = None if problem else self._sent or data
             waiting.append(member)
         for each in waiting:
-            self._settle(each, id)
+            self._prepare_member(each, id)
 
     def _find_problem(self, facts: NodeFacts) -> str:
         if facts.versions != list_versions():
@@ -371,7 +371,7 @@ class ActorPool:
             )
         if facts.error:
             return f"{facts.error}; or send the data there with --send-data"
-        here = self.setting.federation.digest()
+        here = self.context.federation.digest()
         if facts.digest not in ("", here):
             return (
                 f"its data have digest {facts.digest}; expected {here}, as here; copy the files "

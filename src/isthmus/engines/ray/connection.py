@@ -18,7 +18,7 @@ from isthmus.engines.base import Cluster
 from isthmus.errors import ClusterLostError, IsthmusError
 from isthmus.system.machine import count_cores
 
-PATIENCE = 5.0  # seconds for a head to answer
+CONNECT_TIMEOUT_S = 5.0  # seconds for a head to answer
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 TOKEN_ADVICE = (
@@ -120,7 +120,7 @@ def listens(address: str) -> bool:
     """Tells whether somebody listens at host:port."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT_S).close()
     except (OSError, ValueError, OverflowError):
         return False
     return True

@@ -20,7 +20,7 @@ from torch import Tensor
 from isthmus.cohort import Clients, NobodyAnswered
 from isthmus.formulas.vector import cosines
 
-BLOCK = 2**26  # bytes of models that are made in one reading of the uploads
+REPLAYED_MODELS_BYTES = 2**26  # bytes of models that are made in one reading of the uploads
 NEVER = 2**62
 
 Similarity = Literal["labels", "sizes", "none"]
@@ -100,7 +100,7 @@ class Absentees:
         shelf, t, rounds = clients.shelf, clients.t, clients.task.rounds
         p = _counts(shelf, clients.total)
         place = {i: k for k, i in enumerate(order)}
-        some = max(1, BLOCK // self.start.nbytes)
+        some = max(1, REPLAYED_MODELS_BYTES // self.start.nbytes)
         made: dict[int, Tensor] = {}
 
         def replay(who: list[int]) -> Iterator[tuple[int, Tensor]]:

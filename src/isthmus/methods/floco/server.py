@@ -118,7 +118,7 @@ class Places(NamedTuple):
         centre = torch.full_like(self.points[0], 1 / self.points.shape[1])
         return Region(centre, centre.new_tensor(WHOLE))
 
-    def settle(self, ids: Tensor, points: Tensor) -> "Places":
+    def place(self, ids: Tensor, points: Tensor) -> "Places":
         """Places those of the clients that have no place yet."""
         new = ~self.placed[ids]
         placed = self.placed.index_fill(0, ids, True)
@@ -161,7 +161,7 @@ def play(method: "Floco | FlocoPlus", server: Server, clients: Clients) -> Serve
     region = partial(places.region, rho=method.rho)
     ids, reply = clients.map(method.local, theta, each=region if projection else None)
     if projection:  # those that did not answer at tau
-        places = places.settle(ids, projection(reply.theta.moves(theta)))
+        places = places.place(ids, projection(reply.theta.moves(theta)))
     return Server(simplex.average(reply.theta, reply.n), places)
 
 
@@ -180,7 +180,7 @@ def survey(
     for name, tensor in zip(Projection._fields, projection, strict=True):
         clients.shelf[f"projection/{name}"] = tensor
     clients.note(remarks(alpha, clients.total, projection))
-    return places.settle(ids, alpha), projection
+    return places.place(ids, alpha), projection
 
 
 def read_projection(shelf: Mapping[str, Tensor]) -> Projection | None:
