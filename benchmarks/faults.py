@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from benchmarks.stage import SERVER, Disks, Stage, Wires, build_clock
 from isthmus import Experiment
 from isthmus.experiment.settings import read_assignments
-from isthmus.run.data import read_federation
+from isthmus.run.build import read_federation
 from isthmus.run.record import read
 from isthmus_sites.audit import read_lines
 from isthmus_sites.engine import ANSWERED

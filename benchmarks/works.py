@@ -21,7 +21,7 @@ from isthmus import Experiment, Federation, streams
 from isthmus.data.arrays import Arrays
 from isthmus.data.federation import divide
 from isthmus.experiment import registry
-from isthmus.run.data import read_federation
+from isthmus.run.build import read_federation
 
 SHAPES = {
     "mnist": (60_000, 1, 28, 28),

@@ -8,7 +8,7 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, IsthmusError, federate
-from isthmus.run.data import read_federation
+from isthmus.run.build import read_federation
 
 DROP = "partition={name='dirichlet-classwise', short='drop', alpha=0.05}"
 TINY = [

@@ -11,7 +11,7 @@ from commands import Isthmus
 from isthmus import Experiment, Federation, IsthmusError, federate
 from isthmus.data.label_noise import MATRICES, pair, redraw, symmetric
 from isthmus.experiment.registry import describe_choices
-from isthmus.run.data import read_federation
+from isthmus.run.build import read_federation
 from isthmus.streams import stream
 
 SYNTHETIC = {"name": "synthetic", "samples": 6000, "classes": 5}

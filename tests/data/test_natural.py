@@ -11,7 +11,7 @@ import pytest
 from commands import Isthmus
 from isthmus import Experiment, Federation, IsthmusError, federate
 from isthmus.data.partitions import Division, Natural
-from isthmus.run.data import read_federation
+from isthmus.run.build import read_federation
 from isthmus.streams import stream
 
 SIZES = {"ann": 40, "bob": 4, "cleo": 25, "dan": 31, "eve": 30}

@@ -15,7 +15,7 @@ from isthmus.data.partitions.dirichlet import DirichletClasswise, DirichletClien
 from isthmus.data.partitions.groups import FiveFold, Semantic
 from isthmus.data.partitions.plain import Iid, Pathological, Quantity
 from isthmus.errors import IsthmusError
-from isthmus.run.data import read_federation
+from isthmus.run.build import read_federation
 from isthmus.streams import stream
 
 Labels = NDArray[np.int64]

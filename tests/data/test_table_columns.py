@@ -13,7 +13,7 @@ from isthmus.data.arrays import Arrays, Column
 from isthmus.data.own.dates import parse_date
 from isthmus.data.own.newcomer_files import read_inputs
 from isthmus.data.own.table import Table
-from isthmus.run.data import read_federation
+from isthmus.run.build import read_federation
 from test_table import FEW, write
 
 HOLES = ["", " ", "NA", "N/A", "n/a", "NaN", "-nan", "null", "NULL", "?", "#N/A", "<NA>", "NaT"]

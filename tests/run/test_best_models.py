@@ -11,10 +11,10 @@ import isthmus
 from commands import Isthmus
 from isthmus import Experiment, IsthmusError, federate, resume
 from isthmus.report import show
-from isthmus.run.best_models import BestModels
 from isthmus.run.database import Database
 from isthmus.run.loop import RoundResult
 from isthmus.run.record import read
+from isthmus.run.store import BestModels
 
 SETTINGS: dict[str, Any] = {
     "data": {"name": "synthetic", "samples": 200},
@@ -85,7 +85,7 @@ def test_a_killed_round_leaves_the_bests_of_the_round_before(
 
     Here every model is one too many, and the process ends before the third round is committed.
     """
-    import isthmus.run.best_models as module
+    import isthmus.run.store as module
 
     monkeypatch.setattr(module, "TOGETHER", 0)
 

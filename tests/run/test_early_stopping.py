@@ -14,8 +14,7 @@ from isthmus.evaluation import Evaluation, Score
 from isthmus.metrics.score import Figures
 from isthmus.run import open as opened
 from isthmus.run.database import Database
-from isthmus.run.early_stopping import find_reason, judge
-from isthmus.run.loop import RoundResult, resume
+from isthmus.run.loop import RoundResult, find_stop_reason, resume, update_best
 from isthmus.run.store import STATE, Best
 
 SETTINGS: dict[str, Any] = {
@@ -66,28 +65,28 @@ def test_only_a_lower_loss_is_better() -> None:
     """Losses 5, 4, 4, 6, 3 after rounds 2, 4, 6, 8, 10: the equal one and the higher one count."""
     best, stood = Best(), []
     for round, loss in ((2, 5.0), (4, 4.0), (6, 4.0), (8, 6.0), (10, 3.0)):
-        best = judge(experiment(), best, round, evaluated(loss))
+        best = update_best(experiment(), best, round, evaluated(loss))
         stood.append((best.round, best.since))
     assert stood == [(2, 0), (4, 0), (4, 1), (4, 2), (10, 0)]
 
 
 def test_a_loss_that_is_no_number_is_not_better() -> None:
-    assert judge(experiment(), Best(4.0, 2), 4, evaluated(float("nan"))) == Best(4.0, 2, 1)
+    assert update_best(experiment(), Best(4.0, 2), 4, evaluated(float("nan"))) == Best(4.0, 2, 1)
 
 
 def test_what_eval_every_does_not_call_for_does_not_count() -> None:
     best = Best(4.0, 2)
-    assert judge(experiment(), best, 5, evaluated(1.0)) == best
-    assert judge(experiment(), best, 4, None) == best
+    assert update_best(experiment(), best, 5, evaluated(1.0)) == best
+    assert update_best(experiment(), best, 4, None) == best
 
 
 def test_a_run_has_a_reason_to_end_only_when_patience_is_over() -> None:
-    assert not find_reason(experiment(), 6, Best(4.0, 4, 1))
-    assert "no less than 4, after round 4, in the 2 evaluations" in find_reason(
+    assert not find_stop_reason(experiment(), 6, Best(4.0, 4, 1))
+    assert "no less than 4, after round 4, in the 2 evaluations" in find_stop_reason(
         experiment(), 8, Best(4.0, 4, 2)
     )
-    assert not find_reason(experiment(), 30, Best(4.0, 26, 2)), "all rounds are done anyway"
-    assert not find_reason(experiment(patience=0), 8, Best(4.0, 4, 2))
+    assert not find_stop_reason(experiment(), 30, Best(4.0, 26, 2)), "all rounds are done anyway"
+    assert not find_stop_reason(experiment(patience=0), 8, Best(4.0, 4, 2))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from isthmus import Experiment, Federation, IsthmusError, federate
-from isthmus.run.data import read_federation
+from isthmus.run.build import read_federation
 
 SETTINGS = {"data": "digits", "partition": "iid", "clients": 10, "rounds": 1, "epochs": 1}
 

@@ -7,7 +7,7 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment
-from isthmus.run.data import read_federation
+from isthmus.run.build import read_federation
 from isthmus_sites.folders import SiteFolder, write_table
 from isthmus_sites.preparation import find_data
 from isthmus_sites.rehearsal import hand_over, plan_study

@@ -13,7 +13,7 @@ from isthmus.data.own.newcomer_files import read_newcomers
 from isthmus.data.scaling import divide_sums, find_scales, sum_inputs
 from isthmus.errors import IsthmusError
 from isthmus.run import record as reader
-from isthmus.run.data import read_federation
+from isthmus.run.build import read_federation
 from isthmus.run.store import digest_of
 from isthmus_sites.engine import read_state_name
 from isthmus_sites.folders import SiteFolder, write_table

@@ -57,7 +57,7 @@ def show(
 
     from isthmus.cli.picture import draw_picture
     from isthmus.data.heterogeneity import measure_heterogeneity
-    from isthmus.run.data import read_federation
+    from isthmus.run.build import read_federation
 
     experiment = read_experiment(file, {"data": data, "seed": seed}, settings)
     federation = read_federation(experiment, data_root)

@@ -13,10 +13,9 @@ from isthmus.engines import Cluster, RayEngine, choice
 from isthmus.errors import ClusterLostError, IsthmusError, UnwritableError
 from isthmus.evaluation import splits_of
 from isthmus.experiment.settings import Experiment
-from isthmus.run import early_stopping
 from isthmus.run.build import Built, build
 from isthmus.run.forecast import count_best_bytes, estimate, refuse_what_cannot_fit
-from isthmus.run.loop import RoundResult, Run, reopen, train
+from isthmus.run.loop import RoundResult, Run, find_stop_reason, reopen, train
 from isthmus.run.store import Store
 
 UNASKED = 1 << 30  # bytes of best models that are kept unless somebody says otherwise
@@ -87,7 +86,7 @@ def go_on(
         for note in store.notes:
             messages.print_note(note)
         messages.print_line(f"{run}: {done} of {experiment.rounds} rounds are done")
-        over = done == experiment.rounds or early_stopping.find_reason(experiment, done, best)
+        over = done == experiment.rounds or find_stop_reason(experiment, done, best)
         needed = None if over else estimate(experiment, setting)
         if needed is not None:
             messages.print_estimate(experiment, needed, done)

@@ -12,7 +12,7 @@ from torch import nn
 
 from isthmus import streams
 from isthmus.context import RunContext
-from isthmus.data.build import add_noise
+from isthmus.data.build import add_noise, build_federation
 from isthmus.data.federation import Federation
 from isthmus.data.own.own_files import find_own_files
 from isthmus.data.own.table_schema import inline_schema
@@ -26,7 +26,6 @@ from isthmus.models.descent import train
 from isthmus.models.flat import Flat
 from isthmus.models.imagenet import drop_weights_file
 from isthmus.models.weight_files import digest_weights
-from isthmus.run.data import read_federation
 from isthmus.system.machine import explain_lack_of_memory, refuse_lack_of_memory
 from isthmus.task import Task
 
@@ -118,6 +117,27 @@ def build(
     engine = ENGINES[plan.engine](plan)
     evaluated = _draw_evaluated(experiment, len(federation))
     return Built(experiment, RunContext(method, task, federation, engine, newcomers, evaluated))
+
+
+def read_federation(experiment: Experiment, data_root: Path) -> Federation:
+    """Reads and divides the data as the experiment says."""
+    if OWN in (experiment.data["name"], experiment.partition["name"]):
+        raise IsthmusError(
+            "the experiment's data are somebody's own; expected them as an argument; call "
+            "federate(experiment, data=...) from Python"
+        )
+    return build_federation(
+        registry.build("data", experiment.data),
+        registry.build("partition", experiment.partition),
+        registry.build("noise", experiment.noise),
+        clients=experiment.clients,
+        clients_per_round=experiment.clients_per_round,
+        test=experiment.test,
+        validation=experiment.validation,
+        divides_test_set=experiment.test_set == "clients",
+        seed=experiment.dividing_seed,
+        data_root=data_root,
+    )
 
 
 def _draw_evaluated(experiment: Experiment, clients: int) -> Sequence[int] | None:

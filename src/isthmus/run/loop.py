@@ -16,13 +16,13 @@ from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation
 from isthmus.evaluation import evaluate as evaluate_round
 from isthmus.experiment.settings import Experiment
-from isthmus.run import early_stopping
-from isthmus.run.best_models import BestModels
 from isthmus.run.build import Built, OwnParts, build
 from isthmus.run.database import Database
 from isthmus.run.newcomers import SHOTS, Newcomers, join
 from isthmus.run.store import (
     STATE,
+    Best,
+    BestModels,
     Memory,
     Progress,
     RoundUpdate,
@@ -209,19 +209,17 @@ def train(built: Built, store: Memory | Store, watch: Watch = ignore) -> Run:
     newcomers: list[Newcomers] = []
     status = "stopped"
     progress = store.progress
-    reason = early_stopping.find_reason(experiment, progress.t, progress.best)
+    reason = find_stop_reason(experiment, progress.t, progress.best)
     gc.freeze()  # to go through all that there is by now would copy what workers share with it
     try:
         with one_thread():
             while progress.t < experiment.rounds and not reason:
                 due = is_due(experiment, progress.t)
                 step = advance(setting, progress, due, store.best_models)
-                best = early_stopping.judge(
-                    experiment, progress.best, progress.t + 1, step.evaluation
-                )
+                best = update_best(experiment, progress.best, progress.t + 1, step.evaluation)
                 store.commit(step._replace(best=best))
                 progress = store.progress
-                reason = early_stopping.find_reason(experiment, progress.t, best)
+                reason = find_stop_reason(experiment, progress.t, best)
                 rounds.append(RoundResult(step.cost, step.evaluation, step.notes))
                 if watch(rounds[-1]):
                     break
@@ -235,6 +233,35 @@ def train(built: Built, store: Memory | Store, watch: Watch = ignore) -> Run:
         setting.engine.close()
         digest = store.close(status, reason)
     return Run(experiment, setting, progress, tuple(rounds), digest, tuple(newcomers), reason)
+
+
+def update_best(
+    experiment: Experiment, best: Best, round: int, evaluation: Evaluation | None
+) -> Best:
+    """Return the best loss after a round, by which early stopping decides.
+
+    Only evaluations that `eval_every` asks for count, not the one after the last round, so that a
+    run that is made longer stops where it would have stopped in one piece.
+    """
+    every = experiment.eval_every
+    if evaluation is None or not every or round % every or not experiment.validation:
+        return best
+    loss = float(evaluation("personal", "validation").figures.loss.mean())
+    if loss < best.loss:
+        return Best(loss, round)
+    return best._replace(since=best.since + 1)
+
+
+def find_stop_reason(experiment: Experiment, done: int, best: Best) -> str:
+    """Return why a run stops after so many rounds, before its last; empty if it does not."""
+    if not experiment.patience or best.since < experiment.patience or done == experiment.rounds:
+        return ""
+    of = "" if experiment.eval_sample is None else " of the sampled clients"
+    return (
+        f"patience={experiment.patience}: mean validation loss of the personal models{of} no less "
+        "than "
+        f"{best.loss:.4g}, after round {best.round}, in the {best.since} evaluations since"
+    )
 
 
 def is_due(experiment: Experiment, t: int) -> bool:

@@ -21,11 +21,10 @@ from isthmus.evaluation import choose_for_all, place_model
 from isthmus.experiment.settings import Experiment
 from isthmus.method import State
 from isthmus.metrics.score import Tally, figures, tally
-from isthmus.run.best_models import BestModels
 from isthmus.run.build import OwnParts
 from isthmus.run.loop import reopen
 from isthmus.run.newcomers import SHOTS, Newcomers, join
-from isthmus.run.store import Progress, Store
+from isthmus.run.store import BestModels, Progress, Store
 from isthmus.shelf import Shelf
 
 WHICH = ("best", "last")

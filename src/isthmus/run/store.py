@@ -24,15 +24,14 @@ import torch
 from torch import Tensor
 
 from isthmus import tree
+from isthmus.client import Point
 from isthmus.context import CallOutcome, RunContext
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation, Score, splits_of
 from isthmus.experiment.flatten import flatten
 from isthmus.method import State
-from isthmus.run.best_models import BestModels
 from isthmus.run.database import Database, Sync, is_blank
 from isthmus.run.rows import pack_rows, read_rows, unpack_rows
-from isthmus.run.states import SHELF, StoredShelf, StoredStates, name_own
 from isthmus.run.writer import Cost, TableRows, TableWriter, newcomer_rows, round_rows, table_text
 from isthmus.shelf import EMPTY, after
 from isthmus.system.files import explain_unwritable, remove_drafts, write_text
@@ -44,6 +43,9 @@ NEWCOMERS = b"newcomers/"  # and a number: 0 for those held out, then those who 
 HELD_OUT = "held_out"
 STATE = "state.lmdb"
 LOCK = "state.lock"
+SHELF = b"shelf/"  # and a name
+KEPT, MODEL = b"kept/", b"model/"  # and a client's number; and the digest of a model
+TOGETHER = 64 * 2**20  # bytes of models that wait for their round; more are written before it
 
 
 class Best(NamedTuple):
@@ -281,6 +283,127 @@ class Store:
         if not self._setting.method.about().federated:
             summary["federated"] = False  # so that no table takes it for a competitor
         write_text(self._path / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+
+class BestModelEntry(NamedTuple):
+    """Which model of a client is its best: after which round, its validation loss, its digest."""
+
+    round: int
+    loss: float
+    model: str
+
+
+class BestModels:
+    """The personal model of each client that was best on its validation data.
+
+    A model is stored under its digest, so that clients with the same model share it. Which model is
+    a client's best is written with the round that brought it. Models that are no client's best are
+    deleted at the next commit, also those that a killed process left behind.
+    """
+
+    def __init__(self, database: Database):
+        self._database = database
+        self._known: dict[int, BestModelEntry] = {}
+        for key in database.keys(KEPT):
+            entry = BestModelEntry(*json.loads(database.read(key) or b"[]"))
+            self._known[int(key.removeprefix(KEPT))] = entry
+        self._new: dict[int, BestModelEntry] = {}
+        self._waiting: dict[bytes, bytes | None] = {}
+
+    @property
+    def known(self) -> Mapping[int, BestModelEntry]:
+        """What each client's best is, of those that were evaluated."""
+        return self._known
+
+    def consider(self, round: int, i: int, loss: float, point: Point) -> None:
+        """Keeps the model of a client if its validation loss is the lowest so far."""
+        if i in self._known and not loss < self._known[i].loss:
+            return
+        digest = tree.digest([point])
+        key = MODEL + digest.encode()
+        self._new[i] = BestModelEntry(round, loss, digest)
+        if key not in self._waiting and key not in self._database:
+            self._waiting[key] = tree.pack(point)
+        if sum(len(packed or b"") for packed in self._waiting.values()) > TOGETHER:
+            self._database.write(self._waiting)
+            self._waiting = {}
+
+    def flush(self) -> dict[bytes, bytes | None]:
+        """Gives what the round's transaction has to write, and takes it for written."""
+        self._known |= self._new
+        changes: dict[bytes, bytes | None] = dict(self._waiting)
+        for i, entry in self._new.items():
+            changes[KEPT + b"%012d" % i] = json.dumps(entry).encode()
+        wanted = {MODEL + entry.model.encode() for entry in self._known.values()}
+        changes |= {key: None for key in self._database.keys(MODEL) if key not in wanted}
+        self._new, self._waiting = {}, {}
+        return changes
+
+    def read(self, i: int) -> Point:
+        """Reads the best model of a client."""
+        if i not in self._known:
+            raise IsthmusError(
+                f"client {i} has no best model yet; expected an evaluation of its model; resume "
+                "the run, or take --which last"
+            )
+        packed = self._database.read(MODEL + self._known[i].model.encode())
+        blank = torch.empty(0)
+        return tree.unpack(packed or b"", like=Point(blank, blank))
+
+
+class StoredShelf(Mapping[str, Tensor]):
+    """A shelf in a store: nothing is read before it is asked for."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    def __getitem__(self, name: str) -> Tensor:
+        packed = self._database.read(SHELF + name.encode())
+        if packed is None:
+            raise KeyError(name)
+        return tree.unpack(packed, like=torch.empty(0))
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and SHELF + name.encode() in self._database
+
+    def __iter__(self) -> Iterator[str]:
+        return (key.removeprefix(SHELF).decode() for key in self._database.keys(SHELF))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class StoredStates(Mapping[int, State]):
+    """The clients' own states in a store: nothing is read before it is asked for."""
+
+    def __init__(self, database: Database, setting: RunContext):
+        self._database = database
+        self._setting = setting
+        self._shapes: dict[int, State] = {}  # by kind
+
+    def __getitem__(self, i: int) -> State:
+        packed = self._database.read(name_own(i))
+        if packed is None:
+            raise KeyError(i)
+        method = self._setting.method
+        kind = method.networks().kind(i)
+        if kind not in self._shapes:
+            self._shapes[kind] = self._setting.own_like(i)
+        return tree.unpack(packed, like=self._shapes[kind])
+
+    def __contains__(self, i: object) -> bool:
+        return isinstance(i, int) and name_own(i) in self._database
+
+    def __iter__(self) -> Iterator[int]:
+        return (int(key.removeprefix(b"own/")) for key in list(self._database.keys(b"own/")))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def name_own(i: int) -> bytes:
+    """Gives the key of a client's own state."""
+    return b"own/%012d" % i
 
 
 def read_experiment(database: Database, path: Path) -> str:

@@ -46,7 +46,7 @@ def rehearse(
     """
     require_sites("rehearse")
     from isthmus.cli import messages
-    from isthmus.run.data import read_federation
+    from isthmus.run.build import read_federation
     from isthmus_sites.rehearsal import rehearse as play
 
     extra = [f"clients={sites}", f"clients_per_round={sites}"] if sites is not None else []
