@@ -30,7 +30,7 @@ from isthmus_sites.engine import ANSWERED
 from isthmus_sites.folders import ServerFolder, SiteFolder
 from isthmus_sites.rehearsal import check, lay_out, plan_study
 from isthmus_sites.replay import read_calls
-from isthmus_sites.states import SiteStates
+from isthmus_sites.state import SiteStates
 
 METHODS: tuple[dict[str, Any], ...] = (
     {"name": "superfed-mm", "start": 0.0},  # from its start on there are own states

@@ -17,7 +17,7 @@ import psutil
 
 from isthmus.errors import IsthmusError
 from isthmus_sites.engine import ANSWERED
-from isthmus_sites.events import read_events
+from isthmus_sites.protocol import read_events
 from isthmus_sites.replay import read_calls
 
 SERVER = "server"

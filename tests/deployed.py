@@ -12,13 +12,11 @@ from isthmus_sites.audit import AuditLog
 from isthmus_sites.consent import Consent, digest_experiment
 from isthmus_sites.engine import SitesEngine
 from isthmus_sites.federations import read_client
-from isthmus_sites.models import SiteModels
-from isthmus_sites.plan import WaitLimits
 from isthmus_sites.preparation import list_disclosures
+from isthmus_sites.protocol import Answerer, SiteAnswer, WaitLimits
 from isthmus_sites.rehearsal import write_share
 from isthmus_sites.site import Site, prepare
-from isthmus_sites.states import SiteStates
-from isthmus_sites.transport import Answerer, SiteAnswer
+from isthmus_sites.state import SiteModels, SiteStates
 from small import WIDTH, fitting
 
 

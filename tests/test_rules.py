@@ -241,8 +241,8 @@ def test_the_public_names_are_these() -> None:
 def test_the_package_and_its_report_come_without_torch() -> None:
     modules = (
         *("isthmus", "isthmus.cli.app", "isthmus_sites.cli.status", "isthmus.report.page"),
-        *("isthmus_sites.pages.page", "isthmus_sites.pages.terminal"),
-        *("isthmus_sites.events", "isthmus_sites.folders", "isthmus_sites.plan"),
+        *("isthmus_sites.folders", "isthmus_sites.protocol"),
+        *("isthmus_sites.status", "isthmus_sites.views"),
         *("isthmus_sites.flare.supervisor", "isthmus_sites.flare.keeper"),
     )
     code = f"import {', '.join(modules)}, sys; print('torch' in sys.modules)"

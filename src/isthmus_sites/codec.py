@@ -52,22 +52,6 @@ class ReplyHead(NamedTuple):
     protocol: int = PROTOCOL
 
 
-REFUSALS = {
-    "message": "the message was damaged, too large or of another version",
-    "version": "it has another version of isthmus",
-    "agreement": "it did not agree to this experiment",
-    "client": "it is another client",
-    "function": "the method does not call such a function",
-    "form": "tensors of other shapes, or numbers that are not finite",
-    "disclosure": "it did not agree to disclose this",
-    "floor": "it has too few examples, of all or of a class",
-    "scales": "it was told other scales before",
-    "state": "it does not hold the state that the server counts on",
-    "round": "it has answered a later round",
-    "failed": "its computation failed",
-}
-
-
 def write(head: CallHead | ReplyHead, tensors: Any = ()) -> bytes:
     """Writes a message."""
     text = json.dumps(head._asdict()).encode()

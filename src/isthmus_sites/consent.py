@@ -14,6 +14,7 @@ from isthmus.data.own.schema import check_deployable_schema
 from isthmus.errors import IsthmusError, nearest
 from isthmus.experiment.settings import Experiment
 from isthmus.system.files import write_text
+from isthmus_sites.folders import SiteFolder
 
 LABEL_COUNTS = "label counts"
 DIGITS = 16  # hexadecimal, of a digest
@@ -87,6 +88,17 @@ class Consent(BaseModel):
                 f"{path} cannot be used ({reason}); expected what isthmus join agree writes; agree "
                 "again"
             ) from None
+
+
+def find_consent(place: SiteFolder) -> Consent:
+    """Finds what the people of a site agreed to last."""
+    files = sorted(place.agreements.glob("*.toml"), key=lambda file: file.stat().st_mtime_ns)
+    if not files:
+        raise IsthmusError(
+            f"{place.root} has agreed to nothing; expected consent to an experiment; call "
+            "`isthmus join agree EXPERIMENT.toml` first"
+        )
+    return Consent.load(files[-1])
 
 
 def digest_experiment(experiment: Experiment) -> str:

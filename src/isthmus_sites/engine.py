@@ -16,10 +16,9 @@ from isthmus.errors import IsthmusError
 from isthmus.method import State
 from isthmus.run import newcomers
 from isthmus_sites import codec, exchange
-from isthmus_sites.codec import REFUSALS, VERSION, CallHead, MessageError, ReplyHead
+from isthmus_sites.codec import VERSION, CallHead, MessageError, ReplyHead
 from isthmus_sites.forms import END, JOIN, PATH, SCORE, Form, Forms, name_function
-from isthmus_sites.plan import WaitLimits
-from isthmus_sites.transport import SiteAnswer, Transport
+from isthmus_sites.protocol import REFUSALS, SiteAnswer, Transport, WaitLimits
 
 DIGEST = 8  # bytes
 

@@ -1,22 +1,37 @@
 """What the people of a site do before it takes part: register data, look, and consent."""
 
+import datetime as dt
+import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from isthmus.cohort import Clients, Round
 from isthmus.context import RunContext
 from isthmus.data.federation import Federation
 from isthmus.data.own.own_files import detect_kind, find_own_files
+from isthmus.engines.base import one_thread
 from isthmus.errors import IsthmusError, nearest
+from isthmus.evaluation import score
 from isthmus.experiment.settings import Experiment, read
+from isthmus.method import State
+from isthmus.methods.local import Local
 from isthmus.run.lock import open_lock
-from isthmus.system.files import explain_unwritable
+from isthmus.system.files import explain_unwritable, write_text
 from isthmus_sites import exchange
-from isthmus_sites.consent import Consent, check_disclosures, check_newcomer, find_client, settle
+from isthmus_sites.consent import (
+    Consent,
+    check_disclosures,
+    check_newcomer,
+    digest_experiment,
+    find_client,
+    settle,
+)
 from isthmus_sites.folders import SiteFolder, make_private, read_table, write_table
 from isthmus_sites.forms import Form, Forms, learn, learn_newcomer, measure_form
-from isthmus_sites.site import build_setting, prepare_part, read_share
+from isthmus_sites.site import build_setting, prepare, prepare_part, read_share
+from isthmus_sites.status import find_alone
 
 
 class RegisteredData(NamedTuple):
@@ -171,3 +186,49 @@ def set_aside(site: SiteFolder, digest: str) -> Path:
         for file in files:
             file.rename(aside / file.name)
     return aside
+
+
+def train_alone(site: SiteFolder, experiment: Experiment, name: str, data: RegisteredData) -> Any:
+    """Trains by the method `local` with the experiment's network and settings; keeps the figures.
+
+    It trains in every round, until its validation loss gets no better; where there are no
+    validation data, to the last round. These are the bits of `local` in simulation, but where
+    inputs are scaled by sums over all sites: alone, a site has its own.
+    """
+    part = propose_part(experiment, name, data)
+    budget = "full" if experiment.validation else "participation"
+    method = {"name": "local", "budget": budget}
+    setting, _ = prepare(Experiment(**(experiment.table() | {"method": method})))
+    setting = setting._replace(federation=read_share(part))
+    client = part.row
+    local = setting.method
+    assert isinstance(local, Local)
+    own: dict[int, State] = {}
+    began, t = time.monotonic(), 0
+    with one_thread():
+        for t in range(experiment.rounds):
+            round = Round(setting, t, own)
+            _, reply = Clients([client], round).map(local.local)
+            own = {**own, **round.changed}
+            if not bool(reply.training.all()):
+                break
+        one = Clients([client], Round(setting, t, own))
+        scores = score(setting, one, local.deliver(local.init(setting.task), one))
+    found = {
+        "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "rounds": t + 1,
+        "seconds": time.monotonic() - began,
+        "figures": {
+            f"alone {each.split}": {
+                "top1": float(each.figures.top1[0]),
+                "loss": float(each.figures.loss[0]),
+                "n": int(each.figures.n[0]),
+            }
+            for each in scores
+            if each.model == "personal"
+        },
+    }
+    path = find_alone(site, digest_experiment(experiment))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(found, indent=1) + "\n")
+    return found

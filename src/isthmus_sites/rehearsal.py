@@ -33,7 +33,7 @@ from isthmus_sites.folders import NAME, TAKEN, ServerFolder, SiteFolder
 from isthmus_sites.preparation import consent, find_data, list_disclosures, register
 from isthmus_sites.replay import Replayed, replay
 from isthmus_sites.site import prepare
-from isthmus_sites.states import SiteStates
+from isthmus_sites.state import SiteStates
 
 PARTS = {TRAIN: "train", VALIDATION: "validation", TEST: "test"}
 LOOPBACK = "127.0.0.1"

@@ -1,33 +1,170 @@
 """A deployed run at its server: the ordinary round loop, whose clients are sites."""
 
+import datetime as dt
 import json
+import time
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from torch import Tensor
+
+from isthmus.cohort import NobodyAnswered, find_message
+from isthmus.context import RunContext
 from isthmus.data.federation import Federation
 from isthmus.data.scaling import Scales
-from isthmus.errors import IsthmusError
+from isthmus.engines.base import one_thread
+from isthmus.errors import IsthmusError, UnwritableError
+from isthmus.evaluation import Score, collect, splits_of
 from isthmus.experiment.settings import Experiment
 from isthmus.run import open as opened
 from isthmus.run.build import DISTANT, Built
 from isthmus.run.database import Database, is_blank
 from isthmus.run.loop import RoundResult, Run, train
+from isthmus.run.newcomers import Joining, make_visit, reach_newcomers
 from isthmus.run.open import Opened
-from isthmus.run.store import STATE, Store, read_experiment
-from isthmus_sites import exchange
+from isthmus.run.store import STATE, Progress, Store, read_experiment
+from isthmus.system.files import write_text
+from isthmus_sites import codec, exchange
+from isthmus_sites.codec import CallHead
 from isthmus_sites.consent import digest_experiment, find_client
-from isthmus_sites.engine import SitesEngine
-from isthmus_sites.events import JOINED, write_event
-from isthmus_sites.federations import imagine
+from isthmus_sites.engine import ANSWERED, JoinParts, SitesEngine
+from isthmus_sites.federations import imagine, imagine_newcomers
 from isthmus_sites.folders import ServerFolder, find_server
-from isthmus_sites.newcomers import SiteJoin, SiteNewcomers
-from isthmus_sites.plan import ServePlan
-from isthmus_sites.site import prepare
-from isthmus_sites.transport import SiteAnswer, Transport
-from isthmus_sites.under_way import WatchedTransport
+from isthmus_sites.forms import JOIN, Forms
+from isthmus_sites.protocol import JOINED, ServePlan, SiteAnswer, Transport, WaitLimits, write_event
+from isthmus_sites.site import prepare, prepare_newcomer
 
 SCALES = "scales.json"  # in a run's directory
+PAUSE = 0.2  # seconds between two versions of the file
+
+
+class WatchedTransport:
+    """A transport that writes down how a call stands, as long as it lasts; the last one stays."""
+
+    def __init__(self, transport: Transport, path: Path) -> None:
+        self._transport = transport
+        self._path = path
+
+    @property
+    def sites(self) -> Collection[str]:
+        """Those that are there."""
+        return self._transport.sites
+
+    def ask(self, messages: Mapping[str, bytes], seconds: float) -> Iterator[SiteAnswer | None]:
+        """Sends each site its message; see Transport."""
+        if not messages:
+            return
+        first = next(iter(messages.values()))
+        head: CallHead = codec.read_head(first, CallHead, len(first))
+        since = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+        round = head.t + (head.function != JOIN)  # newcomers join after it
+        facts: dict[str, Any] = {"round": round, "function": head.function, "since": since}
+        outcomes: dict[str, str] = dict.fromkeys(messages, "")
+        shown, written = self._write(facts, outcomes), time.monotonic()
+        answers = self._transport.ask(messages, seconds)
+        try:
+            for answer in answers:
+                if answer is not None:
+                    why = answer.why or "it did not answer"
+                    outcomes[answer.site] = "answered" if answer.message is not None else why
+                if outcomes != shown and time.monotonic() - written > PAUSE:
+                    shown, written = self._write(facts, outcomes), time.monotonic()
+                yield answer
+        finally:
+            self._write(facts, outcomes)
+            if isinstance(answers, Generator):
+                answers.close()
+
+    def _write(self, facts: Mapping[str, Any], outcomes: Mapping[str, str]) -> dict[str, str]:
+        with suppress(UnwritableError):  # a full disk ends no call
+            write_text(self._path, json.dumps({**facts, "outcomes": outcomes}))
+        return dict(outcomes)
+
+
+class SiteJoin(NamedTuple):
+    """What became of a newcomer that was asked to build its model."""
+
+    site: str
+    rounds: int  # that were done
+    outcome: str  # answered, or why not
+    scores: tuple[Score, ...] = ()  # of its models, if the server may have them
+
+    def __str__(self) -> str:
+        if self.outcome == ANSWERED:
+            return f"{self.site} joined after round {self.rounds}: it has a model of its own"
+        return f"{self.site} did not join after round {self.rounds}: {self.outcome}"
+
+
+class SiteNewcomers:
+    """Asks newcomers: when they come, after every evaluation, and when the last round is done."""
+
+    def __init__(
+        self,
+        setting: RunContext,
+        transport: Transport,
+        run: str,
+        limits: WaitLimits,
+        scales: tuple[Tensor, ...] = (),
+    ) -> None:
+        self._setting = setting  # of the run
+        self._forms: Forms | None = None  # of what newcomers are asked, once there is one
+        self._transport = transport
+        self._run = run
+        self._limits = limits
+        self._scales = scales
+        self._asked: set[str] = set()
+        self._put_off: set[str] = set()  # to the end: a round must not wait for them twice
+
+    def list_present(self) -> list[str]:
+        """Lists the sites that are there and are no clients of the run."""
+        return sorted(set(self._transport.sites) - set(self._setting.federation.names))
+
+    def join(self, progress: Progress, *, again: bool, last: bool = False) -> list[SiteJoin]:
+        """Has newcomers join after the rounds so far; `again`: also those that have a model."""
+        sites = [
+            site
+            for site in self.list_present()
+            if last or (site not in self._put_off and (again or site not in self._asked))
+        ]
+        joined = self._ask(progress, sites, last) if sites else []
+        self._asked.update(sites)
+        self._put_off.update(each.site for each in joined if each.outcome != ANSWERED)
+        return joined
+
+    def _ask(self, progress: Progress, sites: Sequence[str], last: bool) -> list[SiteJoin]:
+        if self._forms is None:
+            _, self._forms = prepare_newcomer(self._setting)
+        limits = self._limits._replace(quorum=1.0 if last else 0.0)
+        engine = SitesEngine(self._transport, sites, self._run, self._forms, limits)
+        engine.scales = self._scales
+        data = imagine_newcomers(self._setting.federation, len(sites))
+        visit = make_visit(self._setting, data, engine)
+        parts: dict[str, JoinParts] = {}
+        measuring: dict[str, Joining] = {}
+        joined: dict[str, SiteJoin] = {}
+        with one_thread():
+            for k, site in enumerate(sites):
+                one = reach_newcomers(visit, progress, [k])
+                try:
+                    delivery = visit.method.deliver(progress.server, one)
+                except NobodyAnswered:  # where a method has to know something of it first
+                    why = engine.outcomes[-1].outcome
+                    joined[site] = SiteJoin(site, progress.t, why)
+                    continue
+                common = () if delivery.common is None else (delivery.common,)
+                each = find_message(delivery.each, 0, visit.first)
+                parts[site] = delivery.shared, each, common
+                measuring[site] = Joining(delivery.common, splits_of(visit))
+            for site, reply, why in engine.ask_to_join(visit, progress.t, parts):
+                scores: tuple[Score, ...] = ()
+                if reply:  # it may keep its figures
+                    joining = measuring[site]
+                    scores = tuple(collect(joining.names, joining.splits, [{0: reply}]))
+                joined[site] = SiteJoin(site, progress.t, why or ANSWERED, scores)
+        return [joined[site] for site in sites]
 
 
 def conduct(folder: Path, transport: Transport, stop: Callable[[], bool]) -> bool:

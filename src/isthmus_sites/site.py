@@ -31,7 +31,7 @@ from isthmus.run.open import Personal
 from isthmus_sites import codec, exchange
 from isthmus_sites.audit import AuditLog
 from isthmus_sites.codec import CallHead, MessageError, ReplyHead
-from isthmus_sites.consent import LABEL_COUNTS, Consent, check_deployable
+from isthmus_sites.consent import LABEL_COUNTS, Consent, check_deployable, find_consent
 from isthmus_sites.federations import imagine, imagine_newcomers, read_client, read_newcomer
 from isthmus_sites.folders import SiteFolder
 from isthmus_sites.forms import (
@@ -45,8 +45,7 @@ from isthmus_sites.forms import (
     learn,
     learn_newcomer,
 )
-from isthmus_sites.models import SiteModels, Snapshot
-from isthmus_sites.states import SiteStates, UnknownStateError
+from isthmus_sites.state import SiteModels, SiteStates, Snapshot, UnknownStateError
 
 HEXADECIMAL = set("0123456789abcdef")
 
@@ -307,17 +306,6 @@ def read_share(consent: Consent) -> Federation:
     if consent.newcomer:
         return read_newcomer(experiment, path, consent.options)
     return read_client(experiment, consent.client, path, consent.options)
-
-
-def find_consent(place: SiteFolder) -> Consent:
-    """Finds what the people of a site agreed to last."""
-    files = sorted(place.agreements.glob("*.toml"), key=lambda file: file.stat().st_mtime_ns)
-    if not files:
-        raise IsthmusError(
-            f"{place.root} has agreed to nothing; expected consent to an experiment; call "
-            "`isthmus join agree EXPERIMENT.toml` first"
-        )
-    return Consent.load(files[-1])
 
 
 def open_model(place: SiteFolder, which: str) -> tuple[Personal, Arrays, Scales | None]:

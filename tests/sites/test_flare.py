@@ -22,7 +22,6 @@ from isthmus.run.build import Built
 from isthmus.run.store import digest_of
 from isthmus_sites.consent import Consent
 from isthmus_sites.engine import SitesEngine, name_state
-from isthmus_sites.events import read_events
 from isthmus_sites.flare import keys
 from isthmus_sites.flare.admission import (
     accept_admission,
@@ -33,7 +32,7 @@ from isthmus_sites.flare.admission import (
 )
 from isthmus_sites.flare.gate import is_admitted
 from isthmus_sites.folders import ServerFolder, SiteFolder
-from isthmus_sites.plan import ServePlan, WaitLimits
+from isthmus_sites.protocol import ServePlan, WaitLimits, read_events
 from isthmus_sites.rehearsal import write_share
 from isthmus_sites.server import open_store, prepare
 from small import federation, played

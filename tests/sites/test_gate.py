@@ -17,10 +17,10 @@ from nvflare.private.fed.client.client_req_processors import ClientRequestProces
 from nvflare.private.fed.server.client_manager import ClientManager
 from nvflare.private.fed.server.fed_server import FederatedServer
 
-from isthmus_sites.events import read_events
 from isthmus_sites.flare import gate
 from isthmus_sites.flare.admission import read_sites
 from isthmus_sites.folders import ServerFolder, SiteFolder, write_table
+from isthmus_sites.protocol import read_events
 
 
 def message(origin: object, payload: bytes = b"", **headers: object) -> Message:

@@ -17,8 +17,8 @@ from isthmus.run.build import read_federation
 from isthmus.run.store import digest_of
 from isthmus_sites.engine import read_state_name
 from isthmus_sites.folders import SiteFolder, write_table
-from isthmus_sites.plan import ServePlan
 from isthmus_sites.preparation import consent, find_data, register
+from isthmus_sites.protocol import ServePlan
 from isthmus_sites.rehearsal import plan_study
 from isthmus_sites.server import open_run, run_rounds
 from isthmus_sites.site import open_site

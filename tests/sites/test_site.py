@@ -22,9 +22,9 @@ from isthmus_sites.audit import AuditLog, read_lines
 from isthmus_sites.codec import VERSION, CallHead, ReplyHead
 from isthmus_sites.engine import name_state, read_state_name
 from isthmus_sites.folders import ServerFolder, write_table
-from isthmus_sites.models import SiteModels
-from isthmus_sites.plan import ServePlan
+from isthmus_sites.protocol import ServePlan
 from isthmus_sites.server import run_rounds
+from isthmus_sites.state import SiteModels
 from odd_engines import Flaky
 from small import advance, begin, federation, played
 

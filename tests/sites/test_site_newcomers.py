@@ -28,15 +28,13 @@ from isthmus_sites.cli.status import collect_status
 from isthmus_sites.codec import VERSION, CallHead, ReplyHead
 from isthmus_sites.engine import read_state_name
 from isthmus_sites.folders import ServerFolder, SiteFolder, write_table
-from isthmus_sites.newcomers import SiteJoin
-from isthmus_sites.pages.page import render
-from isthmus_sites.plan import ServePlan
 from isthmus_sites.preparation import consent, find_data, register
+from isthmus_sites.protocol import Answerer, ServePlan, SiteAnswer
 from isthmus_sites.rehearsal import write_share
 from isthmus_sites.replay import read_calls, replay
-from isthmus_sites.server import run_rounds
+from isthmus_sites.server import SiteJoin, run_rounds
 from isthmus_sites.site import open_model, open_site
-from isthmus_sites.transport import Answerer, SiteAnswer
+from isthmus_sites.views import render
 from small import federation, played
 
 # Of each way to join: one's own part, a whole model, after counting labels, by a place.

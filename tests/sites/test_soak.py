@@ -12,10 +12,9 @@ from deployed import Corridor, Deployment, experiment_at_sites
 from isthmus.errors import IsthmusError
 from isthmus_sites import codec
 from isthmus_sites.codec import ReplyHead
-from isthmus_sites.plan import ServePlan
+from isthmus_sites.protocol import ServePlan, SiteAnswer
 from isthmus_sites.replay import read_calls, replay
 from isthmus_sites.server import run_rounds
-from isthmus_sites.transport import SiteAnswer
 from small import federation
 
 METHOD = {"name": "superfed-mm", "start": 0.1}

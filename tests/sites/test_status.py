@@ -20,21 +20,16 @@ from isthmus.cohort import Round
 from isthmus.evaluation import evaluate
 from isthmus.system.files import hold_lock
 from isthmus_sites import codec
-from isthmus_sites.alone import train_alone
-from isthmus_sites.cli.standing import draw_standing
 from isthmus_sites.cli.status import collect_status, open_page, watch
 from isthmus_sites.codec import CallHead, ReplyHead
-from isthmus_sites.events import write_event
 from isthmus_sites.folders import ServerFolder, SiteFolder, write_table
-from isthmus_sites.pages.page import render
-from isthmus_sites.pages.terminal import draw
-from isthmus_sites.plan import ServePlan
-from isthmus_sites.preparation import consent, find_data, register
+from isthmus_sites.preparation import consent, find_data, register, train_alone
+from isthmus_sites.protocol import ServePlan, SiteAnswer, write_event
 from isthmus_sites.rehearsal import write_share
 from isthmus_sites.server import conduct, run_rounds
 from isthmus_sites.site import open_site
-from isthmus_sites.standing import collect_standing
-from isthmus_sites.transport import SiteAnswer
+from isthmus_sites.status import collect_standing
+from isthmus_sites.views import draw, draw_standing, render
 from small import federation, played
 
 ODD = "<b>&"  # what a page must not take for its own

@@ -13,12 +13,11 @@ import pytest
 
 from isthmus.errors import IsthmusError
 from isthmus.system.files import write_text
-from isthmus_sites.events import JOINED, write_event
 from isthmus_sites.flare import supervisor
 from isthmus_sites.flare.controller import JobAbortedError, RoundController, find_note, find_wish
 from isthmus_sites.flare.supervisor import Supervisor, Waits
 from isthmus_sites.folders import ServerFolder, write_table
-from isthmus_sites.transport import SiteAnswer
+from isthmus_sites.protocol import JOINED, SiteAnswer, write_event
 
 MEMBERS = ("ulm", "bonn")
 

@@ -178,8 +178,8 @@ def check(
         experiment, me = read_deployable(file), str(read_table(site.settings)["name"])
         print("\n".join(describe_preview(preview(experiment, me, found))))
         if alone:
-            from isthmus_sites.alone import train_alone
-            from isthmus_sites.cli.standing import describe_alone
+            from isthmus_sites.preparation import train_alone
+            from isthmus_sites.views import describe_alone
 
             print(describe_alone(train_alone(site, experiment, me, found)))
 
@@ -264,9 +264,9 @@ def status(folder: Folder = Path(), as_json: AsJson = False) -> None:
 
     from rich.console import Console
 
-    from isthmus_sites.cli.standing import draw_standing
     from isthmus_sites.folders import find_site
-    from isthmus_sites.standing import collect_standing
+    from isthmus_sites.status import collect_standing
+    from isthmus_sites.views import draw_standing
 
     facts = collect_standing(find_site(folder))
     if as_json:

@@ -203,7 +203,7 @@ def run(
     require_sites("serve")
     from isthmus_sites.consent import settle
     from isthmus_sites.folders import find_server
-    from isthmus_sites.plan import ServePlan
+    from isthmus_sites.protocol import ServePlan
 
     server = find_server(folder)
     if not 0 < quorum <= 1:
@@ -299,7 +299,7 @@ def status(
     else:
         from rich.console import Console
 
-        from isthmus_sites.pages.terminal import draw
+        from isthmus_sites.views import draw
 
         Console().print(draw(collect_status(folder)))
 
@@ -310,7 +310,7 @@ def _supervise(folder: Path) -> None:
 
     from isthmus_sites.flare.supervisor import supervise
     from isthmus_sites.folders import find_server
-    from isthmus_sites.plan import ServePlan
+    from isthmus_sites.protocol import ServePlan
 
     server = find_server(folder)
     plan = ServePlan.load(server)

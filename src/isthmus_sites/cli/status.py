@@ -15,7 +15,7 @@ from isthmus.errors import IsthmusError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from isthmus_sites.pages.facts import ServedRun
+    from isthmus_sites.status import ServedRun
 
 LOOPBACK = "127.0.0.1"
 PAUSE = 1.0  # seconds between two looks at the files
@@ -24,9 +24,9 @@ PATIENCE = 10.0  # seconds for a browser to say what it wants
 
 def read_served(folder: Path) -> "ServedRun":
     """Reads what a server's folder says of its sites and its run."""
-    from isthmus_sites.events import read_events
     from isthmus_sites.folders import find_server, read_table
-    from isthmus_sites.pages.facts import AdmittedSite, ServedRun
+    from isthmus_sites.protocol import read_events
+    from isthmus_sites.status import AdmittedSite, ServedRun
 
     server = find_server(folder)
     admitted = read_table(server.sites)
@@ -103,7 +103,7 @@ def _is_locked(path: Path) -> bool:
 
 def collect_status(folder: Path) -> dict[str, Any]:
     """Collects how the run of a server's folder stands."""
-    from isthmus_sites.pages.facts import collect
+    from isthmus_sites.status import collect
 
     return collect(read_served(folder))
 
@@ -127,8 +127,7 @@ def watch(folder: Path, console: "Console | None" = None, pause: float = PAUSE) 
     from rich.console import Console
     from rich.live import Live
 
-    from isthmus_sites.pages.terminal import draw
-    from isthmus_sites.pages.wording import describe_line
+    from isthmus_sites.views import describe_line, draw
 
     console = console or Console()
     facts = collect_status(folder)
@@ -180,7 +179,7 @@ class StatusServer(ThreadingHTTPServer):
 
     def write_page(self) -> str:
         """Gives the page; one that says what is wrong where records cannot be read just now."""
-        from isthmus_sites.pages.page import render
+        from isthmus_sites.views import render
 
         stamps = list_stamps(self.folder)
         if stamps != self._stamps or not self._text:
@@ -210,7 +209,7 @@ class StatusRequest(BaseHTTPRequestHandler):
 
     def end_headers(self) -> None:
         """Adds to every answer that nobody keeps it, frames it or runs scripts in it."""
-        from isthmus_sites.pages.page import POLICY
+        from isthmus_sites.views import POLICY
 
         self.send_header("Content-Security-Policy", POLICY)
         self.send_header("Cache-Control", "no-store")

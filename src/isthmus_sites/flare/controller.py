@@ -17,8 +17,7 @@ from isthmus.errors import IsthmusError
 from isthmus.system.files import write_text
 from isthmus_sites.flare.executor import ANSWER, CALL, SECONDS, TASK
 from isthmus_sites.folders import ServerFolder
-from isthmus_sites.plan import ServePlan
-from isthmus_sites.transport import SiteAnswer
+from isthmus_sites.protocol import ServePlan, SiteAnswer
 
 UNSEEN = 600.0  # seconds for a site's process to start and to fetch its first call
 WAIT = 0.05

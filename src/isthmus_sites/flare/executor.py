@@ -11,9 +11,9 @@ from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.shareable import make_reply
 
-from isthmus_sites.events import write_event
 from isthmus_sites.flare.worker import LARGEST, SiteWorker, start_worker
 from isthmus_sites.folders import SiteFolder, read_table
+from isthmus_sites.protocol import write_event
 
 TASK, CALL, ANSWER, SECONDS = "call", "call", "answer", "seconds"
 LONGEST = 7 * 86400.0  # seconds of a call

@@ -59,12 +59,12 @@ from nvflare.private.fed.server.client_manager import ClientManager
 from nvflare.private.fed.server.fed_server import FederatedServer
 from nvflare.utils.job_launcher_utils import get_client_job_args, get_server_job_args
 
-from isthmus_sites.events import write_event
 from isthmus_sites.flare import keys
 from isthmus_sites.flare.admission import note_leaving, read_sites
 from isthmus_sites.flare.kits import find_startup
 from isthmus_sites.flare.worker import LARGEST
 from isthmus_sites.folders import ServerFolder, SiteFolder, read_table
+from isthmus_sites.protocol import write_event
 
 MODULE = "isthmus_sites.flare"
 HANDLERS = {  # of the 20 requests that a server may make of a site outside of jobs

@@ -14,12 +14,12 @@ from typing import Any
 
 from isthmus.errors import IsthmusError
 from isthmus.system.files import hold_lock
-from isthmus_sites.events import read_events
 from isthmus_sites.flare.admission import SOON
 from isthmus_sites.flare.executor import remove_jobs
 from isthmus_sites.flare.kits import BEAT, write_site_rules
 from isthmus_sites.flare.processes import end_process, start_process
 from isthmus_sites.folders import SiteFolder, find_site, read_table, write_table
+from isthmus_sites.protocol import read_events
 
 LONGEST = 60.0  # seconds between attempts
 TELLING = 3 * BEAT  # seconds for a site that leaves to tell its server

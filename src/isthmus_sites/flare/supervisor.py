@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from isthmus.errors import IsthmusError
 from isthmus.system.files import hold_lock, write_text
-from isthmus_sites.events import JOINED, read_events, write_event
 from isthmus_sites.flare import keys, kits
 from isthmus_sites.flare.admission import read_sites, renew_server
 from isthmus_sites.flare.controller import find_note, find_wish
@@ -34,6 +33,7 @@ from isthmus_sites.flare.processes import (
     write_logs,
 )
 from isthmus_sites.folders import ServerFolder, find_server, read_table
+from isthmus_sites.protocol import JOINED, read_events, write_event
 
 FRESH = 3 * kits.BEAT  # a site that was heard of since then is there
 LOOK = 1.0  # seconds between questions to the server's process; files are read more often

@@ -17,8 +17,8 @@ from typing import IO, NamedTuple
 
 from isthmus.errors import IsthmusError
 from isthmus.system.files import hold_lock
-from isthmus_sites.events import write_event
 from isthmus_sites.folders import SiteFolder
+from isthmus_sites.protocol import write_event
 
 LARGEST = 2**31  # bytes of a message
 READY = b"ready"

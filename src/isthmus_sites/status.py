@@ -1,4 +1,4 @@
-"""What the records of a deployed run say of it: who answered, how far it is, how models did."""
+"""How a deployed run stands, at its server and at a site: collected from files alone."""
 
 import datetime as dt
 import json
@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,9 +22,16 @@ from isthmus.run.schema import (
     RecordColumn,
 )
 from isthmus.selection import RULES
+from isthmus_sites.audit import read_lines
+from isthmus_sites.folders import SiteFolder, read_table
+from isthmus_sites.protocol import REFUSALS, read_events
+
+if TYPE_CHECKING:
+    from isthmus_sites.consent import Consent
 
 RECENT = 10  # rounds over which the pace is measured
 LATEST = 6  # notes and events that are shown
+REFUSALS_SHOWN = 5
 MODELS, SPLITS = ("personal", "shared"), ("validation", "test")
 FAILED, PRIVATE = "failed", "private"
 # How a call ended, by what the records say of it; anything else is a failure.
@@ -322,3 +329,101 @@ def _find_time(path: Path) -> str:
 
 def _to_number(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
+
+
+def collect_standing(site: SiteFolder) -> dict[str, Any]:
+    """Collects what the files of a site say."""
+    from isthmus_sites.consent import find_consent
+
+    settings = read_table(site.settings)
+    agreed = find_consent(site) if any(site.agreements.glob("*.toml")) else None
+    lines = [facts for facts, _ in read_lines(site.audit)]
+    events, _ = read_events(site.events)
+    until, left = settings.get("until"), settings.get("left")
+    return {
+        "site": settings["name"],
+        "server": f"{settings['host']}:{settings['port']}" if "host" in settings else None,
+        "certificate_until": None if until is None else until.isoformat(),
+        "left": None if left is None else str(left),
+        "last_event": events[-1] if events else None,
+        **_describe_agreement(site, agreed),
+        **_describe_calls(lines, "" if agreed is None else agreed.digest),
+    }
+
+
+def _describe_agreement(site: SiteFolder, agreed: "Consent | None") -> dict[str, Any]:
+    """Says what was agreed to, and how models did in its run."""
+    from isthmus_sites.state import SiteModels
+
+    if agreed is None:
+        return {"agreement": None, "evaluations": [], "best_round": None, "alone": None}
+    experiment = agreed.read_experiment()
+    rows = SiteModels(site.state / f"{agreed.digest}.lmdb").read_figures()
+    losses = {row["t"] + 1: row["loss"] for row in rows if row["loss"] is not None}
+    terms = agreed.model_dump(include={"figures", "minimum_examples", "minimum_label_count"})
+    return {
+        "agreement": {
+            "digest": agreed.digest,
+            "method": experiment.method["name"],
+            "rounds": experiment.rounds,
+            "client": None if agreed.newcomer else agreed.client,
+            "newcomer": agreed.newcomer,
+            "clients": experiment.clients,
+            "data": agreed.data,
+            "disclose": list(agreed.disclose),
+            **terms,
+        },
+        "evaluations": [{"round": row["t"] + 1, **row["figures"]} for row in rows],
+        "best_round": min(losses, key=lambda round: losses[round]) if losses else None,
+        "alone": read_alone(site, agreed.digest),
+    }
+
+
+def _describe_calls(lines: Sequence[dict[str, Any]], digest: str) -> dict[str, Any]:
+    """Adds up what was got and sent; by round for the run that was agreed to."""
+    rounds: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        if "round" in line and line.get("run", digest) == digest:
+            row = rounds.setdefault(
+                line["round"],
+                {"round": line["round"], "calls": 0, "got_bytes": 0, "sent_bytes": 0, "refused": 0},
+            )
+            row["calls"] += 1
+            row["got_bytes"] += line["bytes"]
+            row["sent_bytes"] += line["sent"]
+            row["refused"] += bool(line["refused"])
+            row["last"] = line["at"]
+    refused = [line for line in lines if line["refused"]]
+    return {
+        "calls": len(lines),
+        "answered": len(lines) - len(refused),
+        "refused": dict(Counter(line["refused"] for line in refused)),
+        "got_bytes": sum(line["bytes"] for line in lines),
+        "sent_bytes": sum(line["sent"] for line in lines),
+        "last_call": lines[-1]["at"] if lines else None,
+        "rounds": [rounds[round] for round in sorted(rounds)],
+        "latest_refusals": [
+            {
+                "at": line["at"],
+                "function": line.get("function"),
+                "round": line.get("round"),
+                "reason": REFUSALS.get(line["refused"], line["refused"]),
+                "why": line.get("why", ""),
+            }
+            for line in refused[-REFUSALS_SHOWN:]
+        ],
+    }
+
+
+def read_alone(site: SiteFolder, digest: str) -> dict[str, Any] | None:
+    """Reads what `train_alone` kept for an experiment, if it was called."""
+    try:
+        found = json.loads(find_alone(site, digest).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def find_alone(site: SiteFolder, digest: str) -> Path:
+    """Return where the figures of training alone are kept."""
+    return site.state / f"{digest}.alone.json"
