@@ -401,18 +401,16 @@ def judge(stage: Stage, study: Experiment, data: Any) -> bool:
         calls = sum(1 for _ in read_lines(site.audit))
         print(f"  {site.root.name}: {calls} calls in its log, which is whole")
     began = time.monotonic()
-    likeness = check(ServerFolder(stage.out / SERVER), sites, study, data)
+    comparison = check(ServerFolder(stage.out / SERVER), sites, study, data)
     seconds = (time.monotonic() - began) / study.rounds
     spent = median(read(stage.run).rounds.train_seconds)
-    if likeness.deployed != likeness.simulated:
-        problems.append(f"the server has {likeness.deployed}, the replay {likeness.simulated}")
-    if likeness.differing:
-        problems.append(f"own states differ: {', '.join(likeness.differing)}")
-    print(
-        f"  {likeness.missed} answers missing; the calls of a round took {spent:.2f} s, a round of"
-    )
+    if comparison.deployed != comparison.simulated:
+        problems.append(f"the server has {comparison.deployed}, the replay {comparison.simulated}")
+    if comparison.differing:
+        problems.append(f"own states differ: {', '.join(comparison.differing)}")
+    print(f"  {comparison.missed} answers missing; a round took {spent:.2f} s, a round of")
     print(f"  the replay, with its share of evaluations, {seconds:.2f} s")
-    verdict = "; ".join(problems) or f"the bits of its record's simulation, {likeness.simulated}"
+    verdict = "; ".join(problems) or f"the bits of its record's simulation, {comparison.simulated}"
     print(f"  {'DIFFERENT' if problems else 'equal'}: {verdict}", flush=True)
     return not problems
 

@@ -151,7 +151,7 @@ def check_deployable(experiment: Experiment) -> None:
     check_deployable_schema(experiment.data.get("schema") or {})
 
 
-def settle(experiment: Experiment) -> Experiment:
+def finalize_experiment(experiment: Experiment) -> Experiment:
     """Decides what an experiment leaves open and sites have to agree on: how steps are computed."""
     names = experiment.data.get("names", ())
     given = experiment.table() | {"engine": "loop", "clients": len(names)}

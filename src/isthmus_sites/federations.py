@@ -16,7 +16,7 @@ from isthmus.experiment.settings import Experiment
 EXAMPLES = 8  # made up: five to train on, one to choose on, two to be tested on
 
 
-class Imagined(Federation):
+class SyntheticFederation(Federation):
     """Clients that hold the same few examples, none of them real.
 
     What a run needs to know of data besides their numbers is learned from it: what networks take
@@ -28,7 +28,7 @@ class Imagined(Federation):
         return 0, 0, 0, [0] * self.classes
 
 
-def imagine(experiment: Experiment) -> Imagined:
+def synthesize(experiment: Experiment) -> SyntheticFederation:
     """Makes up data for an experiment whose data lie at sites."""
     names, schema = experiment.data.get("names"), experiment.data.get("schema")
     if not names or not schema:
@@ -49,12 +49,12 @@ def imagine(experiment: Experiment) -> Imagined:
     arrays = blank._replace(x=x.astype(blank.x.dtype), y=np.arange(EXAMPLES) % blank.classes)
     rows = np.arange(EXAMPLES)
     parts = Splits(rows[:5], rows[5:6] if experiment.validation else rows[:0], rows[6:])
-    return Imagined(arrays, [parts] * len(names), _shares(experiment), names=names)
+    return SyntheticFederation(arrays, [parts] * len(names), _shares(experiment), names=names)
 
 
-def imagine_newcomers(members: Federation, count: int = 1) -> Federation:
+def synthesize_newcomers(members: Federation, count: int = 1) -> Federation:
     """Makes up data of newcomers, as those of the clients are."""
-    data = Imagined(members.arrays, [members.splits[0]] * count, members.shares)
+    data = SyntheticFederation(members.arrays, [members.splits[0]] * count, members.shares)
     return data.scale_by(members.scales(0)) if members.arrays.scaled_by == SUMS else data
 
 

@@ -25,8 +25,8 @@ from isthmus_sites.consent import (
     check_disclosures,
     check_newcomer,
     digest_experiment,
+    finalize_experiment,
     find_client,
-    settle,
 )
 from isthmus_sites.folders import SiteFolder, make_private, read_table, write_table
 from isthmus_sites.forms import Form, Forms, learn, learn_newcomer, measure_form
@@ -91,7 +91,7 @@ def find_data(site: SiteFolder, name: str = "") -> RegisteredData:
 
 def read_deployable(path: Path) -> Experiment:
     """Reads an experiment for sites, complete to the last setting; all sites get the same."""
-    return settle(Experiment(**read(path)))
+    return finalize_experiment(Experiment(**read(path)))
 
 
 def preview(experiment: Experiment, site: str, data: RegisteredData) -> Preview:

@@ -28,7 +28,7 @@ from isthmus.errors import IsthmusError
 from isthmus.experiment.settings import Experiment
 from isthmus.run import record as reader
 from isthmus.system.files import explain_unwritable, write_text
-from isthmus_sites.consent import digest_experiment, settle
+from isthmus_sites.consent import digest_experiment, finalize_experiment
 from isthmus_sites.folders import NAME, TAKEN, ServerFolder, SiteFolder
 from isthmus_sites.preparation import consent, find_data, list_disclosures, register
 from isthmus_sites.replay import Replayed, replay
@@ -37,12 +37,12 @@ from isthmus_sites.state import SiteStates
 
 PARTS = {TRAIN: "train", VALIDATION: "validation", TEST: "test"}
 LOOPBACK = "127.0.0.1"
-PATIENCE = 20.0  # seconds for processes to end when they are asked to
+END_TIMEOUT_S = 20.0  # for processes to end after SIGTERM
 
 Tell = Callable[[str], None]
 
 
-class Likeness(NamedTuple):
+class ReplayComparison(NamedTuple):
     """Whether a deployed run and its simulation came to the same."""
 
     deployed: str  # digest of the server's state, and of all own states by their digests
@@ -51,7 +51,7 @@ class Likeness(NamedTuple):
     missed: int = 0  # answers that the server did not get; the simulation does without them too
 
     @property
-    def holds(self) -> bool:
+    def identical(self) -> bool:
         """Whether all is the same."""
         return self.deployed == self.simulated and not self.differing
 
@@ -66,7 +66,7 @@ def name_sites(data: Federation) -> list[str]:
     return [f"site-{i + 1:0{width}}" for i in range(len(data))]
 
 
-def hand_over(
+def write_client_data(
     experiment: Experiment, data: Federation, i: int, folder: Path
 ) -> tuple[str, dict[str, Any]]:
     """Writes what client i holds into a file of its own; gives it, and how it is read.
@@ -109,19 +109,19 @@ def plan_study(experiment: Experiment, data: Federation) -> Experiment:
     table = {"name": "sites", "names": names, "schema": describe(data.arrays)}
     given = experiment.table() | {"data": table, "partition": "natural", "clients": len(data)}
     given["clients_per_round"] = min(experiment.clients_per_round, len(data))
-    return settle(Experiment(**given))
+    return finalize_experiment(Experiment(**given))
 
 
 def compare(
     deployed: str, held: Sequence[Collection[str]], end: Replayed, names: Sequence[str]
-) -> Likeness:
+) -> ReplayComparison:
     """Holds the server's digest, and those of the sites' own states, against a simulation."""
     own = end.own
     differing = [name for i, name in enumerate(names) if own.get(i, "") not in held[i]]
-    return Likeness(deployed, end.digest, tuple(differing), end.missed)
+    return ReplayComparison(deployed, end.digest, tuple(differing), end.missed)
 
 
-def rehearse(experiment: Experiment, data: Federation, out: Path, tell: Tell) -> Likeness:
+def rehearse(experiment: Experiment, data: Federation, out: Path, tell: Tell) -> ReplayComparison:
     """Deploys a run on this machine, with a site for each client, and compares it."""
     with explain_unwritable(out):
         if out.exists() and any(out.iterdir()):
@@ -149,7 +149,7 @@ def rehearse(experiment: Experiment, data: Federation, out: Path, tell: Tell) ->
 
 def check(
     server: ServerFolder, sites: Sequence[SiteFolder], study: Experiment, data: Federation
-) -> Likeness:
+) -> ReplayComparison:
     """Plays what a server recorded in simulation, and compares the server and all its sites."""
     end = replay(server.run, study, data)
     deployed = str(reader.read(server.run).summary["digest"])
@@ -171,7 +171,7 @@ def lay_out(
         request = admission.request_admission(site.root, name)
         package, _ = admission.admit_site(out / "server", request, out)
         admission.accept_admission(site.root, package, finger)
-        register(site, *hand_over(experiment, data, i, site.root))
+        register(site, *write_client_data(experiment, data, i, site.root))
         consent(
             site, study, find_data(site), disclose=told, minimum_examples=1, minimum_label_count=0
         )
@@ -189,7 +189,7 @@ def _keep_running(command: Sequence[str], log: Path) -> Iterator[None]:
         finally:
             process.terminate()
             try:
-                process.wait(PATIENCE)
+                process.wait(END_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

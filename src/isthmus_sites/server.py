@@ -31,7 +31,7 @@ from isthmus_sites import codec, exchange
 from isthmus_sites.codec import CallHead
 from isthmus_sites.consent import digest_experiment, find_client
 from isthmus_sites.engine import ANSWERED, JoinParts, SitesEngine
-from isthmus_sites.federations import imagine, imagine_newcomers
+from isthmus_sites.federations import synthesize, synthesize_newcomers
 from isthmus_sites.folders import ServerFolder, find_server
 from isthmus_sites.forms import JOIN, Forms
 from isthmus_sites.protocol import JOINED, ServePlan, SiteAnswer, Transport, WaitLimits, write_event
@@ -41,7 +41,7 @@ SCALES = "scales.json"  # in a run's directory
 PAUSE = 0.2  # seconds between two versions of the file
 
 
-class WatchedTransport:
+class RecordingTransport:
     """A transport that writes down how a call stands, as long as it lasts; the last one stays."""
 
     def __init__(self, transport: Transport, path: Path) -> None:
@@ -140,7 +140,7 @@ class SiteNewcomers:
         limits = self._limits._replace(quorum=1.0 if last else 0.0)
         engine = SitesEngine(self._transport, sites, self._run, self._forms, limits)
         engine.scales = self._scales
-        data = imagine_newcomers(self._setting.federation, len(sites))
+        data = synthesize_newcomers(self._setting.federation, len(sites))
         visit = make_visit(self._setting, data, engine)
         parts: dict[str, JoinParts] = {}
         measuring: dict[str, Joining] = {}
@@ -175,7 +175,7 @@ def conduct(folder: Path, transport: Transport, stop: Callable[[], bool]) -> boo
     def tell(joined: SiteJoin) -> None:
         write_event(place.events, JOINED, text=str(joined), site=joined.site)
 
-    watched = WatchedTransport(transport, place.call)
+    watched = RecordingTransport(transport, place.call)
     run = run_rounds(plan, place.run, watched, stop, tell)
     return run.progress.t == run.experiment.rounds or bool(run.reason)
 
@@ -239,7 +239,7 @@ def _read(plan: ServePlan) -> Experiment:
     return Experiment(**tomllib.loads(plan.experiment))
 
 
-class Nowhere:
+class OfflineTransport:
     """Carries nothing: nobody is there."""
 
     sites: Collection[str] = ()
@@ -253,7 +253,7 @@ def forget_site(folder: Path, name: str) -> int:
     """Deletes what the records of a run that has ended say of a site; counts the rows."""
     place = find_server(folder)
     plan = ServePlan.load(place)
-    built, _ = _build(plan, Nowhere())
+    built, _ = _build(plan, OfflineTransport())
     store = Store(place.run, built.setting, Database(place.run / STATE))
     status = str(json.loads((place.run / "summary.json").read_text("utf-8"))["status"])
     gone = store.forget_newcomer(name)
@@ -308,5 +308,5 @@ def open_run(path: Path, data_root: Path) -> Opened:
     experiment = Experiment.load(path / "experiment.toml")
     if experiment.data["name"] != DISTANT:
         return opened.open(path, data_root=data_root)
-    data = imagine(experiment).scale_by(exchange.load(path / SCALES))
+    data = synthesize(experiment).scale_by(exchange.load(path / SCALES))
     return opened.open(path, data_root=data_root, data=data)

@@ -32,7 +32,7 @@ from isthmus_sites import codec, exchange
 from isthmus_sites.audit import AuditLog
 from isthmus_sites.codec import CallHead, MessageError, ReplyHead
 from isthmus_sites.consent import LABEL_COUNTS, Consent, check_deployable, find_consent
-from isthmus_sites.federations import imagine, imagine_newcomers, read_client, read_newcomer
+from isthmus_sites.federations import read_client, read_newcomer, synthesize, synthesize_newcomers
 from isthmus_sites.folders import SiteFolder
 from isthmus_sites.forms import (
     END,
@@ -148,7 +148,7 @@ class Site:
             raise Refusal("client", f"it is asked as client {head.client}")
         if head.function == END and not self.consent.newcomer:
             self._find_own(head)
-            self.states.settle(head.committed)
+            self.states.finalize(head.committed)
             return codec.write(ReplyHead(head.call, own=head.committed))
         forms = self._forms.find(head.function, head.purpose)
         if not forms:
@@ -260,7 +260,7 @@ def prepare(experiment: Experiment) -> tuple[RunContext, Forms]:
 def build_setting(experiment: Experiment) -> RunContext:
     """Builds a run on made-up data."""
     check_deployable(experiment)
-    built = build(experiment, data=imagine(experiment), workers=1)
+    built = build(experiment, data=synthesize(experiment), workers=1)
     if built.experiment.engine != "loop":
         raise IsthmusError(
             f"engine={built.experiment.engine}; expected engine=loop, which computes one client "
@@ -271,7 +271,7 @@ def build_setting(experiment: Experiment) -> RunContext:
 
 def prepare_newcomer(setting: RunContext) -> tuple[RunContext, Forms]:
     """Builds what both sides know of how a site joins that is no client of a run."""
-    data = imagine_newcomers(setting.federation)
+    data = synthesize_newcomers(setting.federation)
     with torch.random.fork_rng(devices=[]):
         forms = learn_newcomer(setting, data)
     return make_visit(setting, data, setting.engine), forms

@@ -90,7 +90,7 @@ class SiteStates:
         changes[KEPT] = tree.digest([own]).encode().ljust(16) + tree.pack(own)
         self._database.write(changes)
 
-    def settle(self, committed: str) -> None:
+    def finalize(self, committed: str) -> None:
         """Lets the state that counts stay, and drops the others."""
         changes: dict[bytes, bytes | None] = dict.fromkeys(self._database.keys(PENDING))
         kept, _ = self._read_kept()

@@ -26,7 +26,7 @@ from isthmus_sites.flare.admission import (
     request_admission,
     revoke_site,
 )
-from isthmus_sites.flare.controller import find_wish
+from isthmus_sites.flare.controller import control_file
 from isthmus_sites.flare.supervisor import supervise
 from isthmus_sites.folders import ServerFolder, SiteFolder, read_table, write_table
 
@@ -381,7 +381,7 @@ def test_a_server_needs_its_port_and_its_folder_for_itself(
     # Who was asked was killed meanwhile: the wish counts for the next one, and for no other.
     assert supervise(tmp_path / "a", ["hospital-a"], 1.0, said.append) is False
     assert said == ["stopped, as asked for; `isthmus serve resume` goes on"]
-    assert not find_wish(ServerFolder(tmp_path / "a"), "stop").exists()
+    assert not control_file(ServerFolder(tmp_path / "a"), "stop").exists()
 
 
 MISTAKES = {

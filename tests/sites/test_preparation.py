@@ -10,7 +10,7 @@ from isthmus import Experiment
 from isthmus.run.build import read_federation
 from isthmus_sites.folders import SiteFolder, write_table
 from isthmus_sites.preparation import find_data
-from isthmus_sites.rehearsal import hand_over, plan_study
+from isthmus_sites.rehearsal import plan_study, write_client_data
 from isthmus_sites.site import open_site
 
 TABLE = ("--set", "label=outcome", "--set", "client=hospital")
@@ -136,7 +136,7 @@ def test_sites_divide_their_data_as_the_simulation_does(kind: str, tmp_path: Pat
     data = read_federation(experiment, tmp_path)
     study = plan_study(experiment, data)
     for i in range(3):
-        file, options = hand_over(experiment, data, i, tmp_path)
+        file, options = write_client_data(experiment, data, i, tmp_path)
         mine = read_client(study, i, Path(file), {"name": "table", **options})
         for part in ("train", "validation", "test"):
             assert (mine.split(i, part).x == data.split(i, part).x).all()

@@ -14,7 +14,12 @@ import pytest
 from isthmus.errors import IsthmusError
 from isthmus.system.files import write_text
 from isthmus_sites.flare import supervisor
-from isthmus_sites.flare.controller import JobAbortedError, RoundController, find_note, find_wish
+from isthmus_sites.flare.controller import (
+    JobAbortedError,
+    RoundController,
+    control_file,
+    job_note_file,
+)
 from isthmus_sites.flare.supervisor import Supervisor, Waits
 from isthmus_sites.folders import ServerFolder, write_table
 from isthmus_sites.protocol import JOINED, SiteAnswer, write_event
@@ -45,7 +50,7 @@ class Session:
         return str(len(self.jobs))
 
     def get_job_meta(self, job: str) -> dict[str, str]:
-        regroups = find_wish(self.server, "regroup").exists()
+        regroups = control_file(self.server, "regroup").exists()
         for site in set(self.jobs[-1]) - set(MEMBERS):
             write_event(self.server.events, JOINED, text=f"{site} joined", site=site)
         self.note("ended" if regroups else "done")
@@ -53,7 +58,7 @@ class Session:
 
     def note(self, state: str) -> None:
         facts = {"job": str(len(self.jobs)), "state": state, "sites": self.jobs[-1], "rounds": 1}
-        find_note(self.server).write_text(json.dumps(facts))
+        job_note_file(self.server).write_text(json.dumps(facts))
 
     def delete_job(self, job: str) -> None:
         """Has nothing to delete."""
@@ -176,5 +181,5 @@ def test_a_newcomer_that_is_gone_ends_no_round_and_no_stop_waits_for_one(tmp_pat
     with pytest.raises(JobAbortedError):
         ask(carrier, "ulm")
     carrier.lost, carrier.gone = {}, ()
-    write_text(find_wish(carrier.server, "stop"), "")
+    write_text(control_file(carrier.server, "stop"), "")
     assert ask(carrier, "later") == [SiteAnswer("later", None, "late")]

@@ -62,7 +62,7 @@ def rehearse(
     print(f"simulated  {verdict.simulated}")
     if verdict.missed:
         print(f"answers that did not come, in both: {verdict.missed}; see calls.csv of the run")
-    if verdict.holds:
+    if verdict.identical:
         print("the server, and every site, came to the bits of the simulation")
         return
     print(f"they differ; sites whose own states do: {', '.join(verdict.differing) or 'none'}")

@@ -201,7 +201,7 @@ def run(
     `isthmus serve stop` after it.
     """
     require_sites("serve")
-    from isthmus_sites.consent import settle
+    from isthmus_sites.consent import finalize_experiment
     from isthmus_sites.folders import find_server
     from isthmus_sites.protocol import ServePlan
 
@@ -210,7 +210,7 @@ def run(
         raise IsthmusError(
             f"--quorum {quorum:g}; expected a share above 0, at most 1; for example 0.7"
         )
-    experiment = settle(read_experiment(file, {}, settings))
+    experiment = finalize_experiment(read_experiment(file, {}, settings))
     plan = ServePlan(
         experiment=experiment.toml(),
         quorum=quorum,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 PAUSE = 1.0  # seconds between two looks at the files
-PATIENCE = 10.0  # seconds for a browser to say what it wants
+REQUEST_TIMEOUT_S = 10.0  # seconds for a browser to say what it wants
 
 
 def read_served(folder: Path) -> "ServedRun":
@@ -192,7 +192,7 @@ class StatusRequest(BaseHTTPRequestHandler):
 
     server: StatusServer
     server_version, sys_version = "isthmus", ""
-    timeout = PATIENCE
+    timeout = REQUEST_TIMEOUT_S
 
     def do_GET(self) -> None:
         """Sends the page."""

@@ -60,7 +60,7 @@ def begin_federation(folder: Path, host: str, port: int) -> str:
     keys.write_key(server.authority / "key", signer)
     (server.authority / "authority.crt").write_bytes(keys.to_pem(authority))
     _issue_server(server, authority, signer, host)
-    finger = keys.print_finger(authority)
+    finger = keys.format_fingerprint(authority)
     made = dt.datetime.now(dt.UTC).replace(microsecond=0)
     write_table(server.sites, {})
     settings = {"host": host, "port": port, "fingerprint": finger, "made": made}
@@ -157,7 +157,7 @@ def admit_site(
         hashed = keys.hash_certificate(certificate)
         sites[name] = Admission(hashed, now, certificate.not_valid_after_utc)
         _write_sites(server, sites)
-    return package, keys.print_finger(authority)
+    return package, keys.format_fingerprint(authority)
 
 
 def accept_admission(folder: Path, package: Path, fingerprint: str) -> SiteFolder:
@@ -166,7 +166,7 @@ def accept_admission(folder: Path, package: Path, fingerprint: str) -> SiteFolde
     name = str(read_table(site.settings)["name"])
     members = read_archive(package, PACKAGE, ADMITTING)
     authority = _load(package, members["authority.crt"])
-    if not keys.same_finger(authority, fingerprint):
+    if not keys.same_fingerprint(authority, fingerprint):
         raise IsthmusError(
             f"{package} has another fingerprint than {quote(fingerprint)}; expected the one that "
             "the server's people tell; ask them by telephone, and do not accept it otherwise"
@@ -184,10 +184,10 @@ def accept_admission(folder: Path, package: Path, fingerprint: str) -> SiteFolde
     if not keys.is_valid_now(certificate) or not keys.is_valid_now(authority):
         last = f"{min(c.not_valid_after_utc for c in (certificate, authority)):%Y-%m-%d}"
         refuse(package, f"its certificate is valid until {last}, by this clock", ADMITTING)
-    _settle_key(site, certificate, package)
+    _install_key(site, certificate, package)
     kits.write_site_kit(site, head["host"], head["port"], certificate, authority)
     settings = {"name": name, "host": head["host"], "port": head["port"]}
-    finger, until = keys.print_finger(authority), certificate.not_valid_after_utc
+    finger, until = keys.format_fingerprint(authority), certificate.not_valid_after_utc
     write_table(site.settings, {**settings, "fingerprint": finger, "until": until})
     return site
 
@@ -285,7 +285,7 @@ def _open_authority(server: ServerFolder) -> tuple[x509.Certificate, rsa.RSAPriv
     )
 
 
-def _settle_key(site: SiteFolder, certificate: x509.Certificate, package: Path) -> None:
+def _install_key(site: SiteFolder, certificate: x509.Certificate, package: Path) -> None:
     """Takes the key that a certificate is about: a new one, or the one that is in use."""
     for path in (_find_new(site), site.key):
         if path.exists() and keys.same_key(certificate, keys.read_key(path)):

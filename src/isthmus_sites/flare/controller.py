@@ -157,7 +157,7 @@ class RoundController(Controller):  # type: ignore[misc]
 
     def _is_idle(self, waiting: Mapping[str, Waiting]) -> bool:
         """Tells whether only newcomers keep the job from ending, which somebody wishes for."""
-        return not self.members & set(waiting) and find_wish(self.server, "stop").exists()
+        return not self.members & set(waiting) and control_file(self.server, "stop").exists()
 
     def _check(self, waiting: Mapping[str, Waiting]) -> list[str]:
         """Ends the job if it is aborted, or if a site that is waited for is gone.
@@ -187,19 +187,19 @@ class RoundController(Controller):  # type: ignore[misc]
         """Writes how the job stands, for who watches over it."""
         facts = {"job": self.job, "state": state, "why": why}
         who = {"sites": sorted(self.sites), "lost": self.lost, "rounds": self.rounds}
-        write_text(find_note(self.server), json.dumps({**facts, **who}))
+        write_text(job_note_file(self.server), json.dumps({**facts, **who}))
 
 
-def find_note(server: ServerFolder) -> Path:
+def job_note_file(server: ServerFolder) -> Path:
     """Finds where a job writes how it stands."""
     return server.kit / "job.json"
 
 
-def find_wish(server: ServerFolder, wish: str) -> Path:
+def control_file(server: ServerFolder, wish: str) -> Path:
     """Finds the file whose presence asks a job to end after its round."""
     return server.kit / wish
 
 
 def is_asked_to_end(server: ServerFolder) -> bool:
     """Tells whether somebody wishes the job to end, for good or to begin again with others."""
-    return any(find_wish(server, wish).exists() for wish in ("stop", "regroup"))
+    return any(control_file(server, wish).exists() for wish in ("stop", "regroup"))

@@ -16,7 +16,7 @@ from isthmus_sites.folders import SiteFolder, read_table
 from isthmus_sites.protocol import write_event
 
 TASK, CALL, ANSWER, SECONDS = "call", "call", "answer", "seconds"
-LONGEST = 7 * 86400.0  # seconds of a call
+LONGEST_CALL_S = 7 * 86400.0  # seconds of a call
 
 
 class SiteExecutor(Executor):  # type: ignore[misc]
@@ -44,7 +44,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             return make_reply(ReturnCode.TASK_UNKNOWN)
         if not isinstance(call, bytes) or len(call) > LARGEST or not isinstance(seconds, float):
             return make_reply(ReturnCode.BAD_TASK_DATA)
-        answer, ends = None, time.monotonic() + min(seconds, LONGEST)
+        answer, ends = None, time.monotonic() + min(seconds, LONGEST_CALL_S)
         for _ in range(2):  # a worker that was killed may have been the wrong one to kill
             if answer is None and time.monotonic() < ends and not abort_signal.triggered:
                 answer = self._ask(call, ends - time.monotonic(), abort_signal)
@@ -82,7 +82,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         self.worker, self.ready = None, False
 
 
-class SiteHerald(FLComponent):  # type: ignore[misc]
+class ConnectionEventWriter(FLComponent):  # type: ignore[misc]
     """Writes down when a site's process is connected, for the people there."""
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from isthmus.system.files import write_text
 from isthmus_sites.flare import kits
-from isthmus_sites.flare.controller import find_note
+from isthmus_sites.flare.controller import job_note_file
 from isthmus_sites.flare.executor import TASK
 from isthmus_sites.folders import ServerFolder
 
@@ -59,7 +59,7 @@ def find_pause(sites: int) -> float:
 def read_note(server: ServerFolder, job: str = "") -> JobNote:
     """Reads how a job stands; nothing if it did not begin."""
     try:
-        note = JobNote(**json.loads(find_note(server).read_text()))
+        note = JobNote(**json.loads(job_note_file(server).read_text()))
     except (OSError, ValueError, TypeError):
         return JobNote()
     return note if not job or note.job == job else JobNote()

@@ -21,7 +21,7 @@ from isthmus_sites.flare.processes import end_process, start_process
 from isthmus_sites.folders import SiteFolder, find_site, read_table, write_table
 from isthmus_sites.protocol import read_events
 
-LONGEST = 60.0  # seconds between attempts
+LONGEST_PAUSE_S = 60.0  # seconds between attempts
 TELLING = 3 * BEAT  # seconds for a site that leaves to tell its server
 DAY = 86400.0  # seconds
 STEADY = 60.0  # seconds after which a process is taken to have started well
@@ -68,7 +68,7 @@ def keep_site(
                     if process is None or process.poll() is not None:
                         if process is not None:
                             pause = 1.0 if time.monotonic() - began > STEADY else 2 * pause
-                            wait = min(pause, LONGEST)
+                            wait = min(pause, LONGEST_PAUSE_S)
                             what = "ended" if connected else f"was refused; see {site.kit}/log.txt"
                             say(f"the connection to {server} {what}; again in {wait:g} s")
                             _sleep(wait, ended)

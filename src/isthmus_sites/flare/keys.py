@@ -162,7 +162,7 @@ def hash_text(data: bytes) -> str:
         return ""
 
 
-def print_finger(certificate: x509.Certificate) -> str:
+def format_fingerprint(certificate: x509.Certificate) -> str:
     """Shortens a certificate to what two people can compare by telephone.
 
     Eight groups of four, 160 bits of SHA-256, in letters and digits that look and sound apart.
@@ -171,10 +171,10 @@ def print_finger(certificate: x509.Certificate) -> str:
     return "-".join(re.findall("....", text))
 
 
-def same_finger(certificate: x509.Certificate, text: str) -> bool:
+def same_fingerprint(certificate: x509.Certificate, text: str) -> bool:
     """Compares a fingerprint that somebody typed: case, hyphens and spaces do not count."""
     typed = re.sub(r"[\s-]", "", text).upper()
-    return typed == print_finger(certificate).replace("-", "")
+    return typed == format_fingerprint(certificate).replace("-", "")
 
 
 def _begin(

@@ -146,7 +146,7 @@ def write_site_rules(site: SiteFolder) -> None:
             _component("resource_manager", manager, **gpus),
             _component("resource_consumer", consumer),
             _component("process_launcher", SITE_LAUNCHER),
-            _component("herald", f"{HERE}.executor.SiteHerald"),
+            _component("herald", f"{HERE}.executor.ConnectionEventWriter"),
         ],
     }
     _write_rules(site.kit, resources, AT_A_SITE)

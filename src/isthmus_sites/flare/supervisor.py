@@ -22,7 +22,7 @@ from isthmus.errors import IsthmusError
 from isthmus.system.files import hold_lock, write_text
 from isthmus_sites.flare import keys, kits
 from isthmus_sites.flare.admission import read_sites, renew_server
-from isthmus_sites.flare.controller import find_note, find_wish
+from isthmus_sites.flare.controller import control_file, job_note_file
 from isthmus_sites.flare.jobs import JobNote, read_note, write_job
 from isthmus_sites.flare.processes import (
     LOG,
@@ -90,7 +90,7 @@ def stop_serving(folder: Path) -> None:
                 "`isthmus serve run`, or go on with `isthmus serve resume`"
             )
     except TimeoutError:
-        write_text(find_wish(server, "stop"), "", sync=True)
+        write_text(control_file(server, "stop"), "", sync=True)
 
 
 class Supervisor:
@@ -123,7 +123,7 @@ class Supervisor:
 
     def run(self) -> bool:
         """Watches until all is done."""
-        for stale in (find_wish(self.server, "regroup"), find_note(self.server)):
+        for stale in (control_file(self.server, "regroup"), job_note_file(self.server)):
             stale.unlink(missing_ok=True)
         renewed = renew_server(self.server)
         if renewed:
@@ -143,11 +143,11 @@ class Supervisor:
                     time.sleep(0.2)
         finally:  # one that was killed leaves the wish to stop to the next
             self._close()
-            find_wish(self.server, "stop").unlink(missing_ok=True)
+            control_file(self.server, "stop").unlink(missing_ok=True)
 
     def _advance(self) -> bool | None:
         """Does what is next; True when the last round is done, False when it was asked to stop."""
-        if not self.job and find_wish(self.server, "stop").exists():
+        if not self.job and control_file(self.server, "stop").exists():
             self._tell("stopped", "stopped, as asked for; `isthmus serve resume` goes on")
             return False
         self._keep_server()
@@ -202,7 +202,7 @@ class Supervisor:
         """Waits for enough sites, a little longer for the rest, and submits a job with them."""
         began, enough, said = time.monotonic(), 0.0, -math.inf
         while True:
-            if find_wish(self.server, "stop").exists():
+            if control_file(self.server, "stop").exists():
                 return
             assert self.process is not None
             if self.process.poll() is not None:
@@ -235,8 +235,8 @@ class Supervisor:
             time.sleep(0.3)
 
     def _submit(self, sites: list[str]) -> None:
-        find_wish(self.server, "regroup").unlink(missing_ok=True)
-        find_note(self.server).unlink(missing_ok=True)
+        control_file(self.server, "regroup").unlink(missing_ok=True)
+        job_note_file(self.server).unlink(missing_ok=True)
         self.job = str(self.session.submit_job(str(write_job(self.server, sites))))
         self.submitted = time.monotonic()
         self._tell("job", f"a job with {', '.join(sites)}", job=self.job, sites=sites)
@@ -280,13 +280,13 @@ class Supervisor:
 
     def _regroup(self, members: set[str]) -> None:
         """Has a job end after its round when a site is there that is not in it."""
-        if find_wish(self.server, "regroup").exists():
+        if control_file(self.server, "regroup").exists():
             return
         back = self._find_present() - members
         back |= self._count_newcomers(self._find_newcomers() - members)
         if back:
             self._tell("back", f"{', '.join(sorted(back))} came: the job begins again with it")
-            write_text(find_wish(self.server, "regroup"), "")
+            write_text(control_file(self.server, "regroup"), "")
 
     def _count_newcomers(self, names: set[str]) -> set[str]:
         """Gives those for whom a job may begin again: not for ever, if they come and go."""
@@ -369,7 +369,7 @@ class Supervisor:
                     self.session.disable_client(name)
                 text = f"{name} {DEPARTED[how]}: the run goes on without it"
                 self._tell(how, text, site=name)
-                write_text(find_wish(self.server, "regroup"), "")
+                write_text(control_file(self.server, "regroup"), "")
         for name, how in before.items():
             if how == REVOKED and self.departed.get(name) != REVOKED:
                 self.session.enable_client(name)
