@@ -6,7 +6,7 @@ from typing import Any
 
 from isthmus import Experiment, Federation
 from isthmus.context import RunContext
-from isthmus.data.own.schema import describe
+from isthmus.data.own.sites import describe
 from isthmus.run.build import build
 from isthmus_sites.audit import AuditLog
 from isthmus_sites.consent import Consent, digest_experiment

@@ -49,8 +49,8 @@ def attack_downloads(rng: random.Random, folder: Path, samples: Samples) -> Case
 
     def prepare() -> None:
         from isthmus.data.get import download
+        from isthmus.data.get.download import Patience
         from isthmus.data.get.origins import ORIGINS, Origin, OriginFile
-        from isthmus.data.get.web import Patience
 
         port = start_server(body, count if honest else 0, seed)
         mirrors = tuple(f"http://127.0.0.1:{port}/{i}" for i in range(1, count + 1))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isthmus import tree
 from isthmus.context import Call, ClientFunction, InitialState, Request, RunContext
-from isthmus.data.pooling import pool
+from isthmus.data.federation import pool
 from isthmus.errors import IsthmusError
 from isthmus.formulas.vector import total_variance
 from isthmus.method import Delivery, Each, State

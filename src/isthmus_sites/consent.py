@@ -10,7 +10,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isthmus.data.federation import Federation
-from isthmus.data.own.schema import check_deployable_schema
+from isthmus.data.own.sites import check_deployable_schema
 from isthmus.errors import IsthmusError, nearest
 from isthmus.experiment.settings import Experiment
 from isthmus.system.files import write_text

@@ -9,7 +9,7 @@ import numpy as np
 from isthmus.data.arrays import SUMS
 from isthmus.data.federation import Federation, Splits, cut_splits
 from isthmus.data.own.newcomer_files import read_arrays
-from isthmus.data.own.schema import make_blank
+from isthmus.data.own.sites import make_blank
 from isthmus.errors import IsthmusError
 from isthmus.experiment.settings import Experiment
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from isthmus.data.arrays import TEST, TRAIN, VALIDATION
 from isthmus.data.federation import Federation
-from isthmus.data.own.schema import describe
-from isthmus.data.own.table_reader import open_table, read_rows
+from isthmus.data.own.reader import open_table, read_rows
+from isthmus.data.own.sites import describe
 from isthmus.errors import IsthmusError
 from isthmus.experiment.settings import Experiment
 from isthmus.run import record as reader

@@ -18,7 +18,7 @@ from isthmus.client import Client, Point
 from isthmus.context import Call, InitialState, Request, RunContext
 from isthmus.data.arrays import Arrays
 from isthmus.data.federation import Federation
-from isthmus.data.own.schema import make_blank
+from isthmus.data.own.sites import make_blank
 from isthmus.data.scaling import Scales
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import Scoring, place_model, splits_of

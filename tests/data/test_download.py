@@ -22,8 +22,8 @@ import pytest
 
 from commands import Isthmus
 from isthmus.data.get import download, hub, origins
+from isthmus.data.get.download import Patience
 from isthmus.data.get.origins import ORIGINS, Origin, OriginFile
-from isthmus.data.get.web import Patience
 from isthmus.errors import IsthmusError
 
 BODY = np.random.default_rng(0).bytes(300_000)

@@ -7,7 +7,7 @@ import pytest
 
 from commands import Isthmus
 from isthmus import IsthmusError
-from isthmus.data.own.table import Table
+from isthmus.data.own.tables import Table
 from isthmus.models.card import load
 
 ROWS = [("41", "red"), ("-999", "blue"), ("-999.0", "unknown"), ("63", "red"), ("52", "blue")]

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from commands import Isthmus
 from isthmus import Federation, IsthmusError
 from isthmus.data.arrays import Arrays
-from isthmus.data.own.files import Files
+from isthmus.data.own.arrays import Files
 from isthmus.data.own.folders import Folders
 from isthmus.data.own.own_files import detect_kind, find_own_files
 from isthmus.streams import stream
@@ -155,7 +155,7 @@ class TestFiles:
         """Ten million zeros are 40 MB in 40 kB; here 1 MB is free."""
         zeros = np.zeros((100, 100_000), np.float32)
         np.savez_compressed(tmp_path / "bomb.npz", x=zeros, y=np.zeros(100, int))
-        monkeypatch.setattr("isthmus.data.own.array_files.free_memory", lambda: 10**6)
+        monkeypatch.setattr("isthmus.data.own.arrays.free_memory", lambda: 10**6)
         monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was unpacked"))
         assert "unpacks to 40 MB" in refused(lambda: files(tmp_path / "bomb.npz"))
 

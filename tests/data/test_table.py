@@ -12,8 +12,8 @@ import pytest
 from commands import Isthmus
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.data.arrays import Arrays, Column
-from isthmus.data.own import newcomer_files, table_reader
-from isthmus.data.own.table import Table
+from isthmus.data.own import newcomer_files, reader
+from isthmus.data.own.tables import Table
 from isthmus.streams import stream
 from test_own_files import without
 
@@ -177,7 +177,7 @@ def test_spaces_around_the_only_spelling_are_no_note(tmp_path: Path) -> None:
 def test_blocks_of_rows_make_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.csv", many(100))
     whole = load(path)
-    monkeypatch.setattr(table_reader, "BLOCK", 7)
+    monkeypatch.setattr(reader, "BLOCK", 7)
     again = load(path)
     assert np.array_equal(whole.x, again.x)
     assert np.array_equal(whole.y, again.y)
@@ -304,7 +304,7 @@ def test_too_many_words_or_classes_are_refused(tmp_path: Path) -> None:
 def test_a_table_that_does_not_fit_into_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("isthmus.data.own.table_reader.free_memory", lambda: 100)
+    monkeypatch.setattr("isthmus.data.own.reader.free_memory", lambda: 100)
     assert "expected it to fit" in refused(write(tmp_path / "a.csv", ROWS))
 
 

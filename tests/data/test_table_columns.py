@@ -10,9 +10,9 @@ import pytest
 from commands import Isthmus
 from isthmus import Experiment, Federation, IsthmusError
 from isthmus.data.arrays import Arrays, Column
-from isthmus.data.own.dates import parse_date
+from isthmus.data.own.cells import parse_date
 from isthmus.data.own.newcomer_files import read_inputs
-from isthmus.data.own.table import Table
+from isthmus.data.own.tables import Table
 from isthmus.run.build import read_federation
 from test_table import FEW, write
 

@@ -11,7 +11,7 @@ from commands import Isthmus
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.data.arrays import Arrays
 from isthmus.data.own.newcomer_files import read_newcomers
-from isthmus.data.own.table import Table
+from isthmus.data.own.tables import Table
 from test_table import FEW, write
 
 HEADER = ["id", "site", "age", "code", "seen", "smoker", "flag", "outcome"]

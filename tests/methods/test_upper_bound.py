@@ -5,7 +5,7 @@ import torch
 from by_hand import client, task, vector
 from isthmus import Federation
 from isthmus.data.arrays import Column
-from isthmus.data.pooling import pool
+from isthmus.data.federation import pool
 from isthmus.methods.pooled import PooledTraining, Server
 from small import FEATURES, SIZES, advance, begin, federation, setting
 

@@ -212,8 +212,8 @@ def schema(
 
 def _describe_table(file: Path, settings: list[str] | None, data_root: Path) -> str:
     from isthmus.data.own.own_files import find_own_files
-    from isthmus.data.own.table_reader import open_table
-    from isthmus.data.own.table_schema import write_schema
+    from isthmus.data.own.reader import open_table
+    from isthmus.data.own.schema import write_schema
     from isthmus.experiment import registry
 
     options = registry.complete("data", {"name": "table", **read_reading(file, settings)})
@@ -238,8 +238,8 @@ def _describe_study(
     import tomli_w
 
     from isthmus.data.own.own_files import TABLES, find_own_files
-    from isthmus.data.own.schema import check_deployable_schema, describe
-    from isthmus.data.own.table_reader import open_table
+    from isthmus.data.own.reader import open_table
+    from isthmus.data.own.sites import check_deployable_schema, describe
     from isthmus.experiment import registry
 
     if file is not None and file.suffix.lower() in TABLES:

@@ -90,7 +90,7 @@ Track = Annotated[
 def read_reading(path: Path | str, settings: Sequence[str] | None) -> dict[str, Any]:
     """Reads how a file is read, as options of the source that does; nothing where none is given."""
     from isthmus.data.own.own_files import detect_kind, find_own_files
-    from isthmus.data.own.table_schema import inline_schema
+    from isthmus.data.own.schema import inline_schema
     from isthmus.experiment.settings import read_value
 
     if not settings:

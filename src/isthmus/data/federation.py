@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isthmus.data.arrays import CLIENT, REFUSE, SUMS, TEST, TRAIN, VALIDATION, Arrays, Column
-from isthmus.data.own.array_files import (
+from isthmus.data.own.arrays import (
     check_range,
     check_usable,
     check_weights,
     number_parts,
     to_native,
 )
-from isthmus.data.own.spellings import number_owners
+from isthmus.data.own.cells import number_owners
 from isthmus.data.scaling import Scales, find_scales
 from isthmus.errors import IsthmusError
 from isthmus.ranges import count_share
@@ -390,3 +390,34 @@ def _count_splits(
     if for_test + for_choice >= free or not (for_test or held):
         return None
     return for_test, for_choice
+
+
+class PooledFederation(Federation):
+    """A single client, whose training examples are those that were drawn from all clients'."""
+
+    def __init__(self, source: Federation, drawn: Mapping[int, Indices]):
+        nothing = np.zeros(0, np.int64)
+        rows = np.concatenate([*drawn.values()])
+        Federation.__init__(self, source.arrays, [Splits(rows, nothing, nothing)])
+        self._source, self._drawn = source, drawn
+
+    def split(self, i: int, name: str) -> Split:
+        """Gives its training examples, each scaled as at the client it comes from."""
+        if name != "train":
+            return Federation.split(self, i, name)
+        taken = [self._source.take(owner, rows) for owner, rows in self._drawn.items()]
+        return Split(*(torch.cat(tensors) for tensors in zip(*taken, strict=True)))
+
+
+def pool(federation: Federation, size: int, seed: int, t: int) -> PooledFederation:
+    """Draws so many of all clients' training examples for round t, without replacement."""
+    trained = [parts.train for parts in federation.splits]
+    ends = np.cumsum([len(rows) for rows in trained])
+    places = np.sort(stream(seed, "pool", t).permutation(ends[-1])[:size])
+    shares = np.split(places, np.searchsorted(places, ends[:-1]))
+    drawn = {
+        i: rows[some - (end - len(rows))]
+        for i, (rows, end, some) in enumerate(zip(trained, ends, shares, strict=True))
+        if len(some)
+    }
+    return PooledFederation(federation, drawn)

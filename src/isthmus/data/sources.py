@@ -9,10 +9,10 @@ from isthmus.data.named.mnist import Emnist, FashionMnist, Mnist
 from isthmus.data.named.shakespeare import Shakespeare
 from isthmus.data.named.synthetic import Synthetic
 from isthmus.data.named.tinyimagenet import TinyImageNet
-from isthmus.data.own.distant import Sites
-from isthmus.data.own.files import Files
+from isthmus.data.own.arrays import Files
 from isthmus.data.own.folders import Folders
-from isthmus.data.own.table import Table
+from isthmus.data.own.sites import Sites
+from isthmus.data.own.tables import Table
 
 SOURCES: dict[str, type[Source]] = {
     "digits": Digits,

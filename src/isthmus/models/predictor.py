@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.arrays import Column
-from isthmus.data.own.column_rules import list_names
-from isthmus.data.own.inputs import join_inputs, read_cells
-from isthmus.data.own.table_cells import Cells
+from isthmus.data.own.cells import Cells
+from isthmus.data.own.columns import join_inputs, list_names, read_cells
 from isthmus.errors import IsthmusError
 from isthmus.models.portable import Card, Program, find_kind
 

@@ -15,7 +15,7 @@ from isthmus.context import RunContext
 from isthmus.data.build import add_noise, build_federation
 from isthmus.data.federation import Federation
 from isthmus.data.own.own_files import find_own_files
-from isthmus.data.own.table_schema import inline_schema
+from isthmus.data.own.schema import inline_schema
 from isthmus.engines import ENGINES, Cluster, Plan, choice
 from isthmus.errors import IsthmusError, quote
 from isthmus.experiment import registry

@@ -14,7 +14,7 @@ from written import pickled, write
 
 from isthmus.data.arrays import Arrays, Source
 from isthmus.data.federation import Federation
-from isthmus.data.named import cache, cifar, idx
+from isthmus.data.named import cache, cifar
 from isthmus.data.named.cifar import Cifar10, Cifar100
 from isthmus.data.named.mnist import Mnist
 from isthmus.errors import IsthmusError
@@ -70,7 +70,7 @@ def test_files_are_read_once_and_mapped_from_then_on(
     (tmp_path / folder).unlink()
     assert not isinstance(plain.x, np.memmap)
     first = source.load(tmp_path, seed=0)
-    monkeypatch.setattr(idx, "read_idx", forbidden)
+    monkeypatch.setattr("isthmus.data.named.mnist.read_idx", forbidden)
     monkeypatch.setattr("isthmus.data.named.cifar.read_table", forbidden)
     second = source.load(tmp_path, seed=0)
     for found in (first, second):

@@ -18,10 +18,10 @@ from isthmus.data.named.femnist import Femnist
 from isthmus.data.named.mnist import Mnist
 from isthmus.data.named.shakespeare import Shakespeare
 from isthmus.data.named.tinyimagenet import TinyImageNet
-from isthmus.data.own.files import Files
+from isthmus.data.own.arrays import Files
 from isthmus.data.own.folders import Folders
 from isthmus.data.own.newcomer_files import read_newcomers
-from isthmus.data.own.table import Table
+from isthmus.data.own.tables import Table
 
 X, Y = np.arange(60, dtype=np.float32).reshape(20, 3), np.arange(20) % 2
 ROLE = {"users": ["a"], "user_data": {"a": {"x": [], "y": []}}}

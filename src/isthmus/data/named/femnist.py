@@ -20,7 +20,7 @@ from isthmus.data.arrays import TRAIN, Arrays
 from isthmus.data.file_errors import refuse_missing
 from isthmus.data.named import leaf
 from isthmus.data.named.mnist import CHARACTERS
-from isthmus.data.own.array_files import unpack_arrays
+from isthmus.data.own.arrays import unpack_arrays
 from isthmus.errors import IsthmusError
 
 PACKED = "femnist.npz"

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.arrays import Arrays
-from isthmus.data.own.array_files import PARTS, Piece, join_pieces, read_pieces
+from isthmus.data.own.arrays import PARTS, Piece, join_pieces, read_pieces
 from isthmus.data.own.own_files import ARRAYS, find_own_files, list_visible
 from isthmus.errors import IsthmusError
 from isthmus.ranges import NonNegativeInt, Positive

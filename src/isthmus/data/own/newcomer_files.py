@@ -9,12 +9,11 @@ import numpy as np
 
 from isthmus.data.arrays import SUMS, Arrays
 from isthmus.data.federation import Federation
-from isthmus.data.own.array_files import check_range
-from isthmus.data.own.array_files import read_arrays as read_named_arrays
-from isthmus.data.own.files import Files
+from isthmus.data.own.arrays import Files, check_range
+from isthmus.data.own.arrays import read_arrays as read_named_arrays
 from isthmus.data.own.folders import Folders
 from isthmus.data.own.own_files import detect_kind, find_own_files
-from isthmus.data.own.table import Table
+from isthmus.data.own.tables import Table
 from isthmus.errors import IsthmusError
 
 SOURCES: Mapping[str, type[Files] | type[Folders] | type[Table]] = {

@@ -10,23 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.arrays import CLIENT, REFUSE, SUMS, TEST, Arrays, Column
-from isthmus.data.own.array_files import MOST, natural_order, number_labels, number_parts
-from isthmus.data.own.column_rules import (
+from isthmus.data.own.arrays import MOST, natural_order, number_labels, number_parts
+from isthmus.data.own.cells import Cells, Spellings, is_missing, merge_spellings, parse_number
+from isthmus.data.own.columns import (
     CATEGORY,
     NUMBER,
     ColumnRule,
     Missing,
     complete_rule,
+    find_scales,
+    join_inputs,
     list_names,
     make_columns,
+    read_cells,
 )
-from isthmus.data.own.holes import is_missing
-from isthmus.data.own.inputs import find_scales, join_inputs, read_cells
 from isthmus.data.own.own_files import find_own_files
-from isthmus.data.own.spellings import Spellings, merge_spellings
-from isthmus.data.own.table_cells import Cells, parse_number
-from isthmus.data.own.table_reader import TableFile, check_memory, open_table, read_columns
-from isthmus.data.own.table_schema import NO_INPUTS, find_roles, read_rules
+from isthmus.data.own.reader import TableFile, check_memory, open_table, read_columns
+from isthmus.data.own.schema import NO_INPUTS, find_roles, read_rules
 from isthmus.errors import IsthmusError
 from isthmus.ranges import PositiveInt
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from isthmus.data.own.table_cells import Cells, Texts
+from isthmus.data.own.cells import Cells, Texts
 from isthmus.errors import IsthmusError
 from isthmus.system.files import open_regular
 from isthmus.system.machine import free_memory

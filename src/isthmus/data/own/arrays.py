@@ -1,17 +1,20 @@
-"""Arrays in files, .npz and .safetensors, joined to one data set. Nothing is ever unpickled."""
+"""Own arrays in .npz and .safetensors files, joined to one data set. Nothing is unpickled."""
 
 import reprlib
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.arrays import TEST, TRAIN, VALIDATION, Arrays
-from isthmus.data.own.spellings import decode_texts, find_missing, merge_spellings, number_owners
+from isthmus.data.own.cells import decode_texts, find_missing, merge_spellings, number_owners
+from isthmus.data.own.own_files import ARRAYS, find_own_files, list_visible
 from isthmus.errors import IsthmusError
+from isthmus.ranges import Positive
 from isthmus.system.files import open_regular
 from isthmus.system.machine import free_memory
 
@@ -303,4 +306,42 @@ def check_range(arrays: Arrays) -> None:
         raise IsthmusError(
             f"inputs go up to {largest:.3g}, scaled {seen:.3g}; expected them below "
             f"{MOST:.2g}; divide them, or set another scale"
+        )
+
+
+@dataclass(frozen=True)
+class Files:
+    """Own arrays in .npz or .safetensors: one file per client, or one with x, y and client."""
+
+    path: str = ""
+    scale: Positive = 1.0  # whole-number inputs are divided by it
+    tokens: bool = False  # whole-number inputs are symbols, which a network looks up
+
+    clients: ClassVar[int] = 0
+    model: ClassVar[str] = "mlp"
+    partition: ClassVar[str] = "natural"
+
+    def load(self, root: Path, seed: int) -> Arrays:
+        """Reads the files."""
+        return self.like(find_own_files(self.path, root), None)
+
+    def like(self, path: Path, other: Arrays | None) -> Arrays:
+        """Reads files, with the classes of other data if there are any."""
+        arrays = self._read(path, other)._replace(tokens=self.tokens)
+        if self.tokens:
+            check_range(arrays)
+        return arrays
+
+    def _read(self, path: Path, other: Arrays | None) -> Arrays:
+        if path.is_file():
+            return read_owners_file(path, self.scale, other)
+        clients = list_visible(path)
+        for file in clients:
+            if file.suffix not in ARRAYS:
+                raise IsthmusError(
+                    f"{file} lies among clients' files; expected one .npz or .safetensors per "
+                    "client and nothing else; move it away"
+                )
+        return join_pieces(
+            [p for file in clients for p in read_pieces(file, file.stem)], self.scale, other
         )

@@ -1,19 +1,227 @@
-"""The cells of one column of a table, as they come: numbers, words, and holes among them."""
+"""The cells of a column: missing values, dates, spellings of names, words and numbers."""
 
+import re
 import reprlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from functools import lru_cache, partial
 from itertools import count
 from math import isfinite
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isthmus.data.own.dates import find_formats
-from isthmus.data.own.holes import empty_named, is_missing
 from isthmus.errors import IsthmusError
+
+EXACTLY = ("NA", "NaT", "?")
+IN_ANY_CASE = ("", "nan", "+nan", "-nan", "null", "n/a", "#n/a", "#na", "<na>")
+
+
+@lru_cache(1024)  # words of a few columns, in every block
+def is_missing(word: str) -> bool:
+    """Tells whether a word stands for no value: white space, or what programs write for none.
+
+    >>> [word for word in (" ", "nan", "NA", "null", "?", "Na", "-") if is_missing(word)]
+    [' ', 'nan', 'NA', 'null', '?']
+    """
+    word = word.strip()
+    return word in EXACTLY or word.lower() in IN_ANY_CASE
+
+
+def empty_named(cells: Sequence[str], values: tuple[str, ...]) -> Sequence[str]:
+    """Empties the cells that have one of the values which somebody says to stand for none.
+
+    >>> empty_named(["41", "-999.0", "unknown", "known"], ("-999", "unknown"))
+    ['41', '', '', 'known']
+    """
+    named = {cell for cell in set(cells) if _is_named(cell, values)}
+    return ["" if cell in named else cell for cell in cells] if named else cells
+
+
+@lru_cache(1024)
+def _is_named(cell: str, values: tuple[str, ...]) -> bool:
+    word, number = cell.strip(), _read_number(cell)
+    return word in values or (number is not None and number in map(_read_number, values))
+
+
+def _read_number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+ISO = "iso"
+ISO_FORM = re.compile(r"\d{4}-\d\d-\d\d([T ].+)?")  # of what ISO 8601 allows, what people write
+FORMATS = (  # as datetime.strptime reads them
+    *("%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y"),
+    *("%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y"),
+)
+EXAMPLES = {ISO: "2024-01-31"} | {
+    form: datetime(2024, 1, 31).strftime(form) for form in FORMATS if "%B" not in form
+}
+CYCLES = {"year": 365.2425, "week": 7.0, "day": 1.0}  # in days
+MONDAY = 4.0  # the first after the origin, which was a Thursday
+DAYS = "days"
+
+
+def parse_date(text: str, form: str = ISO) -> float:
+    """Gives the days since 1970, UTC; a moment without a time zone counts as UTC.
+
+    >>> parse_date("1970-01-02"), parse_date("1970-01-01T12:00"), parse_date("3.1.1970", "%d.%m.%Y")
+    (1.0, 0.5, 2.0)
+    """
+    text = text.strip()
+    if form == ISO and not ISO_FORM.fullmatch(text):
+        raise ValueError(f"{text!r} is no date in ISO form")
+    moment = datetime.fromisoformat(text) if form == ISO else datetime.strptime(text, form)
+    apart = (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds()
+    ahead = moment.utcoffset()
+    return (apart - (ahead.total_seconds() if ahead else 0.0)) / 86_400
+
+
+def find_formats(words: Sequence[str]) -> list[str]:
+    """Lists the formats in which all words are dates, but for those that say the same.
+
+    >>> find_formats(["31/01/2024", "01/02/2024"]), find_formats(["03/04/2024"])
+    (['%d/%m/%Y'], ['%d/%m/%Y', '%m/%d/%Y'])
+    """
+    found: dict[tuple[float, ...], str] = {}
+    for form in (ISO, *FORMATS):
+        try:
+            days = tuple(map(partial(parse_date, form=form), words))
+        except ValueError:
+            continue
+        if days:
+            found.setdefault(days, form)
+    return list(found.values())
+
+
+def make_part(days: NDArray[np.float64], part: str) -> NDArray[Any]:
+    """Makes an input of days: these, or sine or cosine of their place in a year, week or day.
+
+    >>> make_part(np.array([4.0, 11.0]), "cos week").tolist()  # two Mondays
+    [1.0, 1.0]
+    """
+    if part == DAYS:
+        return days
+    curve, cycle = part.split()
+    start = MONDAY if cycle == "week" else 0.0
+    angle = 2 * np.pi * (((days - start) / CYCLES[cycle]) % 1)
+    return np.sin(angle) if curve == "sin" else np.cos(angle)
+
+
+def list_parts(cycles: Sequence[str]) -> tuple[str, ...]:
+    """Names the inputs that a date becomes.
+
+    >>> list_parts(["week"])
+    ('days', 'sin week', 'cos week')
+    """
+    return (DAYS, *(f"{curve} {cycle}" for cycle in cycles for curve in ("sin", "cos")))
+
+
+PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]*)?")  # 007 and 1e5 may be codes
+TOLD = 5  # spellings in a note
+
+
+class Spellings(NamedTuple):
+    """The name that each word stands for, and a note on words that stand for one together."""
+
+    names: dict[str, str]
+    notes: tuple[str, ...]
+
+
+class NumberedNames(NamedTuple):
+    """Names in their order, and the number of the one that each row has."""
+
+    names: tuple[str, ...]
+    numbers: NDArray[np.int64]
+    notes: tuple[str, ...]
+
+
+def merge_spellings(words: Iterable[str], what: str, known: Sequence[str] = ()) -> Spellings:
+    """Strips white space, and takes numbers that are equal for one name, the shortest or `known`.
+
+    >>> merge_spellings(["yes", "1.0", "1", "yes "], "the labels").notes
+    ("in the labels '1.0' counts as '1', 'yes ' counts as 'yes'",)
+    """
+    words = list(words)
+    shortest_first = sorted((word.strip() for word in words), key=lambda word: (len(word), word))
+    found: dict[str | Decimal, str] = {}
+    for name in (*known, *shortest_first):
+        found.setdefault(_meaning(name), name)
+    names = {word: found[_meaning(word)] for word in words}
+    if len(set(names.values())) == len(names):
+        return Spellings(names, ())
+    merged = [
+        f"{reprlib.repr(word)} counts as {reprlib.repr(names[word])}"
+        for word in sorted(words)
+        if word != names[word]
+    ]
+    more = f" and {len(merged) - TOLD:,} more" if len(merged) > TOLD else ""
+    return Spellings(names, (f"in {what} {', '.join(merged[:TOLD])}{more}",))
+
+
+def find_missing(values: NDArray[Any]) -> int | None:
+    """Finds the first row without a value, counted from 1."""
+    if values.dtype.kind == "U":
+        words, numbers = np.unique(values, return_inverse=True)
+        missing = np.array([is_missing(word) for word in words.tolist()], bool)[numbers]
+    elif values.dtype.kind == "O":
+        missing = np.array([value is None or value != value for value in values.tolist()], bool)
+    else:
+        missing = values != values  # nan is the one number that is not itself
+    return int(np.argmax(missing)) + 1 if missing.any() else None
+
+
+def decode_texts(values: NDArray[Any]) -> NDArray[Any]:
+    """Gives texts, of whatever kind, as such, and other values as they are."""
+    if values.dtype.kind == "S":
+        return np.char.decode(values, "utf-8", "backslashreplace")
+    if values.dtype.kind == "O" and all(isinstance(value, str) for value in values.tolist()):
+        return values.astype(str)
+    return values
+
+
+def number_owners(values: NDArray[Any], where: str) -> NumberedNames:
+    """Numbers owners in their order; refuses a row without one."""
+    values = decode_texts(values)
+    if values.dtype.kind in "Vc":
+        raise _refuse_kind(values, where)
+    row = find_missing(values)
+    if row is not None:
+        raise IsthmusError(
+            f"{where} has no client in row {row}; expected whose each row is; fill it, or delete "
+            "the row"
+        )
+    try:
+        known, numbers = np.unique(values, return_inverse=True)
+    except TypeError:  # of objects that cannot be compared
+        raise _refuse_kind(values, where) from None
+    if known.dtype.kind != "U":
+        return NumberedNames(tuple(str(name) for name in known), numbers, ())
+    spelled = merge_spellings(known.tolist(), "the clients")
+    names = sorted(set(spelled.names.values()))
+    place = {name: number for number, name in enumerate(names)}
+    of_word = np.array([place[name] for name in spelled.names.values()], np.int64)
+    return NumberedNames(tuple(names), of_word[numbers], spelled.notes)
+
+
+def _refuse_kind(values: NDArray[Any], where: str) -> IsthmusError:
+    return IsthmusError(
+        f"{where} has clients of type {values.dtype}, which have no order; expected numbers or "
+        "names; convert them"
+    )
+
+
+def _meaning(word: str) -> str | Decimal:
+    word = word.strip()
+    return Decimal(word) if PLAIN_NUMBER.fullmatch(word) else word
+
 
 Texts = Sequence[str]
 
