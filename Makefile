@@ -6,7 +6,7 @@ DATA ?= data
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint documents bench clean
+.PHONY: demo test lint documents bench lowest clean
 
 demo: .venv/program
 	$(BIN)/isthmus demo
@@ -25,8 +25,12 @@ documents: .venv/ready
 bench: .venv/ready
 	$(BIN)/python -m benchmarks speed --data-root $(DATA) --json speed.json --docs
 
+# The lowest versions that pyproject.toml allows, in an environment of their own.
+lowest:
+	scripts/lowest
+
 clean:
-	rm -rf .venv
+	rm -rf .venv .lowest
 
 # torch comes first and pinned: asked for by another package it may bring gigabytes of CUDA. Modules are
 # compiled when they are first used: most of torch's never are.
