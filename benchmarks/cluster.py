@@ -18,7 +18,7 @@ from torch import Tensor
 
 from isthmus import Client, Experiment
 from isthmus.context import Call, Request
-from isthmus.engines import Cluster
+from isthmus.engines.base import Cluster
 from isthmus.engines.ray.cost import cost_call
 from isthmus.run.build import build
 

@@ -20,7 +20,7 @@ from benchmarks.environments import VARIABLES, PeerError, find_python
 from benchmarks.networks import Settings
 from isthmus import Experiment, Federation, streams
 from isthmus.context import RunContext
-from isthmus.engines import Cluster
+from isthmus.engines.base import Cluster
 from isthmus.run.build import build
 from isthmus.run.loop import advance
 from isthmus.run.store import Memory, Store

@@ -13,7 +13,7 @@ from benchmarks.contenders import CORES, prepare_run
 from benchmarks.results import Result
 from benchmarks.works import WORKS, read_data
 from isthmus.context import RunContext
-from isthmus.engines import Loop
+from isthmus.engines.loop import Loop
 from isthmus.run.loop import advance
 from isthmus.run.store import Memory
 

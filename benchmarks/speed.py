@@ -52,7 +52,7 @@ from benchmarks.results import (
     write_page,
 )
 from benchmarks.works import WORKS, is_real, read_data
-from isthmus.engines import Cluster
+from isthmus.engines.base import Cluster
 
 progress = Console(stderr=True)
 

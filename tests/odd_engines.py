@@ -5,7 +5,7 @@ from typing import Any
 
 from isthmus import tree
 from isthmus.context import Call, CallOutcome, Request, RunContext
-from isthmus.engines import Loop
+from isthmus.engines.loop import Loop
 
 
 def through_bytes(message: Any) -> Any:

@@ -40,13 +40,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     methods = place / "src" / "isthmus" / "methods"
     (methods / "fedavgm.py").write_text(read_block(1))
     table = methods / "__init__.py"
-    add_before_the_end(table, "METHODS: dict[str, Method] = {", read_block(2), "\n}")
-    table.write_text(
-        table.read_text().replace(
-            "from isthmus.methods.fedbabu",
-            "from isthmus.methods.fedavgm import FedAvgM\nfrom isthmus.methods.fedbabu",
-        )
-    )
+    add_before_the_end(table, "METHODS = Registry(", read_block(2), "\n    },")
     row = f"{read_block(3).rstrip()},"
     add_before_the_end(place / "tests/contract/table.py", "ROWS = [", row, "\n]")
     (place / "tests/methods/test_fedavgm.py").write_text(read_block(4))

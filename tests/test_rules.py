@@ -23,7 +23,7 @@ METHOD_FILES = sorted({Path(inspect.getfile(type(method))) for method in METHODS
 RECORD = {f"isthmus.run.{name}" for name in ("cells", "columns", "record", "schema")}
 FLOORS: list[set[str]] = [
     {"isthmus.errors"},
-    {f"isthmus.{name}" for name in ("ranges", "selection", "shelf", "streams", "system")},
+    {f"isthmus.{name}" for name in ("about", "ranges", "selection", "shelf", "streams", "system")},
     {"isthmus.tree"},
     {"isthmus.formulas", "isthmus.metrics"},
     {"isthmus.data"},
@@ -59,7 +59,7 @@ ONLY: dict[str, set[str]] = {
         f"isthmus.{name}"
         for name in (
             *("client", "cohort", "errors", "formulas", "method", "models", "ranges"),
-            *("streams", "task", "tree"),
+            *("streams", "system", "task", "tree"),
         )
     },
 }
@@ -135,19 +135,19 @@ def test_modules_import_only_what_lies_below_them(path: Path) -> None:
 # Lines of code that a room may have: no blanks, comments, docstrings, imports. A number that rises
 # comes with a commit that says why; one that can fall is lowered with what lowers it.
 BUDGET = {
-    "contract": 907,
+    "contract": 908,
     "isthmus/batch": 713,
     "isthmus/cli": 1414,
-    "isthmus/data": 4315,
-    "isthmus/engines": 1999,
-    "isthmus/experiment": 329,
+    "isthmus/data": 4328,
+    "isthmus/engines": 1990,
+    "isthmus/experiment": 367,
     "isthmus/formulas": 92,
-    "isthmus/methods": 1669,
+    "isthmus/methods": 1679,
     "isthmus/metrics": 262,
-    "isthmus/models": 1456,
+    "isthmus/models": 1470,
     "isthmus/report": 3963,
     "isthmus/run": 2990,
-    "isthmus/system": 213,
+    "isthmus/system": 252,
     "isthmus/tracking": 133,
     "isthmus_papers": 1616,
     "isthmus_sites": 4529,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isthmus import Client, Clients, Federation, Method, Task, tree
 from isthmus.context import RunContext
-from isthmus.engines import Loop
+from isthmus.engines.loop import Loop
 from isthmus.run.loop import advance
 from isthmus.run.schema import NOTES, names
 from isthmus.run.store import Memory, Store, apply_update, digest_of

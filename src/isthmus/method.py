@@ -5,12 +5,12 @@ ordinary code that calls client functions on a cohort; a client function takes t
 keeps at home and what arrives, and returns what it keeps and what leaves.
 """
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor, nn
 
+from isthmus.about import About as About
 from isthmus.client import Client, Point
 from isthmus.errors import IsthmusError
 from isthmus.task import Task
@@ -20,24 +20,6 @@ if TYPE_CHECKING:
 
 State = Any  # tensors in NamedTuples: see isthmus.tree
 Each = State | Callable[[int], State]  # a message per client: stacked, or as a function of its id
-
-
-class About(NamedTuple):
-    """What a user should know of a method before choosing it: `isthmus list methods` shows it."""
-
-    family: str  # what the personal model is made of
-    down: str  # what crosses the wire at each participation; w is a whole model
-    up: str
-    home: str = "nothing"  # what a client keeps between rounds and never sends
-    newcomer: str = "at once"  # when a client that took part in no round has a model
-    calls: Mapping[str, str] = MappingProxyType({"local": ""})  # functions of clients, and below
-    everybody: str = ""  # when all clients have to answer, if ever
-    federated: bool = True  # whether data stay with their clients; if not, it is a bound
-
-    @property
-    def discloses(self) -> str:
-        """What the server learns of a client's data besides `up`, from any of its functions."""
-        return ", and ".join(filter(None, self.calls.values()))
 
 
 class Delivery(NamedTuple):

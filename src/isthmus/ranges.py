@@ -1,6 +1,6 @@
 """The ranges that settings may take, as types: checked once, where an experiment is loaded."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -16,6 +16,9 @@ NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
 Repeats = Annotated[int, Field(ge=1, le=1_000_000)]
 RepeatsOrNone = Annotated[int, Field(ge=0, le=1_000_000)]
 Vertices = Annotated[int, Field(ge=1, le=1000)]  # each is drawn and kept as a model's last layer
+Head = Literal["last", "classifier"]
+Calibration = Literal["split", "per-batch"]
+Balance = Literal["none", "classes"]
 Names = Annotated[
     tuple[str, ...],
     BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),

@@ -1,16 +1,13 @@
 """What is to be learned, as a method sees it before any client is asked."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import Tensor
 
 from isthmus import streams
 from isthmus.models.flat import Flat
+from isthmus.ranges import Balance, Calibration
 from isthmus.selection import RULES, Rule, Selection
-
-Calibration = Literal["split", "per-batch"]
-Balance = Literal["none", "classes"]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import torch
 
 from isthmus import Experiment, federate
 from isthmus.cli.demo import DEMO, DEMO_SETTINGS
-from isthmus.engines import Stacked
+from isthmus.engines.stacked import Stacked
 from isthmus.evaluation import Evaluation
 from isthmus.run.store import digest_of
 from small import advance, played, setting

@@ -13,7 +13,7 @@ import torch
 from isthmus import Experiment, tree
 from isthmus.cohort import Clients, Round
 from isthmus.context import Call, Request, RunContext
-from isthmus.engines import Stacked
+from isthmus.engines.stacked import Stacked
 from isthmus.method import Method
 from isthmus.methods import METHODS
 from isthmus.run.newcomers import join

@@ -13,8 +13,11 @@ from torch import nn
 
 from isthmus import Experiment, IsthmusError, federate, tree
 from isthmus.cohort import Clients, Round
-from isthmus.engines import Loop, Plan, Stacked, choice, devices
+from isthmus.engines import choice, devices
+from isthmus.engines.base import Plan
 from isthmus.engines.devices import Place
+from isthmus.engines.loop import Loop
+from isthmus.engines.stacked import Stacked
 from isthmus.models.flat import Flat
 from isthmus.run import open as opened
 from isthmus.run.build import build

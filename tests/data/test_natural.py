@@ -10,7 +10,8 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, Federation, IsthmusError, federate
-from isthmus.data.partitions import Division, Natural
+from isthmus.data.partitions.division import Division
+from isthmus.data.partitions.natural import Natural
 from isthmus.run.build import read_federation
 from isthmus.streams import stream
 

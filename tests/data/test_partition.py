@@ -9,10 +9,12 @@ import pytest
 from numpy.typing import NDArray
 
 from isthmus import Experiment
+from isthmus.data import PARTITIONS
 from isthmus.data.named.mnist import Mnist
-from isthmus.data.partitions import PARTITIONS, Division, Natural, Partition
 from isthmus.data.partitions.dirichlet import DirichletClasswise, DirichletClientwise, DirichletHsu
+from isthmus.data.partitions.division import Division, Partition
 from isthmus.data.partitions.groups import FiveFold, Semantic
+from isthmus.data.partitions.natural import Natural
 from isthmus.data.partitions.plain import Iid, Pathological, Quantity
 from isthmus.errors import IsthmusError
 from isthmus.run.build import read_federation

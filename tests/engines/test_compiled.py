@@ -11,7 +11,8 @@ from torch import nn
 
 from isthmus import Experiment, IsthmusError, federate, tree
 from isthmus.client import Batch
-from isthmus.engines import ENGINES, Loop, Plan
+from isthmus.engines import ENGINES
+from isthmus.engines.base import Plan
 from isthmus.engines.compiled import (
     Compiled,
     find_functions,
@@ -21,7 +22,7 @@ from isthmus.engines.compiled import (
     load_passes,
 )
 from isthmus.engines.compiled import advance as advance_in_place
-from isthmus.engines.loop import fold
+from isthmus.engines.loop import Loop, fold
 from isthmus.methods import METHODS
 from isthmus.models.flat import Flat
 from isthmus.run.build import build

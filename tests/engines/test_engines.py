@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from isthmus import Federation, tree
 from isthmus.cohort import Clients, Round
 from isthmus.context import Call, Engine, Request
-from isthmus.engines import ClientError, Loop, Stacked
-from isthmus.engines.loop import make_client
+from isthmus.engines.base import ClientError
+from isthmus.engines.loop import Loop, make_client
+from isthmus.engines.stacked import Stacked
 from isthmus.errors import IsthmusError
 from isthmus.method import Method, Networks
 from isthmus.methods.superfed import SuPerFed

@@ -11,8 +11,9 @@ import torch
 from isthmus import Experiment, Federation, IsthmusError, federate
 from isthmus.client import Client
 from isthmus.context import Call, Request
-from isthmus.engines import Loop, Stacked
 from isthmus.engines.compiled import Compiled
+from isthmus.engines.loop import Loop
+from isthmus.engines.stacked import Stacked
 from isthmus.run.build import build
 
 SIZES = (20, 33, 26)

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from commands import Isthmus
-from isthmus.engines import Loop
 from isthmus.engines.compiled import Compiled
+from isthmus.engines.loop import Loop
 from isthmus.engines.profile import (
     COMPILED,
     COMPILING,

@@ -18,7 +18,8 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, Federation, IsthmusError, Run, federate, resume
-from isthmus.engines import Cluster, messages
+from isthmus.engines import messages
+from isthmus.engines.base import Cluster
 from isthmus.engines.ray import share_cluster
 from isthmus.errors import ClusterLostError
 from isthmus.run.build import build

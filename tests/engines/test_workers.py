@@ -18,7 +18,9 @@ from torch import Tensor
 
 from isthmus import Client, Clients, Experiment, Method, Task, tree
 from isthmus.context import Call, Request
-from isthmus.engines import ClientError, Loop, messages
+from isthmus.engines import messages
+from isthmus.engines.base import ClientError
+from isthmus.engines.loop import Loop
 from isthmus.engines.workers import START_METHOD
 from isthmus.methods import METHODS
 from isthmus.run.build import build

@@ -3,7 +3,7 @@
 import pytest
 
 from isthmus import Experiment
-from isthmus.data.sources import SOURCES
+from isthmus.data import SOURCES
 from isthmus.experiment import registry
 from isthmus.experiment.settings import read_presets
 from isthmus.methods import METHODS

@@ -17,7 +17,8 @@ from by_hand import client, task, vector
 from isthmus import Experiment, Federation, IsthmusError, federate, tree
 from isthmus.cohort import Clients, Round
 from isthmus.context import Call, Request, RunContext
-from isthmus.engines import Loop, Stacked
+from isthmus.engines.loop import Loop
+from isthmus.engines.stacked import Stacked
 from isthmus.methods.fedsimsup import replay
 from isthmus.methods.fedsimsup.fedsimsup import FedSimSup, Own
 from isthmus.methods.fedsimsup.replay import NEVER, Absentees, Server

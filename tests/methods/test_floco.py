@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from by_hand import client, task, vector
 from isthmus import Experiment, federate, tree
 from isthmus.cohort import Clients, Round
-from isthmus.engines import Stacked
+from isthmus.engines.stacked import Stacked
 from isthmus.methods.floco import server as placing
 from isthmus.methods.floco import simplex
 from isthmus.methods.floco.floco import Floco

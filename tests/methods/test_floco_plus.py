@@ -6,7 +6,7 @@ from torch import nn
 
 from by_hand import client, task, vector
 from isthmus import tree
-from isthmus.engines import Stacked
+from isthmus.engines.stacked import Stacked
 from isthmus.methods.floco import simplex
 from isthmus.methods.floco.floco_plus import FlocoPlus, Own
 from isthmus.methods.floco.simplex import Region, Simplex

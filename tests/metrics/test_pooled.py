@@ -7,7 +7,8 @@ import torch
 
 from isthmus import cohort
 from isthmus.cohort import Clients, Round
-from isthmus.engines import Loop, Stacked
+from isthmus.engines.loop import Loop
+from isthmus.engines.stacked import Stacked
 from isthmus.formulas.vector import total_variance
 from isthmus.metrics.score import figures, pool, tally
 from small import SIZES, advance, begin, federation, played, setting

@@ -12,9 +12,9 @@ from torch.nn.functional import cross_entropy
 from isthmus import Federation, tree
 from isthmus.context import RunContext
 from isthmus.data.arrays import Arrays
-from isthmus.engines import Loop
 from isthmus.engines.base import one_thread
 from isthmus.engines.compiled import repays
+from isthmus.engines.loop import Loop
 from isthmus.models import MODELS
 from isthmus.models.flat import Flat
 from isthmus.models.recurrent import ROWS_AT_A_TIME, StackedLSTM

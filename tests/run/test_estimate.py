@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from isthmus import Experiment, IsthmusError
-from isthmus.engines import Loop
+from isthmus.engines.loop import Loop
 from isthmus.methods import METHODS
 from isthmus.run import forecast as estimate
 from isthmus.run.build import build

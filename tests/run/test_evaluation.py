@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from isthmus.cohort import Round
-from isthmus.engines import Loop, Stacked
+from isthmus.engines.loop import Loop
+from isthmus.engines.stacked import Stacked
 from isthmus.evaluation import evaluate
 from isthmus.method import Method
 from small import played, setting

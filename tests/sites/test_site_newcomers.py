@@ -15,7 +15,7 @@ from commands import Isthmus
 from deployed import Corridor, Deployment, experiment_at_sites, simulate
 from isthmus import Experiment, tree
 from isthmus.client import Client, Point
-from isthmus.engines import Loop
+from isthmus.engines.loop import Loop
 from isthmus.evaluation import Score
 from isthmus.method import State
 from isthmus.run import record as reader

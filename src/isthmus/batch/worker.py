@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 from isthmus.batch.headline import Headline
 from isthmus.cohort import DivergenceError
-from isthmus.engines import Cluster
+from isthmus.engines.base import Cluster
 from isthmus.errors import IsthmusError
 from isthmus.experiment.settings import Experiment
 from isthmus.run.build import Built, build

@@ -9,7 +9,9 @@ from isthmus import tracking
 from isthmus.cli import messages
 from isthmus.cli.progress import Board
 from isthmus.context import RunContext
-from isthmus.engines import Cluster, RayEngine, choice
+from isthmus.engines import choice
+from isthmus.engines.base import Cluster
+from isthmus.engines.ray import RayEngine
 from isthmus.errors import ClusterLostError, IsthmusError, UnwritableError
 from isthmus.evaluation import splits_of
 from isthmus.experiment.settings import Experiment

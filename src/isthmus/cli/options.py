@@ -128,8 +128,8 @@ def read_experiment(
     file: Path | None, named: Mapping[str, str | None], settings: Sequence[str] | None
 ) -> "Experiment":
     """Reads the experiment that a file, options by name and those of --set describe."""
+    from isthmus.data import SOURCES
     from isthmus.data.own.own_files import ARRAYS, TABLES, detect_kind, find_own_files
-    from isthmus.data.sources import SOURCES
     from isthmus.experiment.registry import merge
     from isthmus.experiment.settings import Experiment, read, read_assignments, read_value
 

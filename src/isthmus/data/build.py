@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus import streams
+from isthmus.data import NOISES, SOURCES
 from isthmus.data.arrays import Arrays, Source
 from isthmus.data.federation import Federation, divide, fills_splits
-from isthmus.data.label_noise import NOISES, Noise
-from isthmus.data.partitions import Partition
-from isthmus.data.sources import SOURCES
+from isthmus.data.label_noise import Noise
+from isthmus.data.partitions.division import Partition
 from isthmus.errors import IsthmusError
 
 

@@ -3,12 +3,10 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from isthmus.data.arrays import CLIENT, REFUSE, SUMS, TEST, TRAIN, VALIDATION, Arrays, Column
 from isthmus.data.own.arrays import (
@@ -24,14 +22,17 @@ from isthmus.errors import IsthmusError
 from isthmus.ranges import count_share
 from isthmus.streams import stream
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Indices = NDArray[np.int64]
 
 
 class Split(NamedTuple):
     """Examples ready for a network: inputs as floating-point numbers, labels as class numbers."""
 
-    x: Tensor
-    y: Tensor
+    x: "Tensor"
+    y: "Tensor"
 
 
 class Splits(NamedTuple):
@@ -304,6 +305,8 @@ class Federation:
         return sha.hexdigest()[:16]
 
     def _prepare(self, x: NDArray[Any], y: Indices, scales: Scales | None = None) -> Split:
+        import torch
+
         labels = torch.as_tensor(np.array(y))
         x = x if scales is None else scales.apply(np.asarray(x, np.float64))
         if self.arrays.tokens:
@@ -315,7 +318,9 @@ class Federation:
             inputs = (inputs - self._per_channel("mean")) / self._per_channel("std")
         return Split(inputs, labels)
 
-    def _per_channel(self, name: str) -> Tensor:
+    def _per_channel(self, name: str) -> "Tensor":
+        import torch
+
         numbers = torch.tensor(getattr(self.arrays, name), dtype=torch.get_default_dtype())
         return numbers.view(-1, *[1] * (len(self.shape) - 1))
 
@@ -405,6 +410,8 @@ class PooledFederation(Federation):
         """Gives its training examples, each scaled as at the client it comes from."""
         if name != "train":
             return Federation.split(self, i, name)
+        import torch
+
         taken = [self._source.take(owner, rows) for owner, rows in self._drawn.items()]
         return Split(*(torch.cat(tensors) for tensors in zip(*taken, strict=True)))
 

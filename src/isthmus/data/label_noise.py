@@ -132,14 +132,6 @@ class KddCodeNoise(Noise):
         return arrays._replace(y=y, notes=(*arrays.notes, note))
 
 
-NOISES: dict[str, type[Noise]] = {
-    "none": Clean,
-    "pair": Pair,
-    "symmetric": Symmetric,
-    "kdd-code-noise": KddCodeNoise,
-}
-
-
 def _draw_rates(rate: float, spread: float, clients: int, seed: int) -> list[float]:
     drawn = (stream(seed, "noise rate", i).uniform(-spread, spread) for i in range(clients))
     return [min(max(rate + apart, 0.0), 1.0) for apart in drawn]

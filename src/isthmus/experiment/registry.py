@@ -3,32 +3,39 @@
 A part is written as a name, or as a table of a name and options; it is kept as the complete table.
 """
 
+import ast
 import dataclasses
 import inspect
 import tomllib
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple, get_type_hints
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from isthmus.data.label_noise import NOISES
-from isthmus.data.partitions import PARTITIONS
-from isthmus.data.sources import SOURCES
+from isthmus import ranges
+from isthmus.about import About
+from isthmus.data import NOISES, PARTITIONS, SOURCES
 from isthmus.errors import IsthmusError, nearest, quote
-from isthmus.method import About, Method
 from isthmus.methods import METHODS
 from isthmus.models import MODELS
+from isthmus.system.plugins import Registry
+
+if TYPE_CHECKING:
+    from isthmus.method import Method
 
 Table = Mapping[str, Any]
 
-PARTS: dict[str, Mapping[str, Any]] = {
+PARTS: dict[str, Registry] = {
     "method": METHODS,
     "data": SOURCES,
     "partition": PARTITIONS,
     "model": MODELS,
     "noise": NOISES,
 }
+OUTLINED = ("method", "model")  # parts whose files import torch
 
 OWN = "own"  # the name of data, partition and model that came from Python; marks a method
 AUTO = "auto"  # a second network that suits the data
@@ -42,13 +49,55 @@ class Option(NamedTuple):
     default: Any
 
 
+def read_outline(target: str) -> Any:
+    """Return a method's class or a network's function as its file declares it, without torch.
+
+    Only what settings need is read from the file: the options and `about` of a class, the arguments
+    of a function. A class is documented by its file.
+    """
+    module, _, name = target.partition(":")
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    file = ast.parse(Path(spec.origin).read_bytes())
+    node = next(each for each in file.body if getattr(each, "name", "") == name)
+    if isinstance(node, ast.ClassDef):
+        node.bases = []
+        node.body = [
+            each
+            for each in node.body
+            if isinstance(each, ast.AnnAssign | ast.Expr) or getattr(each, "name", "") == "about"
+        ]
+    elif isinstance(node, ast.FunctionDef):
+        node.body, node.returns = node.body[:1], None
+    known = {"About": About, "Literal": Literal, "dataclass": dataclasses.dataclass}
+    names = {**vars(ranges), **known, "__name__": module}
+    exec(compile(ast.Module([node], []), spec.origin, "exec"), names)
+    found = names[name]
+    if inspect.isclass(found):
+        found.__doc__ = ast.get_docstring(file)
+    return found
+
+
 @cache
-def list_options(part: str) -> dict[str, dict[str, Option]]:
-    """Lists what a part may be called, and the options of each."""
-    return {name: _read_options(owner) for name, owner in PARTS[part].items()}
+def _look_up(part: str, name: str) -> Any:
+    """Return what a name stands for, as far as its options and its documentation are concerned."""
+    registry = PARTS[part]
+    if part in OUTLINED and name in registry.targets:
+        return registry.instantiate(name, read_outline(registry.targets[name]))
+    return registry[name]
 
 
-def _read_options(owner: Any) -> dict[str, Option]:
+@cache
+def read_options(part: str, name: str) -> Mapping[str, Option]:
+    """Return the options of what a name stands for; none where it is not known.
+
+    >>> list(read_options("method", "fedprox"))
+    ['mu', 'tune', 'tune_lr']
+    """
+    if name not in PARTS[part]:
+        return {}
+    owner = _look_up(part, name)
     if inspect.isfunction(owner):
         hints = get_type_hints(owner, include_extras=True)
         arguments = inspect.signature(owner).parameters.values()
@@ -65,21 +114,25 @@ def _read_options(owner: Any) -> dict[str, Option]:
     }
 
 
+def list_options(part: str) -> dict[str, Mapping[str, Option]]:
+    """Return the options of everything that a part may be called, by name."""
+    return {name: read_options(part, name) for name in PARTS[part]}
+
+
 def describe_choices(part: str) -> list[dict[str, Any]]:
-    """Describes all that a part may be called: name, one line, options with their defaults.
+    """Describe all that a part may be called: name, one line, options with their defaults.
 
     >>> [entry["name"] for entry in describe_choices("partition")][:3]
     ['iid', 'pathological', 'dirichlet-classwise']
     """
-    known = list_options(part)
     return [
         {
             "name": name,
-            "summary": _summarize(owner),
-            "options": {key: default for key, (_, default) in known[name].items()},
-            **(_describe_about(owner.about()) if isinstance(owner, Method) else {}),
+            "summary": (inspect.getdoc(_look_up(part, name)) or "").split("\n")[0],
+            "options": {key: option.default for key, option in read_options(part, name).items()},
+            **(_describe_about(_look_up(part, name).about()) if part == "method" else {}),
         }
-        for name, owner in PARTS[part].items()
+        for name in PARTS[part]
     ]
 
 
@@ -87,7 +140,7 @@ def _describe_about(about: About) -> dict[str, Any]:
     return about._asdict() | {"calls": dict(about.calls), "discloses": about.discloses}
 
 
-def describe_method(method: Method) -> dict[str, Any]:
+def describe_method(method: "Method") -> dict[str, Any]:
     """Names a method of one's own by its class, with its options as TOML has them."""
     options: dict[str, Any] = {}
     if dataclasses.is_dataclass(method):
@@ -97,12 +150,6 @@ def describe_method(method: Method) -> dict[str, Any]:
         for key, v in options.items()
     }
     return {"name": type(method).__name__, OWN: True, **plain}
-
-
-def _summarize(owner: Any) -> str:
-    # A method's file begins with the method and its paper; anything else describes itself.
-    described = inspect.getmodule(type(owner)) if isinstance(owner, Method) else owner
-    return (inspect.getdoc(described) or "").split("\n")[0]
 
 
 def build(part: str, table: Table, *arguments: Any) -> Any:
@@ -138,17 +185,18 @@ def read_network(text: str, shape: tuple[int, ...]) -> dict[str, Any]:
 
 def complete(part: str, given: Table) -> dict[str, Any]:
     """Checks a part's name and options, and fills in the options that were left out."""
-    name, known = given.get("name"), list_options(part)
+    name = given.get("name")
     if (name == OWN and part not in ("method", "noise")) or (part == "method" and given.get(OWN)):
         return dict(given)
-    if not isinstance(name, str) or name not in known:
-        raise IsthmusError(f"no {part} is called {name!r}; {nearest(str(name), list(known))}")
+    if not isinstance(name, str) or name not in PARTS[part]:
+        raise IsthmusError(f"no {part} is called {name!r}; {nearest(str(name), list(PARTS[part]))}")
+    known = read_options(part, name)
     for option in given:
-        if option != "name" and option not in known[name]:
-            hint = nearest(option, list(known[name])) if known[name] else "it has none"
+        if option != "name" and option not in known:
+            hint = nearest(option, list(known)) if known else "it has none"
             raise IsthmusError(f"{part} {name} has no option {option!r}; {hint}")
     result = {"name": name}
-    for option, (kind, default) in known[name].items():
+    for option, (kind, default) in known.items():
         try:
             value = given.get(option, default)
             strict = isinstance(value, bool)  # or it would pass for 0 or 1
@@ -186,7 +234,7 @@ def restrict_preset(preset: Table, wanted: Table) -> dict[str, Any]:
     """Leaves out of a preset the options that the chosen parts do not have."""
     result = dict(preset)
     for part in PARTS:
-        known = list_options(part).get(str(wanted[part].get("name")), {})
+        known = read_options(part, str(wanted[part].get("name")))
         result[part] = {k: v for k, v in preset.get(part, {}).items() if k in known}
     return result
 
@@ -196,9 +244,11 @@ def find_owner(option: str, settings: list[str], chosen: Mapping[str, str]) -> s
 
     Where several parts might have it, it is that of the one that has it as it is chosen.
     """
+    owners = [part for part in PARTS if option in read_options(part, chosen.get(part, ""))]
+    if len(owners) == 1:
+        return owners[0]
     every = {(part, name) for part in PARTS for o in list_options(part).values() for name in o}
-    here = [part for part in PARTS if option in list_options(part).get(chosen.get(part, ""), {})]
-    owners = here or sorted(part for part, name in every if name == option)
+    owners = owners or sorted(part for part, name in every if name == option)
     if len(owners) == 1:
         return owners[0]
     if owners:

@@ -16,17 +16,24 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from isthmus.data.sources import SOURCES
-from isthmus.engines import EngineName
+from isthmus.data import SOURCES
+from isthmus.engines import ENGINES
 from isthmus.errors import IsthmusError, nearest, quote
 from isthmus.experiment import registry
 from isthmus.experiment.flatten import flatten
 from isthmus.experiment.registry import OWN, PARTS, Table, merge, to_table
-from isthmus.models.flat import Head
-from isthmus.ranges import NonNegative, NonNegativeInt, Positive, PositiveInt, Repeats
+from isthmus.ranges import (
+    Balance,
+    Calibration,
+    Head,
+    NonNegative,
+    NonNegativeInt,
+    Positive,
+    PositiveInt,
+    Repeats,
+)
 from isthmus.selection import RULES, Rule, Selection
 from isthmus.system.files import open_regular
-from isthmus.task import Balance, Calibration
 
 CHOSEN = ("engine", "block", "step", "unroll")  # what a run fills in when it begins
 LARGEST_FILE = 2**24  # bytes of an experiment; a device has no end
@@ -71,7 +78,7 @@ class Experiment(BaseModel):
     selection: Selection = "validation"
     calibration: Calibration = "split"  # per-batch: as the released SuPerFed code measures it
     balance: Balance = "none"  # classes: all classes of a client count alike in its loss
-    engine: EngineName = "auto"  # as engines/choice.py says
+    engine: str = "auto"  # as engines/choice.py says
     block: NonNegativeInt = 0  # clients that `stacked` computes together; 0: what stays in cache
     step: Literal["auto", "eager", "compiled"] = "auto"  # compiled where the run is long enough
     unroll: Annotated[int, Field(ge=0, le=64)] = 0  # steps of a compiled program; 0: what repays
@@ -196,6 +203,11 @@ def complete(given: Table) -> dict[str, Any]:
     family = read_presets().get(str(wanted.get("preset", "clean")), {})
     for name in (wanted["method"].get("name"), wanted["data"].get("name"), "all"):
         wanted = merge(registry.restrict_preset(family.get(str(name), {}), wanted), wanted)
+    engine = wanted.get("engine", "auto")
+    if isinstance(engine, str) and engine not in ("auto", *ENGINES):
+        raise IsthmusError(
+            f"engine={quote(engine)}; expected auto, {', '.join(ENGINES)}; for example engine=auto"
+        )
     for key, value in wanted.items():
         if isinstance(value, bool):  # which would pass for 0 or 1
             example = Experiment.model_fields[key].default

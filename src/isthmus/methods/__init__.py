@@ -1,62 +1,46 @@
 """Methods by name, one file each: an entry is the method with its default hyper-parameters."""
 
-from isthmus.method import Method
-from isthmus.methods.apfl import Apfl
-from isthmus.methods.ditto import Ditto
-from isthmus.methods.fedala import FedAla
-from isthmus.methods.fedas import FedAs
-from isthmus.methods.fedavg import FedAvg
-from isthmus.methods.fedbabu import FedBabu
-from isthmus.methods.fedbn import FedBn
-from isthmus.methods.feddyn import FedDyn
-from isthmus.methods.fedpac import FedPac
-from isthmus.methods.fedper import FedPer
-from isthmus.methods.fedproto import FedProto
-from isthmus.methods.fedprox import FedProx
-from isthmus.methods.fedrep import FedRep
-from isthmus.methods.fedrod import FedRod
-from isthmus.methods.fedsimsup.fedsimsup import FedSimSup
-from isthmus.methods.floco.floco import Floco
-from isthmus.methods.floco.floco_plus import FlocoPlus
-from isthmus.methods.lgfedavg import LgFedAvg
-from isthmus.methods.local import Local
-from isthmus.methods.perfedavg import PerFedAvg
-from isthmus.methods.pfedfda import PFedFda
-from isthmus.methods.pfedme import PFedMe
-from isthmus.methods.pfedsim import PFedSim
-from isthmus.methods.pooled import PooledTraining
-from isthmus.methods.scaffold import Scaffold
-from isthmus.methods.superfed import SuPerFed
+from isthmus.system.plugins import Registry
 
-METHODS: dict[str, Method] = {
-    "local": Local(),
-    "fedavg": FedAvg(),
-    "fedavg-lu": FedAvg(tune=1),
-    "fedprox": FedProx(),
-    "fedprox-lu": FedProx(tune=1),
-    "superfed-mm": SuPerFed(mix="model", nu=1.0),
-    "superfed-lm": SuPerFed(mix="layer", nu=2.0),
-    "floco": Floco(),
-    "floco-plus": FlocoPlus(),
-    "fedsimsup": FedSimSup(),
-    "fedsimsup-tcl": FedSimSup(supervisors=("transformer", "cnn", "lenet5_sixth")),
-    "scaffold": Scaffold(),
-    "feddyn": FedDyn(),
-    "fedper": FedPer(),
-    "lg-fedavg": LgFedAvg(),
-    "fedrep": FedRep(),
-    "fedbabu": FedBabu(),
-    "fedrod": FedRod(),
-    "fedbn": FedBn(),
-    "apfl": Apfl(),
-    "pfedme": PFedMe(),
-    "ditto": Ditto(),
-    "fedala": FedAla(),
-    "per-fedavg": PerFedAvg(),
-    "fedproto": FedProto(),
-    "fedpac": FedPac(),
-    "pfedfda": PFedFda(),
-    "fedas": FedAs(),
-    "pfedsim": PFedSim(),
-    "pooled": PooledTraining(),
-}
+METHODS = Registry(
+    "isthmus.methods",
+    {
+        "local": "isthmus.methods.local:Local",
+        "fedavg": "isthmus.methods.fedavg:FedAvg",
+        "fedavg-lu": "isthmus.methods.fedavg:FedAvg",
+        "fedprox": "isthmus.methods.fedprox:FedProx",
+        "fedprox-lu": "isthmus.methods.fedprox:FedProx",
+        "superfed-mm": "isthmus.methods.superfed:SuPerFed",
+        "superfed-lm": "isthmus.methods.superfed:SuPerFed",
+        "floco": "isthmus.methods.floco.floco:Floco",
+        "floco-plus": "isthmus.methods.floco.floco_plus:FlocoPlus",
+        "fedsimsup": "isthmus.methods.fedsimsup.fedsimsup:FedSimSup",
+        "fedsimsup-tcl": "isthmus.methods.fedsimsup.fedsimsup:FedSimSup",
+        "scaffold": "isthmus.methods.scaffold:Scaffold",
+        "feddyn": "isthmus.methods.feddyn:FedDyn",
+        "fedper": "isthmus.methods.fedper:FedPer",
+        "lg-fedavg": "isthmus.methods.lgfedavg:LgFedAvg",
+        "fedrep": "isthmus.methods.fedrep:FedRep",
+        "fedbabu": "isthmus.methods.fedbabu:FedBabu",
+        "fedrod": "isthmus.methods.fedrod:FedRod",
+        "fedbn": "isthmus.methods.fedbn:FedBn",
+        "apfl": "isthmus.methods.apfl:Apfl",
+        "pfedme": "isthmus.methods.pfedme:PFedMe",
+        "ditto": "isthmus.methods.ditto:Ditto",
+        "fedala": "isthmus.methods.fedala:FedAla",
+        "per-fedavg": "isthmus.methods.perfedavg:PerFedAvg",
+        "fedproto": "isthmus.methods.fedproto:FedProto",
+        "fedpac": "isthmus.methods.fedpac:FedPac",
+        "pfedfda": "isthmus.methods.pfedfda:PFedFda",
+        "fedas": "isthmus.methods.fedas:FedAs",
+        "pfedsim": "isthmus.methods.pfedsim:PFedSim",
+        "pooled": "isthmus.methods.pooled:PooledTraining",
+    },
+    variants={
+        "fedavg-lu": {"tune": 1},
+        "fedprox-lu": {"tune": 1},
+        "superfed-mm": {"mix": "model", "nu": 1.0},
+        "superfed-lm": {"mix": "layer", "nu": 2.0},
+        "fedsimsup-tcl": {"supervisors": ("transformer", "cnn", "lenet5_sixth")},
+    },
+)

@@ -1,50 +1,46 @@
 """Networks by name: functions of the inputs' shape and the number of classes."""
 
-from collections.abc import Callable
+from importlib import import_module
+from typing import Any
 
-from torch import nn
+from isthmus.system.plugins import Registry
 
-from isthmus.models.adapters import lora, merge
-from isthmus.models.attention import transformer
-from isthmus.models.convolutional import (
-    cnn,
-    cnn5,
-    lenet5,
-    lenet5_sixth,
-    simplecnn,
-    simplecnn_femnist,
-    vgg9,
+MODELS = Registry(
+    "isthmus.models",
+    {
+        "mlp": "isthmus.models.plain:mlp",
+        "twonn": "isthmus.models.plain:twonn",
+        "twonn_superfed": "isthmus.models.plain:twonn_superfed",
+        "twocnn": "isthmus.models.plain:twocnn",
+        "twocnn_superfed": "isthmus.models.plain:twocnn_superfed",
+        "cnn": "isthmus.models.convolutional:cnn",
+        "cnn5": "isthmus.models.convolutional:cnn5",
+        "lenet5": "isthmus.models.convolutional:lenet5",
+        "lenet5_sixth": "isthmus.models.convolutional:lenet5_sixth",
+        "simplecnn": "isthmus.models.convolutional:simplecnn",
+        "simplecnn_femnist": "isthmus.models.convolutional:simplecnn_femnist",
+        "vgg9": "isthmus.models.convolutional:vgg9",
+        "resnet9": "isthmus.models.residual:resnet9",
+        "resnet9_superfed": "isthmus.models.residual:resnet9_superfed",
+        "mobilenet": "isthmus.models.residual:mobilenet",
+        "mobilenet_superfed": "isthmus.models.residual:mobilenet_superfed",
+        "resnet18": "isthmus.models.imagenet:resnet18",
+        "squeezenet": "isthmus.models.imagenet:squeezenet",
+        "stackedlstm": "isthmus.models.recurrent:stackedlstm",
+        "stackedlstm_superfed": "isthmus.models.recurrent:stackedlstm_superfed",
+        "transformer": "isthmus.models.attention:transformer",
+        "vit": "isthmus.models.vit:vit",
+    },
 )
-from isthmus.models.imagenet import resnet18, squeezenet
-from isthmus.models.plain import mlp, twocnn, twocnn_superfed, twonn, twonn_superfed
-from isthmus.models.recurrent import stackedlstm, stackedlstm_superfed
-from isthmus.models.residual import mobilenet, mobilenet_superfed, resnet9, resnet9_superfed
-from isthmus.models.vit import vit
-from isthmus.models.weight_files import start_from
 
-__all__ = ["MODELS", "lora", "merge", "start_from"]
-
-MODELS: dict[str, Callable[..., nn.Module]] = {
-    "mlp": mlp,
-    "twonn": twonn,
-    "twonn_superfed": twonn_superfed,
-    "twocnn": twocnn,
-    "twocnn_superfed": twocnn_superfed,
-    "cnn": cnn,
-    "cnn5": cnn5,
-    "lenet5": lenet5,
-    "lenet5_sixth": lenet5_sixth,
-    "simplecnn": simplecnn,
-    "simplecnn_femnist": simplecnn_femnist,
-    "vgg9": vgg9,
-    "resnet9": resnet9,
-    "resnet9_superfed": resnet9_superfed,
-    "mobilenet": mobilenet,
-    "mobilenet_superfed": mobilenet_superfed,
-    "resnet18": resnet18,
-    "squeezenet": squeezenet,
-    "stackedlstm": stackedlstm,
-    "stackedlstm_superfed": stackedlstm_superfed,
-    "transformer": transformer,
-    "vit": vit,
+_HOMES = {
+    "lora": "isthmus.models.adapters",
+    "merge": "isthmus.models.adapters",
+    "start_from": "isthmus.models.weight_files",
 }
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'isthmus.models' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

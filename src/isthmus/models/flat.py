@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,7 @@ from torch.func import functional_call
 from isthmus.errors import IsthmusError
 from isthmus.models import layout
 from isthmus.models.recurrent import StackedLSTM
-
-Head = Literal["last", "classifier"]
+from isthmus.ranges import Head
 
 STATISTICS_ROWS = 1024  # examples at a time whose statistics are found
 SHALLOW = 8  # layers up to which convolutions and pooling are faster with channels last

@@ -4,6 +4,8 @@ The ones that end in `_superfed` normalise by batch statistics, in training and 
 the authors' do. No layer but the normalisation has a bias; weights are drawn Xavier-normal.
 """
 
+from typing import Literal
+
 from torch import Tensor, nn
 
 from isthmus.models.blocks import (
@@ -43,7 +45,9 @@ class Residual(nn.Module):
         return y.relu()
 
 
-def resnet9(shape: tuple[int, ...], classes: int, *, norm: Norm = "group") -> nn.Module:
+def resnet9(
+    shape: tuple[int, ...], classes: int, *, norm: Literal["group", "batch"] = "group"
+) -> nn.Module:
     """Residual blocks 64-128-256-512 | 256-classes; 5,054,784 on CIFAR-100."""
     return _resnet9("resnet9", shape, classes, norm, skip=True)
 
@@ -74,7 +78,9 @@ def _resnet9(
     )
 
 
-def mobilenet(shape: tuple[int, ...], classes: int, *, norm: Norm = "group") -> nn.Module:
+def mobilenet(
+    shape: tuple[int, ...], classes: int, *, norm: Literal["group", "batch"] = "group"
+) -> nn.Module:
     """Separable blocks 64-128-256-512 | 256-classes; 364,480 on TinyImageNet."""
     return _mobilenet("mobilenet", shape, classes, norm)
 

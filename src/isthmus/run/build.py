@@ -16,7 +16,8 @@ from isthmus.data.build import add_noise, build_federation
 from isthmus.data.federation import Federation
 from isthmus.data.own.own_files import find_own_files
 from isthmus.data.own.schema import inline_schema
-from isthmus.engines import ENGINES, Cluster, Plan, choice
+from isthmus.engines import ENGINES, choice
+from isthmus.engines.base import Cluster, Plan
 from isthmus.errors import IsthmusError, quote
 from isthmus.experiment import registry
 from isthmus.experiment.registry import OWN

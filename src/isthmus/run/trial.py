@@ -17,9 +17,9 @@ from torch import Tensor
 from isthmus import tree
 from isthmus.cohort import Clients, Round
 from isthmus.context import Call, Request, RunContext
-from isthmus.engines import Stacked
 from isthmus.engines.base import one_thread, steps_per_pass
 from isthmus.engines.loop import Loop
+from isthmus.engines.stacked import Stacked
 from isthmus.evaluation import score
 from isthmus.experiment.settings import Experiment
 from isthmus.method import State

@@ -14,10 +14,10 @@ from isthmus.context import CallOutcome
 from isthmus.data.federation import Federation
 from isthmus.evaluation import Evaluation, Score
 from isthmus.metrics.calibration import BINS
+from isthmus.ranges import Calibration
 from isthmus.run.cells import format_lines
 from isthmus.run.schema import TABLES, RecordColumn, names
 from isthmus.system.files import append_text, write_text
-from isthmus.task import Calibration
 
 # The rows that tables get, by the table's name: a value for each of its columns, None for nothing.
 TableRows: TypeAlias = Mapping[str, Collection[Sequence[Any]]]

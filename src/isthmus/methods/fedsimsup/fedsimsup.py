@@ -36,7 +36,7 @@ from isthmus import streams
 from isthmus.client import Client, Point
 from isthmus.cohort import Clients
 from isthmus.method import About, Delivery, Method, ModelPath, Networks
-from isthmus.methods.fedsimsup.replay import Absentees, Server, Similarity, turn
+from isthmus.methods.fedsimsup.replay import Absentees, Server, turn
 from isthmus.methods.fedsimsup.two_networks import TwoNetworks
 from isthmus.ranges import BelowHalf, Names, NonNegative, NonNegativeInt, Positive, Repeats
 from isthmus.task import Task
@@ -59,7 +59,7 @@ class FedSimSup(Method):
     lr_s: NonNegative = 0.0  # 0: the experiment's lr
     c_beta: Positive = 40.0
     gamma: BelowHalf = 3 / 7
-    similarity: Similarity = "labels"
+    similarity: Literal["labels", "sizes", "none"] = "labels"
     arrangement: Literal["parallel", "serial", "alone"] = "parallel"
     untrained: Literal["silent", "heard"] = "silent"  # supervisors of those that never took part
     starts: Literal["equal", "own"] = "equal"  # of all theta_i

@@ -27,6 +27,7 @@ network's constructor draws its last layer, the first one being the common start
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 
@@ -35,8 +36,8 @@ from isthmus.cohort import Clients
 from isthmus.formulas.barycentric import lattice
 from isthmus.method import About, Delivery, Method, ModelPath
 from isthmus.methods.floco import simplex
-from isthmus.methods.floco.server import Projection, Reply, Scale, Server, begin, deliver, play
-from isthmus.methods.floco.simplex import Region, Sampler, Simplex
+from isthmus.methods.floco.server import Projection, Reply, Server, begin, deliver, play
+from isthmus.methods.floco.simplex import Region, Simplex
 from isthmus.ranges import NonNegativeInt, Radius, Vertices
 from isthmus.task import Task
 
@@ -48,8 +49,8 @@ class Floco(Method):
     vertices: Vertices = 7  # V, the paper's M + 1
     tau: NonNegativeInt = 100  # the round, counted from 0, that begins by placing the clients
     rho: Radius = 0.1  # radius of a client's region, in L1
-    sampler: Sampler = "uniform"  # how a region is drawn from
-    kappa_scale: Scale = "none"  # what the scores are divided by before z is sought
+    sampler: Literal["uniform", "authors"] = "uniform"  # how a region is drawn from
+    kappa_scale: Literal["none", "max"] = "none"  # what scores are divided by before z is sought
 
     def about(self) -> About:
         return About(

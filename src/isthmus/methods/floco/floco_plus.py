@@ -33,8 +33,8 @@ from isthmus.formulas.barycentric import lattice
 from isthmus.formulas.vector import squared_distance
 from isthmus.method import About, Delivery, Method, ModelPath
 from isthmus.methods.floco import simplex
-from isthmus.methods.floco.server import Projection, Reply, Scale, Server, begin, deliver, play
-from isthmus.methods.floco.simplex import Region, Sampler, Simplex
+from isthmus.methods.floco.server import Projection, Reply, Server, begin, deliver, play
+from isthmus.methods.floco.simplex import Region, Simplex
 from isthmus.ranges import NonNegative, NonNegativeInt, Radius, Vertices
 from isthmus.task import Task
 
@@ -58,8 +58,8 @@ class FlocoPlus(Method):
     rho: Radius = 0.1  # radius of a client's region, in L1
     lam: NonNegative = 1.0  # pull of p towards the received theta
     pull: Literal["all", "vertices"] = "all"
-    sampler: Sampler = "uniform"  # how a region is drawn from
-    kappa_scale: Scale = "none"  # what the scores are divided by before z is sought
+    sampler: Literal["uniform", "authors"] = "uniform"  # how a region is drawn from
+    kappa_scale: Literal["none", "max"] = "none"  # what scores are divided by before z is sought
 
     def about(self) -> About:
         return About(
