@@ -139,7 +139,7 @@ BUDGET = {
     "isthmus/batch": 713,
     "isthmus/cli": 1414,
     "isthmus/data": 4328,
-    "isthmus/engines": 1990,
+    "isthmus/engines": 1957,
     "isthmus/experiment": 367,
     "isthmus/formulas": 92,
     "isthmus/methods": 1679,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,23 +26,11 @@ from isthmus.engines.base import (
 )
 from isthmus.engines.compiled import Compiled
 from isthmus.engines.devices import Place
+from isthmus.engines.pool import Answer, Pool
 from isthmus.engines.profile import Profile
-from isthmus.engines.workers import START_METHOD, Answer, Pool
+from isthmus.engines.workers import START_METHOD, ProcessPool
 
 HERE = Place()
-
-
-class ClientPool(Protocol):
-    """Processes that run client functions for one run."""
-
-    context: RunContext
-    notes: list[str]
-
-    def run(self, call: Call, requests: Iterator[Request]) -> Iterator[tuple[int, Any]]:
-        """Yields (client, what the function returned), in the order in which they come."""
-
-    def close(self) -> None:
-        """Ends the processes."""
 
 
 class Loop:
@@ -69,7 +57,7 @@ class Loop:
         self.compiled = compiled
         self._start = start
         self.profile: Profile | None = None  # set by `watch`, before the first call
-        self._pool: ClientPool | None = None
+        self._pool: Pool | None = None
         self._reported: set[str] = set()
 
     @classmethod
@@ -189,19 +177,19 @@ class Loop:
         """Tells whether other processes compute a call of so many clients; 2 stands for more."""
         return self.workers > 1 and requests > 1
 
-    def get_pool(self, context: RunContext) -> ClientPool:
+    def get_pool(self, context: RunContext) -> Pool:
         """Gives the processes that compute, which are started first if there are none."""
         if self._pool is None:
             self._pool = self.make_pool(context)
         return self._pool
 
-    def make_pool(self, context: RunContext) -> ClientPool:
+    def make_pool(self, context: RunContext) -> Pool:
         """Starts the processes that compute."""
         if self._start != "fork":
             self._check_sendable(context)
         alone = Loop(compiled=self.compiled)
         alone.profile = None if self.profile is None else Profile()
-        return Pool(context, self.workers, alone.answer, self._start, self.profile)
+        return ProcessPool(context, self.workers, alone.answer, self._start, self.profile)
 
 
 def make_client(

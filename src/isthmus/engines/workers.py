@@ -1,8 +1,7 @@
 """Resident processes that run client functions, one thread each.
 
-A client's result does not depend on who computes it: any number of workers gives the same bits.
 Where the system can fork, workers begin with all that the run has in memory, data included, and
-parameters travel through memory that both sides see. Elsewhere they are started afresh and sent
+parameters travel through memory that both sides see. Elsewhere they start empty and are sent
 what they need.
 """
 
@@ -14,34 +13,22 @@ import threading
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 from isthmus.context import Call, Request, RunContext
 from isthmus.engines import messages
-from isthmus.engines.base import ClientError
-from isthmus.engines.profile import MESSAGES, Profile
+from isthmus.engines.pool import Answer, Ended, Pool
+from isthmus.engines.profile import Profile
 from isthmus.errors import IsthmusError
 from isthmus.system.machine import count_cores
 
-
-class Answer(NamedTuple):
-    """What a worker computed for a client, what it noted, and what it measured."""
-
-    result: Any
-    notes: list[str]
-    seconds: Mapping[str, float] = {}  # by what they were spent on, where the engine is watched
-
-
 Compute = Callable[[RunContext, Call, Request], Answer]
 
-T = TypeVar("T")
-
 START_METHOD = "fork" if sys.platform == "linux" else "spawn"  # elsewhere forking is not safe
-STOP_TIMEOUT_S = 5.0  # for a worker to end by itself
 
 
 def count_workers() -> int:
@@ -70,23 +57,19 @@ class Worker:
             warnings.simplefilter("ignore", DeprecationWarning)
             self.process.start()
         theirs.close()
-        self.request: Request | None = None  # what it computes
         self.call: messages.Message | None = None  # the last call that it was sent
 
     def stop(self) -> None:
-        """Ends the process, whatever it computes."""
+        """End the process, whatever it computes; it holds nothing that others need."""
         self.connection.close()
-        self.process.terminate()
-        self.process.join(STOP_TIMEOUT_S)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
+        self.process.kill()
+        self.process.join()
         for memory in (self.request_memory, *self.answer_memory):
             if memory is not None:
                 memory.close()
 
 
-class Pool:
+class ProcessPool(Pool):
     """The worker processes of one run."""
 
     def __init__(
@@ -97,102 +80,67 @@ class Pool:
         start: str = START_METHOD,
         profile: Profile | None = None,
     ):
-        self.context = context
-        self._profile = profile
-        self.notes: list[str] = []
+        Pool.__init__(self, context, profile)
         self._compute = compute
         self._start = start
         self._memory = messages.allocate_shared() if start == "fork" else None
-        self._known = {"method": context.method, "task": context.task}
-        self._names = {id(thing): name for name, thing in self._known.items()}
-        self._workers = [self._start_worker() for _ in range(count)]
+        self._workers: list[Worker] = []
+        for _ in range(count):
+            self._start_worker()
         self._stop_all = weakref.finalize(self, _stop_all, self._workers, self._memory)
 
-    def run(self, call: Call, requests: Iterator[Request]) -> Iterator[tuple[int, Any]]:
-        """Yields (client, what the function returned), in the order in which they come."""
-        call_message = self._measure(messages.write)(call, self._names, self._memory)
-        retried: set[int] = set()
-        try:
-            for worker, first in zip(self._workers, requests, strict=False):
-                self._send(worker, call_message, first)
-            while busy := [worker for worker in self._workers if worker.request is not None]:
-                ready = wait([worker.connection for worker in busy])
-                for worker in [worker for worker in busy if worker.connection in ready]:
-                    request = worker.request
-                    assert request is not None
-                    try:
-                        message = worker.connection.recv()
-                    except (EOFError, ConnectionError):
-                        self._replace(worker, call, call_message, request, retried)
-                        continue
-                    worker.request = None
-                    if (following := next(requests, None)) is not None:
-                        self._send(worker, call_message, following)
-                    answer = self._read(worker, message)
-                    if isinstance(answer, BaseException):
-                        raise answer
-                    self.notes += answer.notes
-                    if self._profile is not None:
-                        self._profile.add(answer.seconds)
-                    yield request.i, answer.result
-        finally:
-            # A caller that stops early leaves workers computing: no message would stop them.
-            for k, worker in enumerate(self._workers):
-                if worker.request is not None:
-                    worker.stop()
-                    self._workers[k] = self._start_worker()
+    def write_call(self, call: Call) -> messages.Message:
+        """Return the message of a call, whose tensors lie in memory that all workers see."""
+        return self.measure(messages.write)(call, self.names, self._memory)
 
-    def close(self) -> None:
-        """Ends all workers; so does the garbage collector when it takes the pool."""
-        self._stop_all()
-
-    def _start_worker(self) -> Worker:
-        return Worker(self.context, self._compute, self._memory, self._start)
-
-    def _send(self, worker: Worker, call: messages.Message, request: Request) -> None:
-        """Sends a request, after the call that it belongs to if the worker has not got that."""
-        worker.request = request
+    def send(self, worker: Worker, call: messages.Message, request: Request) -> Any:
+        """Send a request, after the call that it belongs to if the worker has not got that."""
         new_call = call if worker.call is not call else None
         worker.call = call
         with suppress(ConnectionError):  # it is dead, which is seen when its answer is read
-            message = self._measure(messages.write)(request, self._names, worker.request_memory)
+            message = self.measure(messages.write)(request, self.names, worker.request_memory)
             worker.connection.send((new_call, message))
+        return worker.connection
 
-    def _read(self, worker: Worker, message: messages.Message) -> Any:
-        read = self._measure(messages.read)
-        answer = read(message, self._known, worker.answer_memory[0], keep=True)
+    def receive(self) -> Iterator[tuple[Any, Any]]:
+        """Wait for answers, or for the end of those that owe one."""
+        ready: list[Any] = wait([*self.busy])
+        for connection in ready:
+            worker, _ = self.busy[connection]
+            try:
+                yield connection, connection.recv()
+            except (EOFError, ConnectionError):
+                worker.process.join()
+                how = describe_exit(worker.process.exitcode)
+                yield connection, Ended(f"its worker process ended ({how})")
+
+    def read(self, worker: Worker, message: messages.Message) -> Any:
+        """Return the answer, or the exception, that a worker's message holds."""
+        read = self.measure(messages.read)
+        answer = read(message, self.known, worker.answer_memory[0], keep=True)
         worker.answer_memory.reverse()
         return answer
 
-    def _measure(self, function: Callable[..., T]) -> Callable[..., T]:
-        return function if self._profile is None else self._profile.measure(MESSAGES, function)
-
-    def _replace(
-        self,
-        worker: Worker,
-        call: Call,
-        call_message: messages.Message,
-        request: Request,
-        retried: set[int],
-    ) -> None:
-        """Puts a new worker in the place of one that died; it tries the same client once more."""
-        worker.process.join(STOP_TIMEOUT_S)
-        code = worker.process.exitcode
-        died = (
-            f"client {request.i}, round {call.t + 1}: its worker process ended "
-            f"({describe_exit(code)})"
-        )
-        worker.request = None
+    def replace(self, worker: Worker) -> None:
+        """Start another process in place of one that ended, or should."""
         worker.stop()
-        self._workers[self._workers.index(worker)] = new = self._start_worker()
-        if request.i in retried:
-            raise ClientError(
-                f"{died}, twice; expected an answer; look for what kills processes here, such as "
-                "too little memory, or set --workers 1"
-            )
-        retried.add(request.i)
-        self.notes.append(f"{died}; computed again")
-        self._send(new, call_message, request)
+        self._workers.remove(worker)
+        self._start_worker()
+
+    def abandon(self) -> None:
+        """Replace workers that are computing: no message would stop them."""
+        for worker, _ in self.busy.values():
+            self.replace(worker)
+        self.busy.clear()
+
+    def close(self) -> None:
+        """End all workers; so does the garbage collector when it takes the pool."""
+        self._stop_all()
+
+    def _start_worker(self) -> None:
+        worker = Worker(self.context, self._compute, self._memory, self._start)
+        self._workers.append(worker)
+        self.idle.append(worker)
 
 
 def _stop_all(workers: list[Worker], memory: Any) -> None:

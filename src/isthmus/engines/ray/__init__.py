@@ -14,7 +14,8 @@ from isthmus.context import RunContext
 from isthmus.data.federation import Federation
 from isthmus.engines.base import Cluster, Plan
 from isthmus.engines.compiled import Compiled
-from isthmus.engines.loop import ClientPool, Loop
+from isthmus.engines.loop import Loop
+from isthmus.engines.pool import Pool
 from isthmus.engines.ray.connection import Connected, connect, count_things
 from isthmus.engines.ray.cost import cost_call
 
@@ -97,7 +98,7 @@ class RayEngine(Loop):
         pool: Any = self.get_pool(context)
         pool.prepare()
 
-    def make_pool(self, context: RunContext) -> ClientPool:
+    def make_pool(self, context: RunContext) -> Pool:
         """Starts the actors that compute, on the nodes that are there."""
         from isthmus.engines.ray.actors import ActorPool
 
