@@ -14,7 +14,7 @@ from commands import Isthmus
 from isthmus import Experiment, federate
 from isthmus.errors import IsthmusError
 from isthmus.report import figures
-from isthmus.report.contents import PLATES
+from isthmus.report.contents import PRINT_FIGURES
 from isthmus.report.figures import curves, gain, path, reliability
 from isthmus.report.groups import group_by_seed
 from isthmus.run import cross
@@ -58,10 +58,10 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
 
 def test_curves_have_the_numbers_of_the_page(five: list[RecordedRun]) -> None:
     figure = Figure()
-    subject = saving.choose_subject(five, "loss")
-    PLATES["seconds"].draw(figure, subject)
+    given = saving.choose_input(five, "loss")
+    PRINT_FIGURES["seconds"].draw(figure, given)
     drawn = [line.get_xydata() for line in figure.axes[0].lines]
-    found = [curves.collect_series(group, "loss") for group in subject.groups]
+    found = [curves.collect_series(group, "loss") for group in given.groups]
     lines = curves.draw_lines(found, curves.SECONDS)
     assert len(drawn) == len(five)
     for given, line in zip(drawn, lines, strict=True):
@@ -71,7 +71,7 @@ def test_curves_have_the_numbers_of_the_page(five: list[RecordedRun]) -> None:
 
 def test_lines_differ_in_grey(five: list[RecordedRun]) -> None:
     figure = Figure()
-    reliability.draw(figure, saving.choose_subject(five))
+    reliability.draw(figure, saving.choose_input(five))
     _, *lines = figure.axes[0].lines
     assert len({str(line.get_marker()) for line in lines}) == len(five)
 
@@ -84,18 +84,18 @@ def test_gains_are_sorted_and_counted_over_all_seeds(tiny: Write) -> None:
         runs.append(read(tiny("local", [0.5] * 4, f"local-{seed}", **about)))
         runs.append(read(tiny("fedavg", 2 * top1, f"fedavg-{seed}", **about)))
     figure = Figure()
-    said = gain.draw(figure, saving.choose_subject(runs))
+    said = gain.draw(figure, saving.choose_input(runs))
     _, line = figure.axes[0].lines
     assert line.get_ydata().tolist() == [-10, -10, 0, 0, 10, 10, 20, 20]
     assert "The clients of all seeds are ordered together" in said
     figure = Figure()
-    gain.draw(figure, saving.choose_subject(runs, seed=2))
+    gain.draw(figure, saving.choose_input(runs, seed=2))
     assert figure.axes[0].lines[1].get_ydata().tolist() == [0, 0, 20, 20]
 
 
 def test_paths_are_means_over_clients_with_an_own_end(five: list[RecordedRun]) -> None:
     figure = Figure()
-    path.draw(figure, saving.choose_subject(five))
+    path.draw(figure, saving.choose_input(five))
     above, below = figure.axes
     along = five[3].along("top1")
     assert along is not None
@@ -107,7 +107,7 @@ def test_paths_are_means_over_clients_with_an_own_end(five: list[RecordedRun]) -
     }
 
 
-@pytest.mark.parametrize("name", sorted(PLATES))
+@pytest.mark.parametrize("name", sorted(PRINT_FIGURES))
 def test_every_figure_is_saved_as_it_was_before(
     name: str, five: list[RecordedRun], simplex: RecordedRun, mapped: RecordedRun, tmp_path: Path
 ) -> None:
@@ -183,7 +183,7 @@ def test_the_command_saves_and_says_what_to_write_under_it(
 
 def test_the_help_names_every_figure(isthmus: Isthmus) -> None:
     said = isthmus("figure", "--help").out
-    assert all(name in said for name in PLATES)
+    assert all(name in said for name in PRINT_FIGURES)
 
 
 def test_without_matplotlib_the_command_says_what_to_install(
@@ -197,6 +197,6 @@ def test_without_matplotlib_the_command_says_what_to_install(
 
 def test_seeds_that_were_not_asked_for_are_left_out(write: Write) -> None:
     runs = [read(write("fedavg", f"fedavg-{seed}", seed=seed)) for seed in (1, 2)]
-    assert len(saving.choose_subject(runs).groups[0].runs) == 2
-    subject = saving.choose_subject(runs, seed=2)
-    assert group_by_seed(subject.runs)[0].seeds == (2,)
+    assert len(saving.choose_input(runs).groups[0].runs) == 2
+    given = saving.choose_input(runs, seed=2)
+    assert group_by_seed(given.runs)[0].seeds == (2,)

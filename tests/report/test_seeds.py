@@ -14,7 +14,7 @@ from isthmus.report import page
 from isthmus.report.contents import SECTIONS
 from isthmus.report.figures import curves, reliability, theme
 from isthmus.report.groups import Group, group_by_seed
-from isthmus.report.section import Shown, collect
+from isthmus.report.section import SectionContent, collect
 from isthmus.run.record import RecordedRun, read
 
 Write = Callable[..., Path]
@@ -34,7 +34,7 @@ def seeded(tiny: Write) -> list[RecordedRun]:
     return made
 
 
-def show(name: str, runs: list[RecordedRun]) -> tuple[str, Shown]:
+def show(name: str, runs: list[RecordedRun]) -> tuple[str, SectionContent]:
     section = next(each for each in SECTIONS if each.name == name)
     report = collect(runs)
     shown = section.show(report)

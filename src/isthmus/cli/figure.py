@@ -14,9 +14,9 @@ class FigureCommand(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Puts every figure's name, and what it shows, into the help."""
-        from isthmus.report.contents import PLATES
+        from isthmus.report.contents import PRINT_FIGURES
 
-        names = "\n".join(f"- `{plate.name}`: {plate.about}" for plate in PLATES.values())
+        names = "\n".join(f"- `{each.name}`: {each.about}" for each in PRINT_FIGURES.values())
         self.help = (self.help or "").replace("NAMES", names)
         TyperCommand.format_help(self, ctx, formatter)
 

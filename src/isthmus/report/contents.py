@@ -1,7 +1,7 @@
 """The contents of a report: the sections of the page in order, and the figures for print in them.
 
 A new figure is a file in figures/ and an entry here: the page loops over SECTIONS, `isthmus figure`
-over PLATES.
+over PRINT_FIGURES.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from isthmus.report.figures import (
     similarity,
     simplex,
 )
-from isthmus.report.section import Plate, Section
+from isthmus.report.section import PrintFigure, Section
 from isthmus.report.tables import (
     comparison_section,
     newcomers,
@@ -33,14 +33,16 @@ from isthmus.report.tables import (
 SECTIONS = (
     Section("summary", "The result", summary_section.show),
     Section("sure", "How sure is the difference", comparison_section.show),
-    Section("rounds", "Over rounds, seconds and bytes", curves.show, curves.PLATES),
-    Section("reliability", "How sure, how right", reliability.show, (reliability.PLATE,)),
-    Section("gain", "Each client against training alone", gain.show, (gain.PLATE,)),
-    Section("path", "Along the path from shared to own model", path.show, (path.PLATE,)),
-    Section("branches", "Shared network, own network, sum", branches.show, (similarity.PLATE,)),
-    Section("simplex", "Where the clients are", simplex.show, (simplex.PLATE,)),
-    Section("landscape", "The land around", landscape.show, (landscape.PLATE,)),
-    Section("cross", "Each model on everybody's data", cross.show, (cross.PLATE,)),
+    Section("rounds", "Over rounds, seconds and bytes", curves.show, curves.PRINT_FIGURES),
+    Section("reliability", "How sure, how right", reliability.show, (reliability.PRINT_FIGURE,)),
+    Section("gain", "Each client against training alone", gain.show, (gain.PRINT_FIGURE,)),
+    Section("path", "Along the path from shared to own model", path.show, (path.PRINT_FIGURE,)),
+    Section(
+        "branches", "Shared network, own network, sum", branches.show, (similarity.PRINT_FIGURE,)
+    ),
+    Section("simplex", "Where the clients are", simplex.show, (simplex.PRINT_FIGURE,)),
+    Section("landscape", "The land around", landscape.show, (landscape.PRINT_FIGURE,)),
+    Section("cross", "Each model on everybody's data", cross.show, (cross.PRINT_FIGURE,)),
     Section("worst", "The clients it serves worst", worst.show),
     Section("newcomers", "Clients that joined afterwards", newcomers.show),
     Section("holdings", "What the clients hold", holdings.show),
@@ -48,6 +50,10 @@ SECTIONS = (
     Section("trials", "What was tried", trials.show),
     Section("settings", "Settings", settings.show),
 )
-PLATES: Mapping[str, Plate] = MappingProxyType(
-    {plate.name: plate for section in SECTIONS for plate in section.plates}
+PRINT_FIGURES: Mapping[str, PrintFigure] = MappingProxyType(
+    {
+        print_figure.name: print_figure
+        for section in SECTIONS
+        for print_figure in section.print_figures
+    }
 )

@@ -49,14 +49,14 @@ def collect(runs: Sequence[RecordedRun], reference: str | None = None) -> Report
     return Report(runs, rows, groups, averages, reference)
 
 
-class Shown(NamedTuple):
+class SectionContent(NamedTuple):
     """What a section shows: the values that its template takes, and its figures by their ids."""
 
     values: Mapping[str, Any]
     figures: "Mapping[str, go.Figure]" = MappingProxyType({})
 
 
-class Subject(NamedTuple):
+class FigureInput(NamedTuple):
     """What a figure for print is about."""
 
     runs: Sequence[RecordedRun]
@@ -72,12 +72,14 @@ class Subject(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plate:
+class PrintFigure:
     """A figure for print, as `isthmus figure` offers it."""
 
     name: str
     about: str
-    draw: "Callable[[Figure, Subject], str]"  # draws it with matplotlib, and returns its caption
+    draw: (
+        "Callable[[Figure, FigureInput], str]"  # draws it with matplotlib, and returns its caption
+    )
     ratio: float = 0.85  # of height to width
     metrics: tuple[str, ...] = ("top1",)
 
@@ -88,5 +90,5 @@ class Section:
 
     name: str  # the id on the page
     title: str
-    show: Callable[[Report], Shown | None]  # None: there is nothing to show
-    plates: tuple[Plate, ...] = ()
+    show: Callable[[Report], SectionContent | None]  # None: there is nothing to show
+    print_figures: tuple[PrintFigure, ...] = ()

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from isthmus.report.figures import lines, similarity
 from isthmus.report.figures.theme import ACCURACY, LOSS, build_layout
-from isthmus.report.section import Report, Shown
+from isthmus.report.section import Report, SectionContent
 from isthmus.run.record import PathCurve, RecordedRun
 
 VIEWS = (ACCURACY, LOSS)
@@ -26,7 +26,7 @@ def collect_branches(run: RecordedRun, metric: str) -> PathCurve | None:
     return PathCurve(client, np.array([0, 0.5, 1]), values[owner], np.full(len(client), np.nan))
 
 
-def show(report: Report) -> Shown | None:
+def show(report: Report) -> SectionContent | None:
     """Shows what two networks contribute to their sum, and by which similarity one is shared."""
     panels: list[dict[str, Any]] = []
     figures = {}
@@ -56,7 +56,7 @@ def show(report: Report) -> Shown | None:
         "lines": [[each["label"], str(each["clients"]), *each["means"]] for each in panels],
         "alike": alike.values["cards"],
     }
-    return Shown(values, {**figures, **alike.figures})
+    return SectionContent(values, {**figures, **alike.figures})
 
 
 def plot(run: RecordedRun, colour: str) -> go.Figure:

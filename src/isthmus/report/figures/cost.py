@@ -13,13 +13,13 @@ from isthmus.report.figures.theme import (
     round_numbers,
 )
 from isthmus.report.groups import Group
-from isthmus.report.section import Report, Shown
+from isthmus.report.section import Report, SectionContent
 from isthmus.report.tables import reach
 from isthmus.report.tables.formats import format_bytes
 from isthmus.report.tables.summary import describe_seeds
 
 
-def show(report: Report) -> Shown:
+def show(report: Report) -> SectionContent:
     """Shows bytes and seconds, and what it took to become as good as the reference."""
     groups = report.groups
     reference = choose_reference(report.runs, report.reference)
@@ -56,7 +56,9 @@ def show(report: Report) -> Shown:
         ],
         "head": reach.HEAD,
     }
-    return Shown(values, {"figure-traffic": plot_traffic(groups), "figure-time": plot_time(groups)})
+    return SectionContent(
+        values, {"figure-traffic": plot_traffic(groups), "figure-time": plot_time(groups)}
+    )
 
 
 def plot_traffic(groups: Sequence[Group]) -> go.Figure:

@@ -15,7 +15,7 @@ from isthmus.report.figures.theme import (
     build_layout,
     round_numbers,
 )
-from isthmus.report.section import Plate, Report, Shown, Subject
+from isthmus.report.section import FigureInput, PrintFigure, Report, SectionContent
 from isthmus.report.tables.formats import format_percent
 from isthmus.run.columns import Floats, Integers, read_arrays
 from isthmus.run.record import RecordedRun
@@ -66,7 +66,7 @@ def read_cross(run: RecordedRun) -> CrossRecord | None:
     return CrossRecord(clients[order], top1, loss, which, split, rounds)
 
 
-def show(report: Report) -> Shown | None:
+def show(report: Report) -> SectionContent | None:
     """Shows the runs of which models were measured on everybody's data."""
     cards, figures = [], {}
     for i, run in enumerate(report.runs):
@@ -90,7 +90,7 @@ def show(report: Report) -> Shown | None:
                 "shown": f"{shown} of {len(run.federation.client)} clients",
             }
         )
-    return Shown({"cards": cards}, figures) if cards else None
+    return SectionContent({"cards": cards}, figures) if cards else None
 
 
 def plot(found: CrossRecord) -> go.Figure:
@@ -119,9 +119,9 @@ def plot(found: CrossRecord) -> go.Figure:
     return result
 
 
-def draw(figure: "Figure", subject: Subject) -> str:
+def draw(figure: "Figure", given: FigureInput) -> str:
     """Draws the first run that was measured so, for print."""
-    for group in subject.groups:
+    for group in given.groups:
         found = read_cross(group.runs[0])
         if found is not None:
             break
@@ -145,4 +145,4 @@ def draw(figure: "Figure", subject: Subject) -> str:
     )
 
 
-PLATE = Plate("cross", "each personal model on everybody's data", draw, 0.9)
+PRINT_FIGURE = PrintFigure("cross", "each personal model on everybody's data", draw, 0.9)

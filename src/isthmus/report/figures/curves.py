@@ -22,7 +22,7 @@ from isthmus.report.figures.theme import (
     round_numbers,
 )
 from isthmus.report.groups import Group
-from isthmus.report.section import Plate, Report, Shown, Subject
+from isthmus.report.section import FigureInput, PrintFigure, Report, SectionContent
 from isthmus.report.tables.formats import DAGGER, MISSING, PER_BATCH, format_percent
 from isthmus.run.columns import Floats, Integers
 from isthmus.run.record import Curve, RecordedRun
@@ -131,7 +131,7 @@ def _draw_line(series: Series, x: Floats, most: float) -> Line:
     return Line(np.array([0.0, most]), series.round[[-1, -1]], mean, low, high, seeds, level=True)
 
 
-def show(report: Report) -> Shown:
+def show(report: Report) -> SectionContent:
     """Shows how the models become better as rounds, seconds and bytes are spent."""
     figure = plot(report.groups)
     columns = _list_accuracies(report)
@@ -143,7 +143,7 @@ def show(report: Report) -> Shown:
         ],
         "variance": any(view["name"] == VARIANCE.metric for view in figure.layout.meta["views"]),
     }
-    return Shown(values, {"figure-rounds": figure})
+    return SectionContent(values, {"figure-rounds": figure})
 
 
 def plot(groups: Sequence[Group]) -> go.Figure:
@@ -247,22 +247,22 @@ def _list_accuracies(report: Report) -> dict[str, dict[int, str]]:
     return columns
 
 
-def draw(name: str, figure: "Figure", subject: Subject) -> str:
+def draw(name: str, figure: "Figure", given: FigureInput) -> str:
     """Draws curves against the axis of a name for print; returns the caption."""
     from matplotlib.ticker import MaxNLocator
 
-    view = subject.view
-    series = [collect_series(group, view.metric, subject.model) for group in subject.groups]
+    view = given.view
+    series = [collect_series(group, view.metric, given.model) for group in given.groups]
     if not any(series):
         raise IsthmusError(
-            f"no {view.label.lower()} of {subject.model} models is recorded in these runs; "
+            f"no {view.label.lower()} of {given.model} models is recorded in these runs; "
             "choose another metric or model"
         )
     offered = {axis.name: axis for axis in choose_axes(series)}
     if name not in offered:
         raise IsthmusError("these runs sent no bytes; expected some; draw rounds or seconds")
     axes = figure.subplots()
-    for line, style in zip(draw_lines(series, offered[name]), subject.styles, strict=True):
+    for line, style in zip(draw_lines(series, offered[name]), given.styles, strict=True):
         if line is None:
             continue
         if line.seeds > 1:
@@ -272,19 +272,19 @@ def draw(name: str, figure: "Figure", subject: Subject) -> str:
     axes.set(xlabel=offered[name].title, ylabel=view.axis, yscale=view.scale)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=name == "rounds"))
-    paper.draw_legend(figure, subject, [each is not None for each in series])
+    paper.draw_legend(figure, given, [each is not None for each in series])
     what = (
         "Total variance of the last layers that came back"
         if view is VARIANCE
-        else f"Mean over clients of the {subject.model} models' {view.axis}, on each "
+        else f"Mean over clients of the {given.model} models' {view.axis}, on each "
         "client's own test part,"
     )
     spent = {"rounds": "", "seconds": " of training", "bytes": " down and up, all clients"}
-    return f"{what} against {name}{spent[name]}.{paper.describe_bands(subject)}"
+    return f"{what} against {name}{spent[name]}.{paper.describe_bands(given)}"
 
 
-PLATES = tuple(
-    Plate(name, about, partial(draw, name), 0.85, ("top1", "loss", "ece", VARIANCE.metric))
+PRINT_FIGURES = tuple(
+    PrintFigure(name, about, partial(draw, name), 0.85, ("top1", "loss", "ece", VARIANCE.metric))
     for name, about in (
         ("rounds", "a metric against communication rounds"),
         ("seconds", "the same against seconds of training"),

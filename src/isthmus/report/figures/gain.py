@@ -16,7 +16,7 @@ from isthmus.report.figures.theme import (
     round_numbers,
 )
 from isthmus.report.groups import Group
-from isthmus.report.section import Plate, Report, Shown, Subject
+from isthmus.report.section import FigureInput, PrintFigure, Report, SectionContent
 from isthmus.report.statistics import WinTieLoss, win_tie_loss
 from isthmus.report.tables.formats import DAGGER, MISSING, format_points, join_names
 from isthmus.run.columns import Floats, Integers
@@ -117,7 +117,7 @@ def _break_lines(listed: str, most: int = 3) -> str:
     return "".join(f"<br>{line}" for line in lines)
 
 
-def show(report: Report) -> Shown:
+def show(report: Report) -> SectionContent:
     """Shows what each client gains over training alone."""
     runs, groups, rows = report.runs, report.groups, report.averages
     others = [i for i, group in enumerate(groups) if group.method != "local"]
@@ -128,7 +128,7 @@ def show(report: Report) -> Shown:
         "panels": [],
     }
     if not gains:
-        return Shown(values)
+        return SectionContent(values)
     every = [each for by_seed in gains.values() for each in by_seed.values()]
     points = np.concatenate([each.points for each in every])
     low, high = float(min(points.min(), 0)), float(max(points.max(), 0))
@@ -152,7 +152,7 @@ def show(report: Report) -> Shown:
         ],
         "tables": [_list_gains(report, gains, seed) for seed in seeds],
     }
-    return Shown(values, figures)
+    return SectionContent(values, figures)
 
 
 def _list_gains(
@@ -187,13 +187,13 @@ def _list_gains(
     ]
 
 
-def draw(figure: "Figure", subject: Subject) -> str:
+def draw(figure: "Figure", given: FigureInput) -> str:
     """Draws the gains of a group's clients in order for print; returns the caption."""
     axes = figure.subplots()
     axes.axhline(0, color="0.4", linewidth=0.8)
     shown = []
-    for group, style in zip(subject.groups, subject.styles, strict=True):
-        by_seed = compute_by_seed(group, subject.runs) if group.method != "local" else {}
+    for group, style in zip(given.groups, given.styles, strict=True):
+        by_seed = compute_by_seed(group, given.runs) if group.method != "local" else {}
         shown.append(bool(by_seed))
         if by_seed:
             points = np.sort(np.concatenate([gains.points for gains in by_seed.values()]))
@@ -205,12 +205,12 @@ def draw(figure: "Figure", subject: Subject) -> str:
             "against; add it"
         )
     axes.set(xlabel="clients, ordered by gain, %", ylabel="gain, percentage points", xlim=(0, 100))
-    paper.draw_legend(figure, subject, shown)
-    many = " The clients of all seeds are ordered together." if subject.several_seeds else ""
+    paper.draw_legend(figure, given, shown)
+    many = " The clients of all seeds are ordered together." if given.several_seeds else ""
     return (
         "What each client gains over training alone: top-1 accuracy of its personal model less "
         f"that of local, on its own test part, in percentage points.{many}"
     )
 
 
-PLATE = Plate("gain", "each client against training alone, sorted", draw)
+PRINT_FIGURE = PrintFigure("gain", "each client against training alone, sorted", draw)

@@ -10,11 +10,11 @@ from isthmus.report.figures.theme import (
     build_layout,
     round_numbers,
 )
-from isthmus.report.section import Report, Shown
+from isthmus.report.section import Report, SectionContent
 from isthmus.run.record import RecordTable, labels
 
 
-def show(report: Report) -> Shown | None:
+def show(report: Report) -> SectionContent | None:
     """Shows which classes the clients of the first run hold."""
     federation = report.runs[0].federation
     clients, classes = federation.labels.shape
@@ -32,7 +32,7 @@ def show(report: Report) -> Shown | None:
         "examples (train, validation and test parts). The stronger the colour, the larger the "
         "class's share of what the client holds.",
     }
-    return Shown(values, {"figure-holdings": plot(federation)})
+    return SectionContent(values, {"figure-holdings": plot(federation)})
 
 
 def plot(federation: RecordTable) -> go.Figure:

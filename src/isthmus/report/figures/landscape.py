@@ -29,7 +29,7 @@ from isthmus.report.figures.theme import (
     place_bar_below,
     round_numbers,
 )
-from isthmus.report.section import Plate, Report, Shown, Subject
+from isthmus.report.section import FigureInput, PrintFigure, Report, SectionContent
 from isthmus.report.tables.formats import join_names
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ MEASURABLE = ("path", "line", "simplex")  # models on the way, as the records ca
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)  # of a loss
 
 
-def show(report: Report) -> Shown | None:
+def show(report: Report) -> SectionContent | None:
     """Shows the planes that were measured, and says how to measure one where there is none."""
     panels, figures, waiting = [], {}, []
     for i, run in enumerate(report.runs):
@@ -79,7 +79,7 @@ def show(report: Report) -> Shown | None:
         "waiting": join_names([run.path.name for run in waiting]),
         "first_waiting": str(waiting[0].path) if waiting else "",
     }
-    return Shown(values, figures)
+    return SectionContent(values, figures)
 
 
 def plot_contours(plane: Landscape) -> go.Figure:
@@ -311,20 +311,20 @@ def _list_losses(plane: Landscape) -> list[list[str]]:
     ]
 
 
-def draw(figure: "Figure", subject: Subject) -> str:
+def draw(figure: "Figure", given: FigureInput) -> str:
     """Draws the plane that was measured of each group's first run, for print."""
     planes = [
         (group, plane)
-        for group in subject.groups
+        for group in given.groups
         if (plane := read_landscape(group.runs[0])) is not None
     ]
     if not planes:
-        first = subject.groups[0].runs[0].path
+        first = given.groups[0].runs[0].path
         raise IsthmusError(
             f"no plane was measured of {first}; expected landscape.csv in a run; "
             f"make it with: isthmus landscape {first}"
         )
-    view = subject.view
+    view = given.view
     panels = figure.subplots(1, len(planes), squeeze=False)[0]
     for axes, (group, plane) in zip(panels, planes, strict=True):
         _draw_plane(figure, axes, plane, view)
@@ -380,4 +380,6 @@ def _draw_plane(figure: "Figure", axes: "Axes", plane: Landscape, view: View) ->
     axes.grid(visible=False)
 
 
-PLATE = Plate("landscape", "the plane that `isthmus landscape` measured", draw, 1.05, MEASURED)
+PRINT_FIGURE = PrintFigure(
+    "landscape", "the plane that `isthmus landscape` measured", draw, 1.05, MEASURED
+)

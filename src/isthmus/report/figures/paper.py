@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.report.figures.theme import SYMBOLS, Style
 from isthmus.report.groups import Group
-from isthmus.report.section import Subject
+from isthmus.report.section import FigureInput
 from isthmus.report.tables.formats import DAGGER
 from isthmus.report.tables.summary import describe_seeds
 from isthmus.run.columns import Floats
@@ -57,16 +57,16 @@ def draw_band(axes: "Axes", x: Floats, limits: Floats, style: Style) -> None:
     axes.fill_between(x, *limits, color=style.colour, alpha=0.18, linewidth=0)
 
 
-def draw_legend(figure: "Figure", subject: Subject, shown: Iterable[bool]) -> None:
+def draw_legend(figure: "Figure", given: FigureInput, shown: Iterable[bool]) -> None:
     """Names the groups that are shown below the figure."""
     from matplotlib.lines import Line2D
 
     entries = [
         (group, style)
-        for group, style, drawn in zip(subject.groups, subject.styles, shown, strict=True)
+        for group, style, drawn in zip(given.groups, given.styles, shown, strict=True)
         if drawn
     ]
-    personal = subject.model == "personal"
+    personal = given.model == "personal"
     names = [
         group.label + (DAGGER if group.runs[0].chosen_on_test and personal else "")
         for group, _ in entries
@@ -94,11 +94,11 @@ def convert_style(style: Style) -> dict[str, Any]:
     }
 
 
-def describe_bands(subject: Subject) -> str:
+def describe_bands(given: FigureInput) -> str:
     """Says what lines and bands are where groups have several seeds."""
-    if not subject.several_seeds:
+    if not given.several_seeds:
         return ""
-    return f" {describe_seeds(subject.groups)} Bands: from the lowest to the highest seed."
+    return f" {describe_seeds(given.groups)} Bands: from the lowest to the highest seed."
 
 
 def name_seed(group: Group) -> str:

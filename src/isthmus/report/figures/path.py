@@ -19,7 +19,7 @@ from isthmus.report.figures.theme import (
     find_colour,
     round_numbers,
 )
-from isthmus.report.section import Plate, Report, Shown, Subject
+from isthmus.report.section import FigureInput, PrintFigure, Report, SectionContent
 from isthmus.report.tables.formats import DAGGER, MISSING, join_names
 from isthmus.run.columns import Floats, Integers
 from isthmus.run.record import PathCurve, RecordedRun, find_counterpart
@@ -103,7 +103,7 @@ def find_references(run: RecordedRun, runs: Sequence[RecordedRun]) -> list[Refer
     return references
 
 
-def show(report: Report) -> Shown | None:
+def show(report: Report) -> SectionContent | None:
     """Shows accuracy, loss and calibration along the paths, and the places of the clients."""
     paths = {i: path for i, run in enumerate(report.runs) if (path := collect_path(run))}
     drawn = {i: path for i, path in paths.items() if path.client.size}
@@ -124,7 +124,7 @@ def show(report: Report) -> Shown | None:
         "head": ["λ", *(report.rows[i].label for i in drawn)],
         "lines": _list_means(list(drawn.values())),
     }
-    return Shown(values, figures)
+    return SectionContent(values, figures)
 
 
 def _describe_panel(report: Report, i: int, path: ClientPaths) -> dict[str, Any]:
@@ -331,11 +331,11 @@ def _draw_personal(
     }
 
 
-def draw(figure: "Figure", subject: Subject) -> str:
+def draw(figure: "Figure", given: FigureInput) -> str:
     """Draws a metric along the paths, and who chose which place, for print."""
     above, below = figure.subplots(2, sharex=True, height_ratios=(3, 1))
-    view, shown = subject.view, []
-    for group, style in zip(subject.groups, subject.styles, strict=True):
+    view, shown = given.view, []
+    for group, style in zip(given.groups, given.styles, strict=True):
         of_runs = [along for run in group.runs if (along := run.along(view.metric)) is not None]
         of_runs = [along for along in of_runs if along.client.size]
         shown.append(bool(of_runs))
@@ -354,28 +354,28 @@ def draw(figure: "Figure", subject: Subject) -> str:
             "no run here has a path with an own end; expected one of superfed-mm, superfed-lm; "
             "add one, or draw it after a later evaluation"
         )
-    horizontal = _draw_references(above, subject)
+    horizontal = _draw_references(above, given)
     above.set(ylabel=view.axis)
     below.set(xlabel="place on the path, λ (0 shared, 1 own)", ylabel="clients, %", ylim=(0, None))
-    paper.draw_legend(figure, subject, shown)
+    paper.draw_legend(figure, given, shown)
     return (
         "Above: models on the line (1 − λ) · shared + λ · own, mean over the clients that have an "
         f"own end, each on its own test part.{horizontal} Below: share of clients whose personal "
-        f"model lies there.{paper.describe_bands(subject)}"
+        f"model lies there.{paper.describe_bands(given)}"
     )
 
 
-def _draw_references(axes: "Axes", subject: Subject) -> str:
+def _draw_references(axes: "Axes", given: FigureInput) -> str:
     means: dict[str, list[float]] = {}
-    for run in subject.runs:
-        for reference in find_references(run, subject.runs):
-            means.setdefault(reference.name, []).append(reference.mean(subject.view.metric))
+    for run in given.runs:
+        for reference in find_references(run, given.runs):
+            means.setdefault(reference.name, []).append(reference.mean(given.view.metric))
     patterns = ((1.0, 1.5), (4.0, 2.0))
     for (name, values), dash in zip(means.items(), patterns, strict=False):
-        level = subject.view.factor * float(np.mean(values))
+        level = given.view.factor * float(np.mean(values))
         axes.axhline(level, color="0.45", linewidth=0.9, linestyle=(0, dash))
         axes.annotate(name, (1, level), ha="right", va="bottom", fontsize=6, color="0.3")
     return " Horizontal: means over the same clients." if means else ""
 
 
-PLATE = Plate("path", "from the shared to the own model", draw, 1.0, METRICS)
+PRINT_FIGURE = PrintFigure("path", "from the shared to the own model", draw, 1.0, METRICS)

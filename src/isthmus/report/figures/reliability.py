@@ -16,7 +16,7 @@ from isthmus.report.figures.theme import (
     round_numbers,
 )
 from isthmus.report.groups import Group
-from isthmus.report.section import Plate, Report, Shown, Subject
+from isthmus.report.section import FigureInput, PrintFigure, Report, SectionContent
 from isthmus.report.tables.formats import DAGGER, format_metric
 from isthmus.report.tables.summary import IN_TABLES
 from isthmus.run.columns import Floats
@@ -38,7 +38,7 @@ def pool_bins(group: Group) -> tuple[Floats, Floats, Floats] | None:
     return n, right, sure
 
 
-def show(report: Report) -> Shown | None:
+def show(report: Report) -> SectionContent | None:
     """Shows how sure the personal models are and how often right, all clients together."""
     rows = list(zip(report.groups, report.averages, strict=True))
     shown = [row for group, row in rows if pool_bins(group) is not None]
@@ -58,7 +58,7 @@ def show(report: Report) -> Shown | None:
             for group, row in rows
         ],
     }
-    return Shown(values, {"figure-reliability": plot(report.groups)})
+    return SectionContent(values, {"figure-reliability": plot(report.groups)})
 
 
 def plot(groups: Sequence[Group]) -> go.Figure:
@@ -95,12 +95,12 @@ def plot(groups: Sequence[Group]) -> go.Figure:
     return figure
 
 
-def draw(figure: "Figure", subject: Subject) -> str:
+def draw(figure: "Figure", given: FigureInput) -> str:
     """Draws top-1 against confidence for print; returns the caption."""
     axes = figure.subplots()
     axes.plot([0, 100], [0, 100], color="0.4", linewidth=0.8, linestyle=(0, (1, 2)))
-    of_groups = [pool_bins(group) for group in subject.groups]
-    for bins, style in zip(of_groups, subject.styles, strict=True):
+    of_groups = [pool_bins(group) for group in given.groups]
+    for bins, style in zip(of_groups, given.styles, strict=True):
         if bins is not None:
             n, right, sure = bins
             paper.draw_curve(axes, 100 * sure[n > 0], 100 * right[n > 0], style)
@@ -110,12 +110,12 @@ def draw(figure: "Figure", subject: Subject) -> str:
         xlabel="mean confidence in the bin, %", ylabel="right, %", xlim=(0, 101), ylim=(0, 101)
     )
     axes.set_aspect("equal")
-    paper.draw_legend(figure, subject, [bins is not None for bins in of_groups])
-    many = ", of all seeds" if subject.several_seeds else ""
+    paper.draw_legend(figure, given, [bins is not None for bins in of_groups])
+    many = ", of all seeds" if given.several_seeds else ""
     return (
         "Share of right answers against mean confidence in fifteen bins; personal models, pooled "
         f"over all clients' test examples{many}. Dotted: confidence that is what it claims to be."
     )
 
 
-PLATE = Plate("reliability", "how sure, how right", draw, 1.1)
+PRINT_FIGURE = PrintFigure("reliability", "how sure, how right", draw, 1.1)

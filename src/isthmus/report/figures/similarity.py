@@ -18,7 +18,7 @@ from isthmus.report.figures.theme import (
     list_classes,
     round_numbers,
 )
-from isthmus.report.section import Plate, Report, Shown, Subject
+from isthmus.report.section import FigureInput, PrintFigure, Report, SectionContent
 from isthmus.run.columns import Floats, Integers
 from isthmus.run.record import RecordedRun
 
@@ -88,7 +88,7 @@ def mixes_by_labels(run: RecordedRun) -> bool:
     return run.settings.get("method.similarity") == "labels"
 
 
-def show(report: Report) -> Shown:
+def show(report: Report) -> SectionContent:
     """Shows the similarities of the clients of the runs that mix by them."""
     cards, figures = [], {}
     for i, run in enumerate(report.runs):
@@ -109,7 +109,7 @@ def show(report: Report) -> Shown:
                 "shown": f"{first} {total} clients",
             }
         )
-    return Shown({"cards": cards}, figures)
+    return SectionContent({"cards": cards}, figures)
 
 
 def plot(run: RecordedRun, alike: Similarity) -> go.Figure:
@@ -176,9 +176,9 @@ def plot(run: RecordedRun, alike: Similarity) -> go.Figure:
     return result
 
 
-def draw(figure: "Figure", subject: Subject) -> str:
+def draw(figure: "Figure", given: FigureInput) -> str:
     """Draws the similarities and, below, what each network adds, for print."""
-    group = next((group for group in subject.groups if mixes_by_labels(group.runs[0])), None)
+    group = next((group for group in given.groups if mixes_by_labels(group.runs[0])), None)
     if group is None:
         raise IsthmusError(
             "no run here mixes by the similarity of labels; expected fedsimsup; add a run of it"
@@ -207,4 +207,4 @@ def draw(figure: "Figure", subject: Subject) -> str:
     )
 
 
-PLATE = Plate("similarity", "FedSimSup's clients", draw, 1.2)
+PRINT_FIGURE = PrintFigure("similarity", "FedSimSup's clients", draw, 1.2)

@@ -35,7 +35,7 @@ from isthmus.report.figures.theme import (
     place_bar_below,
     round_numbers,
 )
-from isthmus.report.section import Plate, Report, Shown, Subject
+from isthmus.report.section import FigureInput, PrintFigure, Report, SectionContent
 from isthmus.run.columns import Floats, Integers
 from isthmus.run.record import RecordedRun
 
@@ -126,7 +126,7 @@ def outline_region(alpha: Floats, rho: float, corners: Floats, directions: int =
     return np.array([*reached, reached[0]])
 
 
-def show(report: Report) -> Shown | None:
+def show(report: Report) -> SectionContent | None:
     """Shows the simplices of the runs that have one."""
     panels, figures = [], {}
     for i, run in enumerate(report.runs):
@@ -151,7 +151,7 @@ def show(report: Report) -> Shown | None:
                 "lines": _list_models(surface),
             }
         )
-    return Shown({"panels": panels, "names": list(figures)}, figures) if panels else None
+    return SectionContent({"panels": panels, "names": list(figures)}, figures) if panels else None
 
 
 def plot(run: RecordedRun) -> go.Figure:
@@ -304,11 +304,11 @@ def _draw_clients(
     }
 
 
-def draw(figure: "Figure", subject: Subject) -> str:
+def draw(figure: "Figure", given: FigureInput) -> str:
     """Draws where clients are in a simplex, one panel per group, for print."""
     shown = [
         (group, surface)
-        for group in subject.groups
+        for group in given.groups
         if (surface := collect_surface(group.runs[0])) is not None
     ]
     if not shown:
@@ -317,9 +317,9 @@ def draw(figure: "Figure", subject: Subject) -> str:
         )
     panels = figure.subplots(1, len(shown), squeeze=False)[0]
     for axes, (group, surface) in zip(panels, shown, strict=True):
-        models = _draw_panel(axes, group.runs[0], surface, subject.view)
+        models = _draw_panel(axes, group.runs[0], surface, given.view)
         axes.set_title(group.label if len(shown) > 1 else "", fontsize=7)
-    axis = subject.view.axis
+    axis = given.view.axis
     figure.colorbar(models, ax=panels.tolist(), shrink=0.75, label=axis)
     group, _ = shown[0]
     drawing = choose_projection(find_places(group.runs[0]).at)
@@ -356,4 +356,4 @@ def _draw_panel(axes: "Axes", run: RecordedRun, surface: Surface, view: View) ->
     return models
 
 
-PLATE = Plate("simplex", "where FLOCO's clients are in it", draw, 0.85, MEASURED)
+PRINT_FIGURE = PrintFigure("simplex", "where FLOCO's clients are in it", draw, 0.85, MEASURED)

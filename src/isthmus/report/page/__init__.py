@@ -12,7 +12,7 @@ from plotly.offline import get_plotlyjs
 from isthmus.errors import IsthmusError
 from isthmus.report.contents import SECTIONS
 from isthmus.report.figures.theme import SYMBOLS, map_to_dark
-from isthmus.report.section import Report, Section, Shown, collect
+from isthmus.report.section import Report, Section, SectionContent, collect
 from isthmus.report.tables import formats
 from isthmus.report.tables.summary import describe_selection
 from isthmus.report.templates import render as fill
@@ -71,7 +71,7 @@ def render(
     )
 
 
-def render_section(section: Section, content: Shown, report: Report) -> Markup:
+def render_section(section: Section, content: SectionContent, report: Report) -> Markup:
     """Returns a section as text: in its own template, or in that of a single figure."""
     text = fill(
         f"sections/{section.name}.html",

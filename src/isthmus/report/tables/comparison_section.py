@@ -2,12 +2,12 @@
 
 from isthmus.report.contrasts import compare
 from isthmus.report.figures import ranks
-from isthmus.report.section import Report, Shown
+from isthmus.report.section import Report, SectionContent
 from isthmus.report.tables.formats import MISSING
 from isthmus.report.tables.wording import COLUMNS, list_notes, list_ranks, print_rows
 
 
-def show(report: Report) -> Shown | None:
+def show(report: Report) -> SectionContent | None:
     """Shows every method over its seeds, held against a reference."""
     comparison = compare(report.runs, report.reference)
     if all(len(block.rows) < 2 for block in comparison.blocks):
@@ -30,6 +30,6 @@ def show(report: Report) -> Shown | None:
         "notes": list_notes(comparison),
     }
     if comparison.ranks is None:
-        return Shown(values)
+        return SectionContent(values)
     drawn = ranks.plot(list_ranks(comparison), comparison.ranks.critical)
-    return Shown(values, {"figure-ranks": drawn})
+    return SectionContent(values, {"figure-ranks": drawn})

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isthmus.metrics import spread
-from isthmus.report.section import Report, Shown
+from isthmus.report.section import Report, SectionContent
 from isthmus.report.tables.formats import MISSING, format_percent
 from isthmus.run.record import RecordedRun, labels, mean_or_none
 
@@ -49,7 +49,7 @@ def summarize(run: RecordedRun) -> list[Joined]:
     return joined
 
 
-def show(report: Report) -> Shown | None:
+def show(report: Report) -> SectionContent | None:
     """Shows how all newcomers did that ever joined the runs; nothing where nobody did."""
     lines = [
         [
@@ -68,4 +68,4 @@ def show(report: Report) -> Shown | None:
         for label, run in zip(labels(report.runs), report.runs, strict=True)
         for each in summarize(run)
     ]
-    return Shown({"head": HEAD, "lines": lines}) if lines else None
+    return SectionContent({"head": HEAD, "lines": lines}) if lines else None

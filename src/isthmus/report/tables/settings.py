@@ -1,7 +1,7 @@
 """The section about settings: what the runs share, where they differ, how they ended."""
 
 from isthmus.report.groups import SEEDED
-from isthmus.report.section import Report, Shown
+from isthmus.report.section import Report, SectionContent
 from isthmus.report.tables.formats import MISSING, format_setting
 from isthmus.run.record import labels
 
@@ -16,7 +16,7 @@ FACTS = {
 }
 
 
-def show(report: Report) -> Shown:
+def show(report: Report) -> SectionContent:
     """Shows what the runs share and where they differ."""
     groups, runs = report.groups, report.runs
     every = {key for run in runs for key in run.settings}
@@ -36,4 +36,4 @@ def show(report: Report) -> Shown:
         ("What the runs share", ["setting", "value"], shared),
         ("How they ended, and digests to compare", ["run", *FACTS.values()], ends),
     ]
-    return Shown({"tables": [table for table in tables if table[2]]})
+    return SectionContent({"tables": [table for table in tables if table[2]]})

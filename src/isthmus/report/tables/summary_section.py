@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.report.figures import gain
-from isthmus.report.section import Report, Shown
+from isthmus.report.section import Report, SectionContent
 from isthmus.report.tables.formats import MISSING, format_percent, format_points
 from isthmus.report.tables.summary import (
     COLUMNS,
@@ -18,7 +18,7 @@ from isthmus.report.tables.summary import (
 )
 
 
-def show(report: Report) -> Shown:
+def show(report: Report) -> SectionContent:
     """Shows the summary table, a row per group, and above it the best group's figures."""
     of_run = {run.path: row for run, row in zip(report.runs, report.rows, strict=True)}
     notes = [_describe_range([of_run[run.path] for run in group.runs]) for group in report.groups]
@@ -31,7 +31,7 @@ def show(report: Report) -> Shown:
         "seeds": f" {describe_seeds(report.groups)} Small: its lowest and highest seed.",
         "caption": describe(report.averages),
     }
-    return Shown(values)
+    return SectionContent(values)
 
 
 def _describe_range(rows: Sequence[SummaryRow]) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.report.figures.theme import list_classes
-from isthmus.report.section import Report, Shown
+from isthmus.report.section import Report, SectionContent
 from isthmus.report.tables.formats import format_percent, join_names
 from isthmus.report.tables.summary import find_best
 from isthmus.run.record import RecordedRun, find_counterpart
@@ -13,14 +13,14 @@ from isthmus.run.record import RecordedRun, find_counterpart
 LOWEST = 5  # clients in the table
 
 
-def show(report: Report) -> Shown | None:
+def show(report: Report) -> SectionContent | None:
     """Shows the lowest clients of the best group, seed by seed."""
     best = find_best(report.averages)
     if best is None:
         return None
     group = report.groups[best]
     tables = [_list_lowest(report, run, best) for run in group.runs]
-    return Shown({"seeds": group.seeds, "best": report.averages[best], "tables": tables})
+    return SectionContent({"seeds": group.seeds, "best": report.averages[best], "tables": tables})
 
 
 def _list_lowest(report: Report, run: RecordedRun, best: int) -> dict[str, Any]:
