@@ -13,7 +13,7 @@ import isthmus as package
 from commands import Isthmus
 from isthmus import Experiment, Federation, IsthmusError, federate
 from isthmus.report import page
-from isthmus.report.tables.newcomers import summarize
+from isthmus.report.tables.sections import summarize_newcomers
 from isthmus.run import record as reader
 from isthmus.run.database import Database
 
@@ -121,7 +121,7 @@ def test_newcomers_in_files_join_those_that_were_held_out(isthmus: Isthmus, run:
             said = isthmus("adapt", name, "--data", "new.npz")
             assert "then/newcomers.csv cannot be read" in said.mistake
             (Path(name) / "newcomers.csv").write_text(whole)
-            assert {each.time for each in summarize(reader.read(name))} == {""}
+            assert {each.time for each in summarize_newcomers(reader.read(name))} == {""}
         assert isthmus("adapt", name, "--data", "new.npz", "--shots", 5).code == 0
         kept = rows(Path(name))[: len(there)]
         figures = [[row[key] for key in row if key not in NEW] for row in kept]
@@ -138,7 +138,7 @@ def test_a_name_of_any_bytes_stays_in_its_line(run: Path) -> None:
         opened.record(found, data, os.fsdecode(b'a\nb,"\xff.npz'))
     (name,) = {row["data"] for row in rows(run)}
     assert name.endswith('a b," .npz')
-    assert len(summarize(reader.read(run))) == 1
+    assert len(summarize_newcomers(reader.read(run))) == 1
 
 
 def test_a_number_of_shots_is_checked_in_python_too(run: Path) -> None:

@@ -21,18 +21,11 @@ from isthmus.report.figures import (
     simplex,
 )
 from isthmus.report.section import PrintFigure, Section
-from isthmus.report.tables import (
-    comparison_section,
-    newcomers,
-    settings,
-    summary_section,
-    trials,
-    worst,
-)
+from isthmus.report.tables import sections
 
 SECTIONS = (
-    Section("summary", "The result", summary_section.show),
-    Section("sure", "How sure is the difference", comparison_section.show),
+    Section("summary", "The result", sections.show_summary),
+    Section("sure", "How sure is the difference", sections.show_differences),
     Section("rounds", "Over rounds, seconds and bytes", curves.show, curves.PRINT_FIGURES),
     Section("reliability", "How sure, how right", reliability.show, (reliability.PRINT_FIGURE,)),
     Section("gain", "Each client against training alone", gain.show, (gain.PRINT_FIGURE,)),
@@ -43,12 +36,12 @@ SECTIONS = (
     Section("simplex", "Where the clients are", simplex.show, (simplex.PRINT_FIGURE,)),
     Section("landscape", "The land around", landscape.show, (landscape.PRINT_FIGURE,)),
     Section("cross", "Each model on everybody's data", cross.show, (cross.PRINT_FIGURE,)),
-    Section("worst", "The clients it serves worst", worst.show),
-    Section("newcomers", "Clients that joined afterwards", newcomers.show),
+    Section("worst", "The clients it serves worst", sections.show_worst),
+    Section("newcomers", "Clients that joined afterwards", sections.show_newcomers),
     Section("holdings", "What the clients hold", holdings.show),
     Section("cost", "What it costs", cost.show),
-    Section("trials", "What was tried", trials.show),
-    Section("settings", "Settings", settings.show),
+    Section("trials", "What was tried", sections.show_trials),
+    Section("settings", "Settings", sections.show_settings),
 )
 PRINT_FIGURES: Mapping[str, PrintFigure] = MappingProxyType(
     {

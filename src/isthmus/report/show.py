@@ -11,7 +11,6 @@ from isthmus.errors import IsthmusError
 from isthmus.metrics import spread
 from isthmus.metrics.metric import METRICS
 from isthmus.report.statistics import LEVEL, Interval, mean_of_sample, ratio_of_sample
-from isthmus.report.tables import newcomers
 from isthmus.report.tables.formats import (
     DAGGER,
     FOOTNOTE,
@@ -20,6 +19,7 @@ from isthmus.report.tables.formats import (
     format_bytes,
     format_metric,
 )
+from isthmus.report.tables.sections import JoinedNewcomers, summarize_newcomers
 from isthmus.report.tables.summary import IN_TABLES, find_intervals
 from isthmus.run import record as reader
 
@@ -73,7 +73,7 @@ def collect(path: Path, target: float | None = None) -> dict[str, Any]:
         else {"round": best, "personal_top1_test": curve[best]},
         "best_of_each_client": _find_best_rounds(run),
         "chosen_on_test_data": run.chosen_on_test,
-        "newcomers": [each._asdict() for each in newcomers.summarize(run)],
+        "newcomers": [each._asdict() for each in summarize_newcomers(run)],
         "digest": run.summary.get("digest"),
         "federation": run.split_digest,
         "settings": dict(run.settings),
@@ -148,7 +148,7 @@ def _describe_sample(sample: dict[str, int]) -> str:
     )
 
 
-def _describe_newcomers(joined: newcomers.Joined) -> str:
+def _describe_newcomers(joined: JoinedNewcomers) -> str:
     few = "all their" if joined.shots == "all" else f"at most {joined.shots}"
     shared = joined.shared_top1_test_mean
     same = "" if shared is None else f"; the shared model on the same parts, mean {shared:.2%}"
@@ -227,7 +227,7 @@ def describe(facts: dict[str, Any]) -> str:
             )
         if dagger:
             lines.append(FOOTNOTE)
-        lines += [_describe_newcomers(newcomers.Joined(**each)) for each in facts["newcomers"]]
+        lines += [_describe_newcomers(JoinedNewcomers(**each)) for each in facts["newcomers"]]
         lines.append(f"digest: {facts['digest']}, of the data: {facts['federation']}")
         for key, value in facts["settings"].items():
             lines += _list_settings(f"  {key}", value)
