@@ -145,7 +145,7 @@ BUDGET = {
     "isthmus/methods": 1679,
     "isthmus/metrics": 262,
     "isthmus/models": 1470,
-    "isthmus/report": 3963,
+    "isthmus/report": 3861,
     "isthmus/run": 2990,
     "isthmus/system": 252,
     "isthmus/tracking": 133,

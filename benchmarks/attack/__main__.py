@@ -41,7 +41,7 @@ def main() -> None:
     wanted = parser.parse_args()
     import isthmus.batch.conduct
     import isthmus.cli.driver
-    import isthmus.report.figures.save
+    import isthmus.report.figures.printing
     import isthmus.report.page
     import isthmus.report.show
     import isthmus.run.export

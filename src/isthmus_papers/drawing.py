@@ -62,7 +62,7 @@ class Picture(NamedTuple):
 
     def save(self, place: Path) -> None:
         """Draws it; needs matplotlib."""
-        from isthmus.report.figures.save import save
+        from isthmus.report.figures.printing import save
 
         runs = [
             restore_run(each, Path(name))._replace(label=self.labels[name])

@@ -111,9 +111,9 @@ def test_every_figure_has_its_place(text: str) -> None:
 
 def test_the_page_holds_the_recorded_values(five: list[RecordedRun], text: str) -> None:
     curve = five[3].curve("top1")
-    traces = drawn(text)["figure-rounds"]["data"]
-    meta = {"view": "top1", "axis": "rounds", "model": "personal", "run": 3}
-    mine = next(trace for trace in traces if trace["meta"] == meta)
+    traces = drawn(text)["figure-rounds"]["marks"]
+    shown = {"view": "top1", "axis": "rounds", "model": "personal", "run": 3}
+    mine = next(trace for trace in traces if trace["shown"] == shown)
     assert mine["x"] == curve.round.tolist()
     # Five significant digits are kept.
     assert mine["y"] == pytest.approx((100 * curve.mean).tolist(), rel=5e-5)
@@ -122,12 +122,12 @@ def test_the_page_holds_the_recorded_values(five: list[RecordedRun], text: str) 
 
 def test_the_bins_of_all_clients_are_drawn(five: list[RecordedRun], text: str) -> None:
     """Twelve bins hold examples: (b - 1/2) / 15 sure and nine tenths of that right."""
-    diagonal, *traces = drawn(text)["figure-reliability"]["data"]
+    diagonal, *traces = drawn(text)["figure-reliability"]["marks"]
     assert diagonal["x"] == diagonal["y"]
     assert [trace["name"] for trace in traces] == [run.method for run in five]
     assert traces[0]["x"] == pytest.approx([100 * (b - 0.5) / 15 for b in range(4, 16)], abs=1e-3)
     assert traces[0]["y"] == pytest.approx([0.9 * x for x in traces[0]["x"]], abs=1e-3)
-    assert traces[0]["customdata"] == [10 * b for b in range(4, 16)]
+    assert traces[0]["data"] == [10 * b for b in range(4, 16)]
     assert "Pooled over all clients' test examples" in text
     sure = sum(10 * b * (b - 0.5) / 15 for b in range(4, 16)) / sum(range(40, 151, 10))
     assert f"{100 * 0.1 * sure:.2f}" in text  # ECE: a tenth of the mean confidence
@@ -145,9 +145,9 @@ def test_gains_are_counted_in_words(tiny: Write) -> None:
     text = without_plotly(page.render([alone, together]))
     said = " ".join(re.sub(r"<.*?>", "", text).split())
     assert "1 of 4 clients gain, 2 stay equal, 1 lose; median 0.00 points" in said
-    bars = drawn(text)["figure-gain-1"]["data"][0]
+    bars = drawn(text)["figure-gain-1"]["marks"][0]
     assert bars["y"] == [-10.0, 0.0, 0.0, 10.0]
-    assert bars["customdata"][0] == [2, 8, "<br>class 0: 12, class 1: 8"]
+    assert bars["data"][0] == [2, 8, "<br>class 0: 12, class 1: 8"]
 
 
 def test_gains_across_federations_are_refused(tiny: Write) -> None:
@@ -178,7 +178,7 @@ def test_without_local_the_page_says_what_is_missing(five: list[RecordedRun]) ->
 
 def test_the_path_says_how_many_clients_have_an_own_end(text: str) -> None:
     assert "18 of 20 clients have an own end" in text
-    traces = drawn(text)["figure-path-3"]["data"]
+    traces = drawn(text)["figure-path-3"]["marks"]
     names = {trace["name"] for trace in traces}
     assert {"fedavg, shared model", "local, training alone", "mean over clients"} <= names
 
@@ -194,19 +194,19 @@ def test_many_clients_become_a_band(write: Write) -> None:
     run = read(write("superfed-mm", clients=80, evaluations=(50,)))
     paths = path.collect_path(run)
     assert paths is not None
-    names = [trace.name for trace in path.plot_path(run, paths, [run]).data]
+    names = [mark.name for mark in path.build(run, paths, [run]).marks]
     assert "each client" not in names
-    assert "from the 10th to the 90th hundredth of the clients" in names
+    assert "from the 10th to the 90th percentile of the clients" in names
 
 
 def test_numbers_chosen_on_test_data_carry_a_dagger_on_the_page(write: Write) -> None:
     runs = [read(write("local")), read(write("superfed-mm", selection="oracle"))]
     text = without_plotly(page.render(runs))
     assert text.count("† The point on the path was chosen") >= 4
-    curves = drawn(text)["figure-rounds"]["data"]
-    names = {t["name"] for t in curves if t["meta"].get("model") == "personal"}
+    curves = drawn(text)["figure-rounds"]["marks"]
+    names = {t["name"] for t in curves if t["shown"].get("model") == "personal"}
     assert names == {"local", "superfed-mm†"}
-    assert "superfed-mm" in {t["name"] for t in curves if t["meta"].get("model") == "shared"}
+    assert "superfed-mm" in {t["name"] for t in curves if t["shown"].get("model") == "shared"}
 
 
 def test_a_name_cannot_inject_markup(tiny: Write) -> None:
@@ -221,9 +221,9 @@ def test_a_name_cannot_inject_markup(tiny: Write) -> None:
         name.startswith("on") for _, attributes in parsed(text).seen for name in attributes
     )
     assert text.count("<script") == text.count("</script>") == 3
-    trace = drawn(text)["figure-rounds"]["data"][-1]
-    assert "<img" not in trace["hovertemplate"]
-    assert "%{x}'" not in trace["hovertemplate"]
+    trace = drawn(text)["figure-rounds"]["marks"][-1]
+    assert "<img" not in trace["hover"]
+    assert "%{x}'" not in trace["hover"]
 
 
 def test_seeds_of_one_method_share_a_colour(write: Write) -> None:

@@ -21,8 +21,9 @@ from isthmus.run import cross
 from isthmus.run.landscape import survey
 from isthmus.run.record import RecordedRun, read
 
-saving = pytest.importorskip("isthmus.report.figures.save", reason="matplotlib is not installed")
-Figure = pytest.importorskip("matplotlib.figure").Figure
+saving = pytest.importorskip(
+    "isthmus.report.figures.printing", reason="matplotlib is not installed"
+)
 
 Write = Callable[..., Path]
 
@@ -57,9 +58,8 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
 
 
 def test_curves_have_the_numbers_of_the_page(five: list[RecordedRun]) -> None:
-    figure = Figure()
     given = saving.choose_input(five, "loss")
-    PRINT_FIGURES["seconds"].draw(figure, given)
+    figure = saving.draw(PRINT_FIGURES["seconds"].build(given))
     drawn = [line.get_xydata() for line in figure.axes[0].lines]
     found = [curves.collect_series(group, "loss") for group in given.groups]
     lines = curves.draw_lines(found, curves.SECONDS)
@@ -70,8 +70,7 @@ def test_curves_have_the_numbers_of_the_page(five: list[RecordedRun]) -> None:
 
 
 def test_lines_differ_in_grey(five: list[RecordedRun]) -> None:
-    figure = Figure()
-    reliability.draw(figure, saving.choose_input(five))
+    figure = saving.draw(reliability.draw(saving.choose_input(five)))
     _, *lines = figure.axes[0].lines
     assert len({str(line.get_marker()) for line in lines}) == len(five)
 
@@ -83,19 +82,17 @@ def test_gains_are_sorted_and_counted_over_all_seeds(tiny: Write) -> None:
         about: dict[str, Any] = {"seed": seed, "federation": digest}
         runs.append(read(tiny("local", [0.5] * 4, f"local-{seed}", **about)))
         runs.append(read(tiny("fedavg", 2 * top1, f"fedavg-{seed}", **about)))
-    figure = Figure()
-    said = gain.draw(figure, saving.choose_input(runs))
+    drawing = gain.draw(saving.choose_input(runs))
+    figure = saving.draw(drawing)
     _, line = figure.axes[0].lines
     assert line.get_ydata().tolist() == [-10, -10, 0, 0, 10, 10, 20, 20]
-    assert "The clients of all seeds are ordered together" in said
-    figure = Figure()
-    gain.draw(figure, saving.choose_input(runs, seed=2))
+    assert "The clients of all seeds are ordered together" in drawing.caption
+    figure = saving.draw(gain.draw(saving.choose_input(runs, seed=2)))
     assert figure.axes[0].lines[1].get_ydata().tolist() == [0, 0, 20, 20]
 
 
 def test_paths_are_means_over_clients_with_an_own_end(five: list[RecordedRun]) -> None:
-    figure = Figure()
-    path.draw(figure, saving.choose_input(five))
+    figure = saving.draw(path.draw(saving.choose_input(five)))
     above, below = figure.axes
     along = five[3].along("top1")
     assert along is not None
@@ -190,8 +187,8 @@ def test_without_matplotlib_the_command_says_what_to_install(
     isthmus: Isthmus, five: list[RecordedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "isthmus.report.figures.save")
-    monkeypatch.delattr(figures, "save")
+    monkeypatch.delitem(sys.modules, "isthmus.report.figures.printing")
+    monkeypatch.delattr(figures, "printing")
     assert "pip install 'isthmus[figures]'" in isthmus("figure", str(five[0].path), "gain").mistake
 
 

@@ -12,7 +12,8 @@ import pytest
 import runs as fixture
 from isthmus.report import page
 from isthmus.report.contents import SECTIONS
-from isthmus.report.figures import curves, reliability, theme
+from isthmus.report.figures import curves, reliability
+from isthmus.report.figures.figure import Figure, Lines, encode, plain
 from isthmus.report.groups import Group, group_by_seed
 from isthmus.report.section import SectionContent, collect
 from isthmus.run.record import RecordedRun, read
@@ -40,6 +41,10 @@ def show(name: str, runs: list[RecordedRun]) -> tuple[str, SectionContent]:
     shown = section.show(report)
     assert shown is not None
     return page.render_section(section, shown, report), shown
+
+
+def name_views(runs: list[RecordedRun]) -> list[str]:
+    return [view.name for view in curves.build(group_by_seed(runs)).switches["views"]]
 
 
 def of(groups: list[Group], label: str) -> Group:
@@ -95,9 +100,8 @@ def test_the_variance_of_last_layers_is_a_curve_of_all_rounds(five: list[Recorde
     assert alone is None
     assert fedavg is not None
     assert fedavg.values[0].tolist() == pytest.approx([1 / t for t in range(1, 51)])
-    views = curves.plot(group_by_seed(five[:2])).layout.meta["views"]
-    assert views[-1]["name"] == curves.VARIANCE.metric
-    assert curves.plot(group_by_seed(five[:1])).layout.meta["views"][-1]["name"] == "ece"
+    assert name_views(five[:2])[-1] == curves.VARIANCE.metric
+    assert name_views(five[:1])[-1] == "ece"
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends(write: Write) -> None:
@@ -138,9 +142,8 @@ def test_gains_are_shown_seed_by_seed(seeded: list[RecordedRun]) -> None:
     """Every client gains 10 points with seed 1, 20 with seed 2."""
     text, shown = show("gain", seeded)
     (figure,) = shown.figures.values()
-    assert [bars.meta["seed"] for bars in figure.data] == ["1", "2"]
-    assert [bars.visible for bars in figure.data] == [True, False]
-    assert [set(bars.y) for bars in figure.data] == [{10.0}, {20.0}]
+    assert [bars.shown["seed"] for bars in figure.marks] == ["1", "2"]
+    assert [set(bars.y) for bars in figure.marks] == [{10.0}, {20.0}]
     parts = re.findall(r"<p data-seed.*?</p>", text, re.DOTALL)
     said = [re.sub(r"<.*?>", "", part).strip() for part in parts]
     assert [words.split("median ")[1] for words in said] == ["+10.00 points", "+20.00 points"]
@@ -179,4 +182,6 @@ def test_five_methods_on_a_hundred_clients_over_500_rounds_make_a_small_page(
 
 
 def test_drawn_numbers_are_rounded_to_what_can_be_seen() -> None:
-    assert theme.round_numbers(np.array([1 / 3, 12345.678, np.nan])) == [0.33333, 12346.0, None]
+    mark = Lines(x=np.arange(3), y=np.array([1 / 3, 12345.678, np.nan]), style=plain("red"))
+    (encoded,) = encode(Figure([mark]))["marks"]
+    assert encoded["y"] == [0.33333, 12346.0, None]

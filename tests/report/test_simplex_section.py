@@ -9,6 +9,7 @@ from isthmus import Experiment, federate
 from isthmus.errors import IsthmusError
 from isthmus.report import page, read
 from isthmus.report.figures import simplex
+from isthmus.report.figures.figure import Figure, Points
 from isthmus.report.figures.measured import read_landscape
 from isthmus.run.record import RecordedRun
 
@@ -26,6 +27,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
     return record(tmp_path_factory.mktemp("runs") / "placed", vertices=3, tau=1)
 
 
+def draw(run: RecordedRun) -> Figure:
+    surface = simplex.collect_surface(run)
+    assert surface is not None
+    return simplex.build(run, surface)
+
+
 def test_nothing_of_it_is_said_to_be_chosen(run: RecordedRun) -> None:
     """Not even where the experiment names an oracle: each client has its place."""
     assert run.selection is None
@@ -37,23 +44,22 @@ def test_clients_are_drawn_at_their_points(run: RecordedRun) -> None:
     """On the triangle with a corner at the top, (x, y) = alpha_1 (0, 1) + ..., to 5 digits."""
     clients = simplex.find_places(run)
     assert clients.at.shape == (8, 3)
-    (discs,) = [trace for trace in simplex.plot(run).data if trace.name == "clients"]
+    (discs,) = [mark for mark in draw(run).marks if mark.name == "clients"]
     heights = clients.at @ [1, -0.5, -0.5]
     assert list(discs.y) == pytest.approx(heights, abs=1e-4)
     main = run.federation.labels.argmax(1)
-    assert list(discs.text) == [str(c) for c in main]
+    assert list(discs.labels) == [str(c) for c in main]
 
 
 def test_models_are_coloured_by_the_mean_over_clients(run: RecordedRun) -> None:
-    models = [t for t in simplex.plot(run).data if t.meta and "view" in t.meta]
-    assert [trace.meta["view"] for trace in models] == ["top1", "loss"]
+    models = [mark for mark in draw(run).marks if isinstance(mark, Points) and mark.shade]
+    assert [mark.shown["view"] for mark in models] == ["top1", "loss"]
     rows = (run.clients.model == "simplex") & (run.clients.split == "test")
     rows &= (run.clients.round == run.last) & (run.clients.at == "1 0 0")
     assert rows.sum() == 8
-    place = list(models[1].customdata).index("1 0 0")
+    place = list(models[1].data).index("1 0 0")
     mean = float(np.mean(run.clients.loss[rows]))
-    # Four significant digits are kept.
-    assert models[1].marker.color[place] == pytest.approx(mean, rel=5e-4)
+    assert models[1].colour[place] == pytest.approx(mean)
 
 
 def test_the_outline_of_a_region_is_where_its_radius_ends() -> None:
@@ -103,7 +109,7 @@ def test_a_damaged_table_of_a_simplex_is_one_clear_line(
     head = "round,client,at,split,n,top1,loss"
     (tmp_path / "simplex.csv").write_text("\n".join([head, *lines]) + "\n")
     with pytest.raises(IsthmusError, match=said):
-        simplex.plot(run._replace(path=tmp_path))
+        simplex.collect_surface(run._replace(path=tmp_path))
 
 
 def test_a_model_of_no_known_kind_in_a_plane_is_one_clear_line(

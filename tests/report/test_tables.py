@@ -142,7 +142,8 @@ def test_calibration_per_batch_is_marked_wherever_it_appears(write: Write) -> No
         assert "‡ A mean over mini-batches, as the SuPerFed code computes it" in " ".join(
             text.split()
         )
-    names = {t.name for t in curves.plot(group_by_seed(runs)).data if t.meta["view"] == "ece"}
+    marks = curves.build(group_by_seed(runs)).marks
+    names = {mark.name for mark in marks if mark.shown["view"] == "ece"}
     assert names == {"fedavg‡", "local"}
     assert "‡" not in summary.markdown(rows[1:])
 

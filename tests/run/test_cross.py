@@ -110,8 +110,8 @@ def test_the_command_leaves_a_table_that_the_report_draws(
     shown = section.show(collect([read(run)]))
     assert shown is not None
     (figure,) = shown.figures.values()
-    assert figure.layout.xaxis.title.text == "whose test part"
-    assert figure.layout.yaxis.title.text == "whose personal model"
+    assert figure.x.title == "whose test part"
+    assert figure.y.title == "whose personal model"
     (card,) = shown.values["cards"]
     assert (card["split"], card["when"]) == ("test", "round 2")
 

@@ -65,7 +65,7 @@ def figure(
     `isthmus figure reproduction/results/*.json rounds`
     """
     try:
-        from isthmus.report.figures.save import WIDTHS, save
+        from isthmus.report.figures.printing import WIDTHS, save
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from isthmus.report.figures import (
-    branches,
     cost,
     cross,
     curves,
@@ -31,7 +30,7 @@ SECTIONS = (
     Section("gain", "Each client against training alone", gain.show, (gain.PRINT_FIGURE,)),
     Section("path", "Along the path from shared to own model", path.show, (path.PRINT_FIGURE,)),
     Section(
-        "branches", "Shared network, own network, sum", branches.show, (similarity.PRINT_FIGURE,)
+        "branches", "Shared network, own network, sum", similarity.show, (similarity.PRINT_FIGURE,)
     ),
     Section("simplex", "Where the clients are", simplex.show, (simplex.PRINT_FIGURE,)),
     Section("landscape", "The land around", landscape.show, (landscape.PRINT_FIGURE,)),

@@ -3,18 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from isthmus.report.figures import theme
-from isthmus.report.figures.theme import Style, View
+from isthmus.report.figures.figure import Figure, View
+from isthmus.report.figures.theme import Style
 from isthmus.report.groups import Group, group_by_seed
 from isthmus.report.tables import summary
+from isthmus.report.tables.formats import DAGGER
 from isthmus.report.tables.summary import SummaryRow
 from isthmus.run.record import RecordedRun
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-    from matplotlib.figure import Figure
 
 
 class Report(NamedTuple):
@@ -53,7 +51,7 @@ class SectionContent(NamedTuple):
     """What a section shows: the values that its template takes, and its figures by their ids."""
 
     values: Mapping[str, Any]
-    figures: "Mapping[str, go.Figure]" = MappingProxyType({})
+    figures: Mapping[str, Figure] = MappingProxyType({})
 
 
 class FigureInput(NamedTuple):
@@ -65,10 +63,23 @@ class FigureInput(NamedTuple):
     view: View
     model: str
 
-    @property
-    def several_seeds(self) -> bool:
-        """Tells whether a group has more than one run."""
-        return len(self.groups) < len(self.runs)
+    def list_legend(self, shown: Sequence[bool]) -> list[tuple[str, Style]]:
+        """Return the names and styles of the groups that are shown."""
+        personal = self.model == "personal"
+        return [
+            (group.label + (DAGGER if group.runs[0].chosen_on_test and personal else ""), style)
+            for group, style, drawn in zip(self.groups, self.styles, shown, strict=True)
+            if drawn
+        ]
+
+
+class Drawing(NamedTuple):
+    """A figure for print: values drawn side by side, and what to write under them."""
+
+    figures: Sequence[Figure]
+    caption: str
+    shown: Mapping[str, str] = MappingProxyType({})  # the positions of switches
+    choice: int = 0  # of what was measured, where the page has a list
 
 
 @dataclass(frozen=True)
@@ -77,9 +88,7 @@ class PrintFigure:
 
     name: str
     about: str
-    draw: (
-        "Callable[[Figure, FigureInput], str]"  # draws it with matplotlib, and returns its caption
-    )
+    build: Callable[[FigureInput], Drawing]
     ratio: float = 0.85  # of height to width
     metrics: tuple[str, ...] = ("top1",)
 
@@ -92,3 +101,8 @@ class Section:
     title: str
     show: Callable[[Report], SectionContent | None]  # None: there is nothing to show
     print_figures: tuple[PrintFigure, ...] = ()
+
+
+def name_seed(group: Group) -> str:
+    """Name the seed of a group's first run, where it has others."""
+    return f" Seed {group.runs[0].seed}." if len(group.runs) > 1 else ""

@@ -1,28 +1,26 @@
 """Cross: every client's personal model on every client's data."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
-from isthmus.report.figures import paper
+from isthmus.report.figures.figure import Axis, Figure, HeatMap, Shade
 from isthmus.report.figures.similarity import order_by_likeness
-from isthmus.report.figures.theme import (
-    SHARES,
-    SHOWN_AT_MOST,
-    build_bar,
-    build_layout,
-    round_numbers,
+from isthmus.report.figures.theme import SHOWN_AT_MOST
+from isthmus.report.section import (
+    Drawing,
+    FigureInput,
+    PrintFigure,
+    Report,
+    SectionContent,
+    name_seed,
 )
-from isthmus.report.section import FigureInput, PrintFigure, Report, SectionContent
 from isthmus.report.tables.formats import format_percent
 from isthmus.run.columns import Floats, Integers, read_arrays
 from isthmus.run.record import RecordedRun
 from isthmus.run.schema import CROSS
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class CrossRecord(NamedTuple):
@@ -74,7 +72,7 @@ def show(report: Report) -> SectionContent | None:
         if found is None:
             continue
         name = f"figure-cross-{i}"
-        figures[name] = plot(found)
+        figures[name] = build(found, SHOWN_AT_MOST)
         count, shown = len(found.client), min(len(found.client), SHOWN_AT_MOST)
         others = found.top1[~np.eye(count, dtype=bool)]
         cards.append(
@@ -93,34 +91,26 @@ def show(report: Report) -> SectionContent | None:
     return SectionContent({"cards": cards}, figures) if cards else None
 
 
-def plot(found: CrossRecord) -> go.Figure:
-    """Draws the accuracies as a heat map, dark where a model is right."""
-    result = go.Figure(layout=build_layout())
-    most = slice(0, SHOWN_AT_MOST)
-    names = [str(client) for client in found.client[most].tolist()]
-    result.add_heatmap(
-        z=[round_numbers(100 * row, digits=3) for row in found.top1[most, most]],
+def build(found: CrossRecord, most: int | None = None) -> Figure:
+    """Return the accuracies as a heat map, of the first clients if there are more than `most`."""
+    names = [str(client) for client in found.client[:most].tolist()]
+    cells = HeatMap(
         x=names,
         y=names,
-        customdata=[round_numbers(row, digits=4) for row in found.loss[most, most]],
-        zmin=0,
-        zmax=100,
-        colorscale=SHARES,
-        xgap=0.5,
-        ygap=0.5,
-        colorbar=build_bar("top-1, %", len=0.9),
-        hovertemplate="<b>model of client %{y}</b> on data of client %{x}: <b>%{z:.3~g} %</b>"
-        "<br>loss %{customdata:.3~g} nats<extra></extra>",
+        z=100 * found.top1[:most, :most],
+        data=found.loss[:most, :most],
+        shade=Shade("top-1, %", 0, 100),
+        hover="<b>model of client %{y}</b> on data of client %{x}: <b>%{z:.3~g} %</b>"
+        "<br>loss %{customdata:.3~g} nats",
     )
     few = len(names) <= 40
-    axis = {"type": "category", "showgrid": False, "zeroline": False, "showticklabels": few}
-    result.update_xaxes(title_text=f"whose {found.split} part", **axis)
-    result.update_yaxes(title_text="whose personal model", autorange="reversed", **axis)
-    return result
+    x = Axis(f"whose {found.split} part", names=names, labelled=few, grid=False)
+    y = replace(x, title="whose personal model", reversed=True)
+    return Figure([cells], x, y)
 
 
-def draw(figure: "Figure", given: FigureInput) -> str:
-    """Draws the first run that was measured so, for print."""
+def draw(given: FigureInput) -> Drawing:
+    """Return the first run that was measured so, for print."""
     for group in given.groups:
         found = read_cross(group.runs[0])
         if found is not None:
@@ -129,20 +119,11 @@ def draw(figure: "Figure", given: FigureInput) -> str:
         raise IsthmusError(
             "no run here was measured on everybody's data; expected a cross.csv; run isthmus cross"
         )
-    axes = figure.subplots()
-    shades = axes.imshow(100 * found.top1, cmap=paper.SHADES, vmin=0, vmax=100, aspect="auto")
-    figure.colorbar(shades, ax=axes, label="top-1, %")
-    names = [str(client) for client in found.client.tolist()]
-    places = np.arange(len(names)) if len(names) <= 30 else np.zeros(0)
-    axes.set(xlabel=f"whose {found.split} part", ylabel="whose personal model")
-    axes.set_xticks(places, names[: len(places)], fontsize=5, rotation=90)
-    axes.set_yticks(places, names[: len(places)], fontsize=5)
-    axes.grid(visible=False)
-    return (
+    caption = (
         f"Top-1 accuracy of each client's personal model after {found.when} (rows) on each "
-        f"client's {found.split} part (columns); like clients next to each other."
-        f"{paper.name_seed(group)}"
+        f"client's {found.split} part (columns); like clients next to each other.{name_seed(group)}"
     )
+    return Drawing([build(found)], caption)
 
 
 PRINT_FIGURE = PrintFigure("cross", "each personal model on everybody's data", draw, 0.9)

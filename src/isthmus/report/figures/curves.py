@@ -1,34 +1,34 @@
 """Curves: a metric of personal or shared models over rounds, seconds and bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
-from isthmus.report.figures import paper
-from isthmus.report.figures.theme import (
+from isthmus.report.figures.figure import (
     ACCURACY,
     CALIBRATION,
     LOSS,
-    Style,
+    Axis,
+    Band,
+    Figure,
+    Lines,
+    Mark,
+    Option,
+    Points,
     View,
-    build_layout,
-    choose_styles,
-    draw_band,
-    make_inert,
-    round_numbers,
+    offer_views,
 )
+from isthmus.report.figures.theme import SERIES, Style, choose_styles, make_inert
 from isthmus.report.groups import Group
-from isthmus.report.section import FigureInput, PrintFigure, Report, SectionContent
+from isthmus.report.section import Drawing, FigureInput, PrintFigure, Report, SectionContent
 from isthmus.report.tables.formats import DAGGER, MISSING, PER_BATCH, format_percent
+from isthmus.report.tables.summary import describe_bands
 from isthmus.run.columns import Floats, Integers
 from isthmus.run.record import Curve, RecordedRun
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 POINTS_AT_MOST = 200  # of a curve that is known after every round
 # Of the most that a line spends: local's clients only say that they are done.
@@ -38,7 +38,7 @@ VARIANCE = View("head_variance", "Last layers", "variance of the last layers", 1
 MODELS = {"personal": "Personal models", "shared": "Shared model"}
 
 
-class Axis(NamedTuple):
+class Against(NamedTuple):
     """What a curve is drawn against."""
 
     name: str
@@ -48,8 +48,8 @@ class Axis(NamedTuple):
     size: float  # of the unit
 
 
-ROUNDS = Axis("rounds", "Rounds", "communication rounds", "rounds", 1)
-SECONDS = Axis("seconds", "Seconds", "training time, seconds", "s", 1)
+ROUNDS = Against("rounds", "Rounds", "communication rounds", "rounds", 1)
+SECONDS = Against("seconds", "Seconds", "training time, seconds", "s", 1)
 
 
 class Series(NamedTuple):
@@ -92,15 +92,15 @@ def collect_series(group: Group, metric: str, model: str = "personal") -> Series
     return Series(rounds, np.mean(seconds, axis=0), np.mean(sent, axis=0), np.stack(values))
 
 
-def choose_axes(series: Sequence[Series | None]) -> list[Axis]:
+def choose_axes(series: Sequence[Series | None]) -> list[Against]:
     """Returns what series can be drawn against: rounds, seconds, and bytes if any were sent."""
     most = max((float(each.nbytes[-1]) for each in series if each is not None), default=0.0)
     unit, size = ("GB", 1e9) if most >= 1e9 else ("MB", 1e6) if most >= 1e6 else ("kB", 1e3)
-    traffic = Axis("bytes", "Bytes", f"sent down and up, {unit}", unit, size)
+    traffic = Against("bytes", "Bytes", f"sent down and up, {unit}", unit, size)
     return [ROUNDS, SECONDS, traffic] if most else [ROUNDS, SECONDS]
 
 
-def draw_lines(series: Sequence[Series | None], axis: Axis) -> list[Line | None]:
+def draw_lines(series: Sequence[Series | None], axis: Against) -> list[Line | None]:
     """Draws series against an axis; one that spends next to nothing of it becomes a level."""
     along = {"rounds": "round", "seconds": "seconds", "bytes": "nbytes"}[axis.name]
     spent = [None if each is None else getattr(each, along) / axis.size for each in series]
@@ -132,8 +132,8 @@ def _draw_line(series: Series, x: Floats, most: float) -> Line:
 
 
 def show(report: Report) -> SectionContent:
-    """Shows how the models become better as rounds, seconds and bytes are spent."""
-    figure = plot(report.groups)
+    """Show how the models become better as rounds, seconds and bytes are spent."""
+    figure = build(report.groups)
     columns = _list_accuracies(report)
     rounds = sorted({t for column in columns.values() for t in column})
     values = {
@@ -141,97 +141,105 @@ def show(report: Report) -> SectionContent:
         "lines": [
             [str(t), *(column.get(t, MISSING) for column in columns.values())] for t in rounds
         ],
-        "variance": any(view["name"] == VARIANCE.metric for view in figure.layout.meta["views"]),
+        "variance": any(view.name == VARIANCE.metric for view in figure.switches["views"]),
     }
     return SectionContent(values, {"figure-rounds": figure})
 
 
-def plot(groups: Sequence[Group]) -> go.Figure:
-    """Draws every number against everything it can be drawn against, one line per group."""
+def build(groups: Sequence[Group], model: str = "personal") -> Figure:
+    """Return every number against everything it can be drawn against, one line per group.
+
+    Bytes are drawn if models of the kind `model` sent any.
+    """
     series = {
-        (view, model): [collect_series(group, view.metric, model) for group in groups]
+        (view, kind): [collect_series(group, view.metric, kind) for group in groups]
         for view in (ACCURACY, LOSS, CALIBRATION)
-        for model in MODELS
+        for kind in MODELS
     }
+    styles = choose_styles([group.runs[0] for group in groups])
     series[VARIANCE, ""] = [collect_series(group, VARIANCE.metric) for group in groups]
     recorded = {key: each for key, each in series.items() if any(each)}
-    figure = go.Figure(layout=build_layout(list(dict.fromkeys(view for view, _ in recorded))))
-    axes = choose_axes(series[ACCURACY, "personal"])
-    models = [model for model in MODELS if (ACCURACY, model) in recorded]
-    for (view, model), each in recorded.items():
+    views = offer_views(list(dict.fromkeys(view for view, _ in recorded)))
+    axes = choose_axes(series[ACCURACY, model])
+    models = [kind for kind in MODELS if (ACCURACY, kind) in recorded]
+    marks: list[Mark] = []
+    for (view, kind), each in recorded.items():
         for axis in axes:
-            visible = (view, model or models[0], axis) == (ACCURACY, models[0], axes[0])
-            meta = {"view": view.metric, "axis": axis.name} | ({"model": model} if model else {})
-            _add(figure, groups, draw_lines(each, axis), view, axis, meta, visible)
-    figure.layout.meta |= {
-        "axes": [{"name": axis.name, "label": axis.label, "axis": axis.title} for axis in axes],
-        "models": [{"name": model, "label": MODELS[model]} for model in models],
-    }
-    figure.update_xaxes(title_text=axes[0].title, rangemode="tozero")
-    return figure
+            shown = {"view": view.metric, "axis": axis.name} | ({"model": kind} if kind else {})
+            lines = [
+                (group, style, line, shown | {"run": place})
+                for place, (group, style, line) in enumerate(
+                    zip(groups, styles, draw_lines(each, axis), strict=True)
+                )
+                if line is not None
+            ]
+            bands = [each for each in lines if each[2].seeds > 1]
+            marks += [_band(line, view, style, shown) for _, style, line, shown in bands]
+            marks += [_mean(*each[:3], view, axis, each[3]) for each in lines]
+    return Figure(
+        marks,
+        x=Axis(axes[0].title, from_zero=True),
+        switches={
+            "views": views,
+            "axes": [Option(axis.name, axis.label, axis.title) for axis in axes],
+            "models": [Option(kind, MODELS[kind]) for kind in models],
+        },
+    )
 
 
-def _add(
-    figure: go.Figure,
-    groups: Sequence[Group],
-    lines: Sequence[Line | None],
-    view: View,
-    axis: Axis,
-    meta: dict[str, Any],
-    visible: bool,
-) -> None:
-    styles = choose_styles([group.runs[0] for group in groups])
-    drawn = list(enumerate(zip(groups, lines, styles, strict=True)))
-    for place, (_, line, style) in drawn:
-        if line is not None and line.seeds > 1:
-            low, high = view.factor * line.low, view.factor * line.high
-            figure.add_scatter(
-                **draw_band(line.x, low, high, style.colour),
-                name="from the lowest to the highest seed",
-                meta=meta | {"run": place},
-                visible=visible,
-            )
-    for place, (group, line, style) in drawn:
-        if line is not None:
-            name = make_inert(group.label)
-            mark = (
-                DAGGER if meta.get("model") == "personal" and group.runs[0].chosen_on_test else ""
-            )
-            mark += PER_BATCH if view is CALIBRATION and group.runs[0].per_batch else ""
-            figure.add_scatter(
-                **_mean(line, view, axis, style, name + mark, meta.get("model")),
-                meta=meta | {"run": place},
-                visible=visible,
-            )
+def _band(line: Line, view: View, style: Style, shown: Mapping[str, object]) -> Band:
+    return Band(
+        x=line.x,
+        low=view.factor * line.low,
+        high=view.factor * line.high,
+        colour=style.colour,
+        name="from the lowest to the highest seed",
+        shown=shown,
+    )
 
 
 def _mean(
-    line: Line, view: View, axis: Axis, style: Style, name: str, model: str | None
-) -> dict[str, Any]:
+    group: Group, style: Style, line: Line, view: View, axis: Against, shown: Mapping[str, object]
+) -> Lines:
+    model = shown.get("model")
+    mark = DAGGER if model == "personal" and group.runs[0].chosen_on_test else ""
+    mark += PER_BATCH if view is CALIBRATION and group.runs[0].per_batch else ""
     where = f"%{{x:.4~g}} {axis.unit}, after round %{{customdata[0]}}: "
     if line.level:
         where = "sends next to nothing; it ended with"
-    over = "mean over clients, own test parts" if model else "of those that came back"
-    customdata: list[list[float | None]] = [[int(t)] for t in line.round]
+    over = "mean over clients, own test parts" if model else "of the ones returned by clients"
+    data: Floats | Integers = line.round[:, None]
     if line.seeds > 1:
-        over += f"<br>{line.seeds} seeds, %{{customdata[1]}} to %{{customdata[2]}}{view.unit}"
-        limits = zip(
-            round_numbers(view.factor * line.low, 4),
-            round_numbers(view.factor * line.high, 4),
-            strict=True,
+        data = np.column_stack([line.round, view.factor * line.low, view.factor * line.high])
+        over += (
+            f"<br>{line.seeds} seeds, %{{customdata[1]:.4~g}} to %{{customdata[2]:.4~g}}{view.unit}"
         )
-        customdata = [[*t, *ends] for t, ends in zip(customdata, limits, strict=True)]
-    return {
-        "x": round_numbers(line.x),
-        "y": round_numbers(view.factor * line.mean),
-        "customdata": customdata,
-        "mode": "lines" if line.level else "lines+markers",
-        "name": name,
-        "line": style.line | {"width": 2.2},
-        "marker": {"symbol": style.symbol, "size": 8, "maxdisplayed": paper.MARKERS_AT_MOST},
-        "hovertemplate": f"<b>{name}</b>{f', {model}' if model else ''}<br>{where} "
-        f"<b>%{{y:.4~g}}{view.unit}</b><br>{over}<extra></extra>",
-    }
+    name = make_inert(group.label) + mark
+    return Lines(
+        x=line.x,
+        y=view.factor * line.mean,
+        data=data,
+        name=group.label + mark,
+        style=style._replace(symbol="") if line.level else style,
+        width=2.2,
+        hover=f"<b>{name}</b>{f', {model}' if model else ''}<br>{where} "
+        f"<b>%{{y:.4~g}}{view.unit}</b><br>{over}",
+        shown=shown,
+    )
+
+
+def build_ranks(ranks: Sequence[tuple[str, float]], critical: float) -> Figure:
+    """Return average ranks, best first, each with a bar as wide as the critical difference."""
+    points = Points(
+        x=np.array([rank for _, rank in ranks]),
+        y=[name for name, _ in ranks],
+        colour=SERIES[0][0],
+        size=10,
+        bars=np.full(len(ranks), critical / 2),
+        hover="<b>%{y}</b>: average rank <b>%{x:.3~g}</b>",
+    )
+    y = Axis(names=[name for name, _ in ranks], reversed=True, grid=False)
+    return Figure([points], x=Axis("average rank, 1 is best"), y=y)
 
 
 def _list_accuracies(report: Report) -> dict[str, dict[int, str]]:
@@ -247,10 +255,8 @@ def _list_accuracies(report: Report) -> dict[str, dict[int, str]]:
     return columns
 
 
-def draw(name: str, figure: "Figure", given: FigureInput) -> str:
-    """Draws curves against the axis of a name for print; returns the caption."""
-    from matplotlib.ticker import MaxNLocator
-
+def draw(name: str, given: FigureInput) -> Drawing:
+    """Return curves against the axis of a name, for print."""
     view = given.view
     series = [collect_series(group, view.metric, given.model) for group in given.groups]
     if not any(series):
@@ -258,29 +264,19 @@ def draw(name: str, figure: "Figure", given: FigureInput) -> str:
             f"no {view.label.lower()} of {given.model} models is recorded in these runs; "
             "choose another metric or model"
         )
-    offered = {axis.name: axis for axis in choose_axes(series)}
-    if name not in offered:
+    figure = build(given.groups, given.model)
+    if name not in {option.name for option in figure.switches["axes"]}:
         raise IsthmusError("these runs sent no bytes; expected some; draw rounds or seconds")
-    axes = figure.subplots()
-    for line, style in zip(draw_lines(series, offered[name]), given.styles, strict=True):
-        if line is None:
-            continue
-        if line.seeds > 1:
-            limits = view.factor * np.stack([line.low, line.high])
-            paper.draw_band(axes, line.x, limits, style)
-        paper.draw_curve(axes, line.x, view.factor * line.mean, style, marked=not line.level)
-    axes.set(xlabel=offered[name].title, ylabel=view.axis, yscale=view.scale)
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=name == "rounds"))
-    paper.draw_legend(figure, given, [each is not None for each in series])
     what = (
-        "Total variance of the last layers that came back"
+        "Total variance of the last layers returned by clients"
         if view is VARIANCE
         else f"Mean over clients of the {given.model} models' {view.axis}, on each "
         "client's own test part,"
     )
     spent = {"rounds": "", "seconds": " of training", "bytes": " down and up, all clients"}
-    return f"{what} against {name}{spent[name]}.{paper.describe_bands(given)}"
+    caption = f"{what} against {name}{spent[name]}.{describe_bands(given.groups)}"
+    figure = replace(figure, legend=given.list_legend([each is not None for each in series]))
+    return Drawing([figure], caption, {"view": view.metric, "axis": name, "model": given.model})
 
 
 PRINT_FIGURES = tuple(

@@ -1,29 +1,20 @@
 """Gains: what each client gains over training alone."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
-from isthmus.report.figures import paper
-from isthmus.report.figures.theme import (
-    SHOWN_AT_MOST,
-    build_layout,
-    hatch,
-    list_classes,
-    round_numbers,
-)
+from isthmus.report.figures.figure import Axis, Bars, Figure, Lines, Mark, Option, plain
+from isthmus.report.figures.theme import MUTED, SHOWN_AT_MOST, list_classes
 from isthmus.report.groups import Group
-from isthmus.report.section import FigureInput, PrintFigure, Report, SectionContent
+from isthmus.report.section import Drawing, FigureInput, PrintFigure, Report, SectionContent
 from isthmus.report.statistics import WinTieLoss, win_tie_loss
 from isthmus.report.tables.formats import DAGGER, MISSING, format_points, join_names
 from isthmus.run.columns import Floats, Integers
 from isthmus.run.record import RecordedRun, find_counterpart
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 NAMED_AT_MOST = 6000  # bars whose hover text lists the client's classes
 LISTED_AT_MOST = 200  # clients in a table of all of them
@@ -63,51 +54,45 @@ def compute_by_seed(group: Group, runs: Sequence[RecordedRun]) -> dict[int, Gain
     }
 
 
-def plot(
-    group: Group, by_seed: Mapping[int, Gains], colour: str, detailed: bool = True
-) -> go.Figure:
-    """Draws what each client gains over training alone, from the one that loses most upwards.
+def build(group: Group, by_seed: Mapping[int, Gains], colour: str, detailed: bool = True) -> Figure:
+    """Return what each client gains over training alone, from the one that loses most upwards.
 
-    The bars of all seeds that can be compared are there, those of the first visible.
+    The bars of all seeds that can be compared are there; a switch chooses one.
     """
-    figure = go.Figure(layout=build_layout())
-    for run in group.runs:
-        if (run.seed or 0) in by_seed:
-            figure.add_bar(
-                **_draw_bars(run, by_seed[run.seed or 0], colour, detailed), visible=not figure.data
-            )
+    bars = [
+        _draw_bars(run, by_seed[run.seed or 0], colour, detailed)
+        for run in group.runs
+        if (run.seed or 0) in by_seed
+    ]
     crowded = len(group.runs[0].federation.client) > SHOWN_AT_MOST
-    figure.update_layout(bargap=0 if crowded else 0.2)
-    figure.update_xaxes(
-        title_text="clients, ordered by gain", showticklabels=False, showgrid=False, zeroline=False
+    return Figure(
+        bars,
+        x=Axis("clients, ordered by gain", labelled=False, grid=False),
+        y=Axis("gain, percentage points", zero_line=True),
+        gap=0 if crowded else 0.2,
     )
-    figure.update_yaxes(title_text="gain, percentage points", zeroline=True)
-    return figure
 
 
-def _draw_bars(run: RecordedRun, gains: Gains, colour: str, detailed: bool) -> dict[str, Any]:
+def _draw_bars(run: RecordedRun, gains: Gains, colour: str, detailed: bool) -> Bars:
     place = np.searchsorted(run.federation.client, gains.client)
     held = [
         _break_lines(list_classes(run.federation, i)) if detailed else "" for i in place.tolist()
     ]
     mark = DAGGER if run.chosen_on_test else ""
-    return {
-        "x": list(range(1, len(place) + 1)),
-        "y": round_numbers(gains.points),
-        "customdata": [
+    return Bars(
+        x=list(range(1, len(place) + 1)),
+        y=gains.points,
+        data=[
             [int(client), int(run.federation.train[i]), text]
             for client, i, text in zip(gains.client, place, held, strict=True)
         ],
-        "marker": hatch(
-            colour,
-            ["/" if points < 0 else "" for points in gains.points.tolist()],
-            edge=1 if len(place) <= SHOWN_AT_MOST else 0,
-        ),
-        "unselected": {"marker": {"opacity": 0.3}},
-        "meta": {"seed": str(run.seed or 0)},
-        "hovertemplate": f"<b>client %{{customdata[0]}}</b>: <b>%{{y:+.3~g}}{mark}</b> points"
-        "<br>%{customdata[1]} training examples%{customdata[2]}<extra></extra>",
-    }
+        colour=colour,
+        hatched=(gains.points < 0).tolist(),
+        edge=1 if len(place) <= SHOWN_AT_MOST else 0,
+        hover=f"<b>client %{{customdata[0]}}</b>: <b>%{{y:+.3~g}}{mark}</b> points"
+        "<br>%{customdata[1]} training examples%{customdata[2]}",
+        shown={"seed": str(run.seed or 0)},
+    )
 
 
 def _break_lines(listed: str, most: int = 3) -> str:
@@ -135,13 +120,12 @@ def show(report: Report) -> SectionContent:
     margin = 0.06 * (high - low) or 1.0
     detailed = len(points) <= NAMED_AT_MOST
     seeds = sorted({seed for by_seed in gains.values() for seed in by_seed})
-    figures = {
-        f"figure-gain-{i}": plot(groups[i], by_seed, report.styles[i].colour, detailed)
-        for i, by_seed in gains.items()
-    }
-    for figure in figures.values():
-        figure.update_yaxes(range=[low - margin, high + margin])
-        figure.layout.meta = {"seeds": [{"name": str(seed)} for seed in seeds]}
+    options = [Option(str(seed), f"seed {seed}") for seed in seeds]
+    figures = {}
+    for i, by_seed in gains.items():
+        figure = build(groups[i], by_seed, report.styles[i].colour, detailed)
+        y = replace(figure.y, range=(low - margin, high + margin))
+        figures[f"figure-gain-{i}"] = replace(figure, y=y, switches={"seeds": options})
     values |= {
         "seeds": seeds,
         "detailed": detailed,
@@ -187,10 +171,9 @@ def _list_gains(
     ]
 
 
-def draw(figure: "Figure", given: FigureInput) -> str:
-    """Draws the gains of a group's clients in order for print; returns the caption."""
-    axes = figure.subplots()
-    axes.axhline(0, color="0.4", linewidth=0.8)
+def draw(given: FigureInput) -> Drawing:
+    """Return the gains of each group's clients in order, for print."""
+    marks: list[Mark] = [Lines(x=np.array([0, 100]), y=np.zeros(2), style=plain(MUTED[0]))]
     shown = []
     for group, style in zip(given.groups, given.styles, strict=True):
         by_seed = compute_by_seed(group, given.runs) if group.method != "local" else {}
@@ -198,19 +181,21 @@ def draw(figure: "Figure", given: FigureInput) -> str:
         if by_seed:
             points = np.sort(np.concatenate([gains.points for gains in by_seed.values()]))
             share = 100 * (np.arange(len(points)) + 0.5) / len(points)
-            paper.draw_curve(axes, share, points, style)
+            marks.append(Lines(x=share, y=points, style=style))
     if not any(shown):
         raise IsthmusError(
             "no run has a run of local on its federation among these; expected one to hold it "
             "against; add it"
         )
-    axes.set(xlabel="clients, ordered by gain, %", ylabel="gain, percentage points", xlim=(0, 100))
-    paper.draw_legend(figure, given, shown)
-    many = " The clients of all seeds are ordered together." if given.several_seeds else ""
-    return (
+    x, y = Axis("clients, ordered by gain, %", (0, 100)), Axis("gain, percentage points")
+    figure = Figure(marks, x, y, legend=given.list_legend(shown))
+    several = len(given.groups) < len(given.runs)
+    many = " The clients of all seeds are ordered together." if several else ""
+    caption = (
         "What each client gains over training alone: top-1 accuracy of its personal model less "
         f"that of local, on its own test part, in percentage points.{many}"
     )
+    return Drawing([figure], caption)
 
 
 PRINT_FIGURE = PrintFigure("gain", "each client against training alone, sorted", draw)

@@ -1,21 +1,15 @@
 """Holdings: which classes the clients hold."""
 
 import numpy as np
-import plotly.graph_objects as go
 
-from isthmus.report.figures.theme import (
-    SHARES,
-    SHOWN_AT_MOST,
-    build_bar,
-    build_layout,
-    round_numbers,
-)
+from isthmus.report.figures.figure import Axis, Figure, HeatMap, Shade
+from isthmus.report.figures.theme import SHOWN_AT_MOST
 from isthmus.report.section import Report, SectionContent
 from isthmus.run.record import RecordTable, labels
 
 
 def show(report: Report) -> SectionContent | None:
-    """Shows which classes the clients of the first run hold."""
+    """Show which classes the clients of the first run hold."""
     federation = report.runs[0].federation
     clients, classes = federation.labels.shape
     if classes == 0 or not federation.labels.any():  # sites do not say what they hold
@@ -32,30 +26,22 @@ def show(report: Report) -> SectionContent | None:
         "examples (train, validation and test parts). The stronger the colour, the larger the "
         "class's share of what the client holds.",
     }
-    return SectionContent(values, {"figure-holdings": plot(federation)})
+    return SectionContent(values, {"figure-holdings": build(federation)})
 
 
-def plot(federation: RecordTable) -> go.Figure:
-    """Draws which share of each client's examples belongs to which class."""
+def build(federation: RecordTable) -> Figure:
+    """Return which share of each client's examples belongs to which class."""
     counts = federation.labels[:SHOWN_AT_MOST]  # [N, C]
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    figure = go.Figure(layout=build_layout())
-    figure.add_heatmap(
-        z=[round_numbers(100 * row, digits=3) for row in shares.T],
-        x=federation.client[:SHOWN_AT_MOST].tolist(),
-        y=list(range(counts.shape[1])),
-        customdata=counts.T.tolist(),
-        colorscale=SHARES,
-        zmin=0,
-        zmax=100,
-        xgap=1,
-        ygap=1,
-        colorbar=build_bar("share, %", len=0.9),
-        hovertemplate="<b>client %{x}</b>: %{customdata} examples of class %{y}<br>"
-        "%{z:.3~g} % of what it holds<extra></extra>",
+    classes = [str(c) for c in range(counts.shape[1])]
+    cells = HeatMap(
+        x=federation.client[:SHOWN_AT_MOST],
+        y=classes,
+        z=100 * shares.T,
+        data=counts.T,
+        shade=Shade("share, %", 0, 100),
+        hover="<b>client %{x}</b>: %{customdata} examples of class %{y}<br>"
+        "%{z:.3~g} % of what it holds",
     )
-    figure.update_xaxes(title_text="client", showgrid=False, zeroline=False)
-    figure.update_yaxes(title_text="class", showgrid=False, zeroline=False, autorange="reversed")
-    if counts.shape[1] <= 20:
-        figure.update_yaxes(dtick=1)
-    return figure
+    x, y = Axis("client", grid=False), Axis("class", names=classes, grid=False, reversed=True)
+    return Figure([cells], x, y)

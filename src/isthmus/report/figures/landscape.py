@@ -1,12 +1,25 @@
 """Landscape: how good models are in the plane around the shared and the own ones."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
-from isthmus.report.figures import paper
+from isthmus.report.figures.figure import (
+    ACCURACY,
+    LOSS,
+    Axis,
+    Field,
+    Figure,
+    Lines,
+    Mark,
+    Points,
+    Shade,
+    Stems,
+    View,
+    offer_views,
+    plain,
+)
 from isthmus.report.figures.measured import (
     MEASURED,
     Landscape,
@@ -14,32 +27,22 @@ from isthmus.report.figures.measured import (
     name_data,
     read_landscape,
 )
-from isthmus.report.figures.theme import (
-    ACCURACY,
-    FONT,
-    GRID,
-    INK,
-    LOSS,
-    MUTED,
-    SERIES,
-    SURFACE,
-    View,
-    build_layout,
-    make_inert,
-    place_bar_below,
-    round_numbers,
+from isthmus.report.figures.theme import DASHED, INK, SERIES, SURFACE, make_inert
+from isthmus.report.section import (
+    Drawing,
+    FigureInput,
+    PrintFigure,
+    Report,
+    SectionContent,
+    name_seed,
 )
-from isthmus.report.section import FigureInput, PrintFigure, Report, SectionContent
 from isthmus.report.tables.formats import join_names
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from isthmus.run.columns import Floats
 
 VIEWS = (LOSS, ACCURACY)
 SYMBOLS = {"shared": "star", "own": "circle", "personal": "diamond"}
 SIGNS = {"shared": "★", "own": "●", "personal": "◆"}
-MARKERS = {"shared": "*", "own": "o", "personal": "D"}
+TONES = {"shared": INK[0], "own": SERIES[1][0], "personal": SERIES[3][0]}
 MEASURABLE = ("path", "line", "simplex")  # models on the way, as the records call them
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)  # of a loss
 
@@ -54,8 +57,8 @@ def show(report: Report) -> SectionContent | None:
                 waiting.append(run)
             continue
         name = f"landscape-{i}"
-        figures[f"figure-{name}"] = plot_contours(plane)
-        figures[f"figure-{name}-surface"] = plot_surface(plane)
+        figures[f"figure-{name}"] = build(plane)
+        figures[f"figure-{name}-surface"] = build_surface(plane)
         data = [name_data(name, plane.split) for name in plane.on]
         panels.append(
             {
@@ -82,115 +85,72 @@ def show(report: Report) -> SectionContent | None:
     return SectionContent(values, figures)
 
 
-def plot_contours(plane: Landscape) -> go.Figure:
-    """Draws a plane from above; a list chooses the data that its models were measured on."""
-    result = go.Figure(layout=_build_layout())
-    for view in VIEWS:
-        result.add_contour(
-            x=round_numbers(plane.x),
-            y=round_numbers(plane.y),
-            ncontours=18,
-            contours={"coloring": "fill"},
-            line={"width": 0.7, "color": MUTED[0]},
-            visible=view is VIEWS[0],
-            **_draw_grid(plane, view),
-            **_choose_colours(view),
-        )
+def build(plane: Landscape, title: str = "") -> Figure:
+    """Return a plane from above; a list chooses the data that its models were measured on."""
+    marks: list[Mark] = [_draw_field(plane, view) for view in VIEWS]
     for path in _list_paths(plane):
-        x, y = zip(*((model.x, model.y) for model in path), strict=True)
-        result.add_scatter(
-            x=round_numbers(x),
-            y=round_numbers(y),
-            mode="lines",
-            line={"color": INK[0], "width": 1.5, "dash": "dash"},
-            hoverinfo="skip",
+        x, y = np.array([(model.x, model.y) for model in path]).T
+        marks.append(Lines(x=x, y=y, style=plain(INK[0], DASHED), width=1.5))
+    marks.append(
+        Points(
+            x=np.array([model.x for model in plane.models]),
+            y=np.array([model.y for model in plane.models]),
+            labels=_list_labels(plane),
+            sides=[_choose_side(model, plane) for model in plane.models],
+            symbol=[SYMBOLS[model.kind] for model in plane.models],
+            size=[15 if model.kind == "shared" else 11 for model in plane.models],
+            colour=[TONES[model.kind] for model in plane.models],
+            edge=(1.5, SURFACE[0]),
+            data=_describe_models(plane)[0],
+            hover="%{customdata}",
+            name="models",
+            tables={"data": "models"},
         )
-    result.add_scatter(
-        x=round_numbers([model.x for model in plane.models]),
-        y=round_numbers([model.y for model in plane.models]),
-        mode="markers+text",
-        text=_list_labels(plane),
-        textposition=[_choose_side(model, plane) for model in plane.models],
-        textfont={"color": INK[0], "size": 12},
-        cliponaxis=False,
-        marker={
-            "symbol": [SYMBOLS[model.kind] for model in plane.models],
-            "size": [15 if model.kind == "shared" else 11 for model in plane.models],
-            "color": [_choose_tone(model) for model in plane.models],
-            "line": {"width": 1.5, "color": SURFACE[0]},
-        },
-        customdata=_describe_models(plane)[0],
-        hovertemplate="%{customdata}<extra></extra>",
-        name="models",
-        meta={"from": {"customdata": "models"}},
     )
-    result.update_xaxes(title_text="distance between models", showgrid=False, constrain="domain")
-    result.update_yaxes(scaleanchor="x", showgrid=False, constrain="domain")
-    result.layout.meta |= {"tables": list_choices(plane)}
-    return result
+    return Figure(
+        marks,
+        x=Axis("distance between models", grid=False),
+        y=Axis(grid=False),
+        switches={"views": offer_views(VIEWS, titled=False)},
+        tables=list_choices(plane),
+        equal=True,
+        title=title,
+    )
 
 
-def plot_surface(plane: Landscape) -> go.Figure:
-    """Draws a plane as a surface in space, with the data of `plot_contours`."""
-    result = go.Figure(layout=_build_layout())
-    axis = {
-        "title": {"text": "distance", "font": {"size": 11}},
-        "gridcolor": GRID[0],
-        "backgroundcolor": "rgba(0,0,0,0)",
-        "color": MUTED[0],
-        "tickfont": {"size": 10},
-        "nticks": 5,
-    }
+def build_surface(plane: Landscape) -> Figure:
+    """Return a plane as a surface in space, with the tables of `build`."""
+    marks: list[Mark] = []
+    texts = [
+        text
+        for model, label in zip(plane.models, _list_labels(plane), strict=True)
+        for text in ("", f"{SIGNS[model.kind]} {label}", "")
+    ]
     for view in VIEWS:
-        first = view is VIEWS[0]
-        result.add_surface(
-            x=round_numbers(plane.x),
-            y=round_numbers(plane.y),
-            visible=first,
-            **_draw_grid(plane, view),
-            **_choose_colours(view),
-            showscale=False,
+        marks.append(_draw_field(plane, view, surface=True))
+        marks.append(
+            Stems(
+                x=np.repeat([model.x for model in plane.models], 3),
+                y=np.repeat([model.y for model in plane.models], 3),
+                z=_draw_stems(plane, view)[0],
+                labels=texts,
+                shown={"view": view.metric},
+                tables={"z": f"stem {view.metric}"},
+            )
         )
-        result.add_scatter3d(
-            x=round_numbers(np.repeat([model.x for model in plane.models], 3)),
-            y=round_numbers(np.repeat([model.y for model in plane.models], 3)),
-            z=_draw_stems(plane, view)[0],
-            mode="lines+text",
-            text=[
-                text
-                for model, label in zip(plane.models, _list_labels(plane), strict=True)
-                for text in ("", f"{SIGNS[model.kind]} {label}", "")
-            ],
-            textfont={"color": INK[0], "size": 11, "family": FONT},
-            line={"color": INK[0], "width": 2},
-            hoverinfo="skip",
-            visible=first,
-            meta={"view": view.metric, "from": {"z": f"stem {view.metric}"}},
-        )
-    result.update_layout(
-        scene={
-            "xaxis": axis,
-            "yaxis": axis,
-            "zaxis": {**axis, "title": {"text": ""}, "showticklabels": False},
-            "aspectmode": "manual",
-            "aspectratio": {"x": 1, "y": float(np.ptp(plane.y) / np.ptp(plane.x)), "z": 0.7},
-            "camera": {"eye": {"x": 0.9, "y": -1.25, "z": 1.2}},
-            "dragmode": "turntable",
-        },
-        margin={"l": 0, "r": 0, "t": 0, "b": 0},
-    )
-    return result
+    depth = float(np.ptp(plane.y) / np.ptp(plane.x))
+    return Figure(marks, switches={"views": offer_views(VIEWS, titled=False)}, depth=depth)
 
 
 def list_choices(plane: Landscape) -> dict[str, list[Any]]:
-    """Lists, for all data that models were measured on, what the figures show."""
+    """Return, for all data that models were measured on, what the figures show."""
     tables: dict[str, list[Any]] = {
         "words": describe_data(plane),
         "models": _describe_models(plane),
-        "printed": _list_exact_losses(plane),
+        "printed": list(plane.values["loss"]),  # where their logarithms are drawn
     }
     for view in VIEWS:
-        tables[view.metric] = _list_heights(plane, view)
+        tables[view.metric] = list(_scale(plane.values[view.metric], view))
         tables[f"stem {view.metric}"] = _draw_stems(plane, view)
     return tables
 
@@ -204,55 +164,38 @@ def describe_data(plane: Landscape) -> list[str]:
     ]
 
 
-def _build_layout() -> go.Layout:
-    result = build_layout(VIEWS)
-    # The vertical axis is a distance in every view.
-    result.yaxis.title.text = ""
-    result.meta = {"views": [{**view, "axis": ""} for view in result.meta["views"]]}
-    return result
+def _draw_field(plane: Landscape, view: View, surface: bool = False) -> Field:
+    """Return the values of a plane: the logarithm of a loss, which is printed as it is."""
+    values = plane.values[view.metric][0]
+    ticks = {float(np.log10(tick)): f"{tick:g}" for tick in TICKS} if view is LOSS else {}
+    printed = "loss <b>%{customdata:.3~g}</b>" if view is LOSS else "accuracy <b>%{z:.4~g} %</b>"
+    return Field(
+        x=plane.x,
+        y=plane.y,
+        z=_scale(values, view),
+        data=values if view is LOSS else (),
+        surface=surface,
+        # The axis has its numbers above the bar.
+        shade=Shade(view.axis, deep_is_low=view is LOSS, ticks=ticks, below=0.17),
+        hover=printed,
+        shown={"view": view.metric},
+        tables={"z": view.metric} | ({"data": "printed"} if view is LOSS else {}),
+    )
 
 
-def _list_heights(plane: Landscape, view: View) -> list[list[list[float | None]]]:
-    return [
-        [round_numbers(_scale(row, view), digits=4) for row in values]
-        for values in plane.values[view.metric]
-    ]
-
-
-def _draw_stems(plane: Landscape, view: View) -> list[list[float | None]]:
-    """Gives, for each model, its height, one above all others where its name stands, and a gap."""
+def _draw_stems(plane: Landscape, view: View) -> list[Floats]:
+    """Return, for each model, its height, one above all others for its name, and a gap."""
     result = []
     for d, values in enumerate(plane.values[view.metric]):
-        heights = [_scale(model.values[view.metric][d], view) for model in plane.models]
-        above = max(float(np.nanmax(_scale(values, view))), *map(float, heights))
-        stems = [value for height in heights for value in (float(height), above, np.nan)]
-        result.append(round_numbers(stems, digits=4))
+        heights = _scale(np.array([model.values[view.metric][d] for model in plane.models]), view)
+        above = np.full_like(heights, max(np.nanmax(_scale(values, view)), heights.max()))
+        result.append(np.stack([heights, above, np.full_like(heights, np.nan)], axis=1).ravel())
     return result
 
 
-def _scale(values: Any, view: View) -> Any:
-    return np.log10(np.maximum(values, 1e-6)) if view is LOSS else view.factor * values
-
-
-def _list_exact_losses(plane: Landscape) -> list[list[list[float | None]]]:
-    """Gives the losses themselves, where their logarithms are drawn."""
-    return [[round_numbers(row, digits=3) for row in values] for values in plane.values["loss"]]
-
-
-def _draw_grid(plane: Landscape, view: View) -> dict[str, Any]:
-    """Gives what a grid shows first, where else it takes it from, and what it says of a point."""
-    if view is LOSS:
-        return {
-            "z": _list_heights(plane, view)[0],
-            "customdata": _list_exact_losses(plane)[0],
-            "hovertemplate": "loss <b>%{customdata}</b><extra></extra>",
-            "meta": {"view": view.metric, "from": {"z": "loss", "customdata": "printed"}},
-        }
-    return {
-        "z": _list_heights(plane, view)[0],
-        "hovertemplate": "accuracy <b>%{z:.4~g} %</b><extra></extra>",
-        "meta": {"view": view.metric, "from": {"z": view.metric}},
-    }
+def _scale(values: Floats, view: View) -> Floats:
+    scaled: Floats = np.log10(np.maximum(values, 1e-6)) if view is LOSS else view.factor * values
+    return scaled
 
 
 def _describe_models(plane: Landscape) -> list[list[str]]:
@@ -266,18 +209,6 @@ def _describe_models(plane: Landscape) -> list[list[str]]:
     ]
 
 
-def _choose_colours(view: View) -> dict[str, Any]:
-    bar = place_bar_below(view) | {"y": -0.17}  # the axis has its numbers there
-    if view is LOSS:
-        bar |= {
-            "tickvals": [float(np.log10(tick)) for tick in TICKS],
-            "ticktext": [f"{tick:g}" for tick in TICKS],
-        }
-    # Deep where it is good, in both views.
-    scale = [[0, SERIES[0][0]], [1, GRID[0]]] if view is LOSS else [[0, GRID[0]], [1, SERIES[0][0]]]
-    return {"colorscale": scale, "colorbar": bar}
-
-
 def _list_paths(plane: Landscape) -> list[tuple[LandscapeModel, LandscapeModel]]:
     shared = next(
         (model for model in plane.models if model.kind == "shared" and not model.of), None
@@ -287,17 +218,13 @@ def _list_paths(plane: Landscape) -> list[tuple[LandscapeModel, LandscapeModel]]
 
 def _list_labels(plane: Landscape) -> list[str]:
     # Names of models beside the three would cover each other; their signs tell, and pointing does.
-    return [make_inert(model.name) if m < 3 else "" for m, model in enumerate(plane.models)]
+    return [model.name if m < 3 else "" for m, model in enumerate(plane.models)]
 
 
 def _choose_side(model: LandscapeModel, plane: Landscape) -> str:
     """Finds the side of a model that is away from the others."""
     x, y = (np.mean([getattr(each, axis) for each in plane.models]) for axis in "xy")
     return f"{'top' if model.y > y else 'bottom'} {'right' if model.x > x else 'left'}"
-
-
-def _choose_tone(model: LandscapeModel) -> str:
-    return {"shared": INK[0], "own": SERIES[1][0], "personal": SERIES[3][0]}[model.kind]
 
 
 def _list_losses(plane: Landscape) -> list[list[str]]:
@@ -311,8 +238,8 @@ def _list_losses(plane: Landscape) -> list[list[str]]:
     ]
 
 
-def draw(figure: "Figure", given: FigureInput) -> str:
-    """Draws the plane that was measured of each group's first run, for print."""
+def draw(given: FigureInput) -> Drawing:
+    """Return the plane that was measured of each group's first run, for print."""
     planes = [
         (group, plane)
         for group in given.groups
@@ -324,60 +251,16 @@ def draw(figure: "Figure", given: FigureInput) -> str:
             f"no plane was measured of {first}; expected landscape.csv in a run; "
             f"make it with: isthmus landscape {first}"
         )
-    view = given.view
-    panels = figure.subplots(1, len(planes), squeeze=False)[0]
-    for axes, (group, plane) in zip(panels, planes, strict=True):
-        _draw_plane(figure, axes, plane, view)
-        axes.set_title(group.label if len(planes) > 1 else "", fontsize=7)
+    figures = [build(plane, group.label if len(planes) > 1 else "") for group, plane in planes]
     group, plane = planes[0]
-    return (
-        f"The plane through three models, at their distances; {view.axis} on "
+    caption = (
+        f"The plane through three models, at their distances; {given.view.axis} on "
         f"{name_data(plane.on[0], plane.split)} ({plane.n[0]:,} examples), on a grid of "
         f"{len(plane.x)} by {len(plane.y)} models, after round {plane.round}. Star: a shared "
         "model; disc: a client's own; diamond: personal. Numbers are clients."
-        f"{paper.name_seed(group)}"
+        f"{name_seed(group)}"
     )
-
-
-def _draw_plane(figure: "Figure", axes: "Axes", plane: Landscape, view: View) -> None:
-    from matplotlib.colors import LogNorm
-    from matplotlib.ticker import MaxNLocator
-
-    values = view.factor * plane.values[view.metric][0]
-    ends = float(np.nanmin(values)), float(np.nanmax(values))
-    steps = np.geomspace if view is LOSS and ends[0] > 0 else np.linspace
-    levels: dict[str, Any] = {"levels": steps(*ends, 15) if ends[0] < ends[1] else 1}
-    norm = LogNorm(*ends) if steps is np.geomspace else None
-    field = axes.contourf(plane.x, plane.y, values, cmap=paper.SHADES, norm=norm, **levels)
-    axes.contour(plane.x, plane.y, values, colors="0.2", linewidths=0.3, **levels)
-    few = [tick for tick in TICKS if ends[0] < tick < ends[1]]
-    ticks: Any = few if norm else MaxNLocator(6)
-    bar = figure.colorbar(
-        field, ax=axes, location="bottom", ticks=ticks, format="%g", label=view.axis
-    )
-    bar.ax.minorticks_off()
-    for m, model in enumerate(plane.models):
-        axes.plot(
-            model.x,
-            model.y,
-            MARKERS[model.kind],
-            color="white",
-            markeredgecolor="black",
-            markersize=9 if model.kind == "shared" else 5,
-        )
-        if m < 3:
-            right = model.x > np.mean([each.x for each in plane.models])
-            axes.annotate(
-                model.name,
-                (model.x, model.y),
-                (4 if right else -4, 4),
-                textcoords="offset points",
-                ha="left" if right else "right",
-                fontsize=6,
-                bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.6},
-            )
-    axes.set(aspect="equal", xlabel="distance between models")
-    axes.grid(visible=False)
+    return Drawing(figures, caption, {"view": given.view.metric})
 
 
 PRINT_FIGURE = PrintFigure(

@@ -1,35 +1,38 @@
 """Paths: how good models are from the shared one to the clients' own."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
-from isthmus.report.figures import lines, paper
-from isthmus.report.figures.theme import (
+from isthmus.report.figures.figure import (
     ACCURACY,
     CALIBRATION,
-    GRID,
     LOSS,
-    SURFACE,
+    Axis,
+    Band,
+    Bars,
+    Figure,
+    Lines,
+    Mark,
+    Points,
     View,
-    build_layout,
-    find_colour,
-    round_numbers,
+    align,
+    offer_views,
+    plain,
+    summarize_lines,
 )
-from isthmus.report.section import FigureInput, PrintFigure, Report, SectionContent
+from isthmus.report.figures.theme import DASHED, DOTTED, SURFACE, find_colour
+from isthmus.report.section import Drawing, FigureInput, PrintFigure, Report, SectionContent
 from isthmus.report.tables.formats import DAGGER, MISSING, join_names
+from isthmus.report.tables.summary import describe_bands
 from isthmus.run.columns import Floats, Integers
-from isthmus.run.record import PathCurve, RecordedRun, find_counterpart
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from isthmus.run.record import RecordedRun, find_counterpart
 
 VIEWS = (ACCURACY, LOSS, CALIBRATION)
 METRICS = tuple(view.metric for view in VIEWS)
+PLACE = "λ = %{x:.2~g}"
 
 
 class ClientPaths(NamedTuple):
@@ -73,7 +76,7 @@ class Reference(NamedTuple):
 
     name: str
     colour: str
-    dash: str
+    dash: tuple[float, ...]
     run: RecordedRun
     model: str
     places: Integers
@@ -93,8 +96,8 @@ def find_references(run: RecordedRun, runs: Sequence[RecordedRun]) -> list[Refer
     places = np.searchsorted(run.federation.client, along.client)
     references = []
     for method, model, dash, name in (
-        ("fedavg", "shared", "dash", "fedavg, shared model"),
-        ("local", "personal", "dot", "local, training alone"),
+        ("fedavg", "shared", DASHED, "fedavg, shared model"),
+        ("local", "personal", DOTTED, "local, training alone"),
     ):
         other = find_counterpart(run, runs, method)
         if other is not None and not np.isnan(other.values("top1", model)[places]).all():
@@ -112,10 +115,10 @@ def show(report: Report) -> SectionContent | None:
     figures = {}
     for i, path in drawn.items():
         run = report.runs[i]
-        figures[f"figure-path-{i}"] = plot_path(run, path, report.runs)
-        figures[f"figure-path-{i}-clients"] = plot_clients(run, path, report.tones[i])
+        figures[f"figure-path-{i}"] = build(run, path, report.runs)
+        figures[f"figure-path-{i}-clients"] = build_clients(run, path, report.tones[i])
     if figures:
-        lines.align(list(figures.values()))
+        figures = align(figures)
     values = {
         "waiting": join_names([report.rows[i].label for i in paths if i not in drawn]),
         "panels": [_describe_panel(report, i, path) for i, path in drawn.items()],
@@ -144,6 +147,7 @@ def _describe_panel(report: Report, i: int, path: ClientPaths) -> dict[str, Any]
             (reference, f"{100 * reference.mean('top1'):.2f} %")
             for reference in find_references(run, report.runs)
         ],
+        "dashed": DASHED,
         "steps": describe_steps(path),
         "start": find_middle(path),
     }
@@ -160,152 +164,117 @@ def _list_means(paths: Sequence[ClientPaths]) -> list[list[str]]:
     ]
 
 
-def plot_path(run: RecordedRun, path: ClientPaths, runs: Sequence[RecordedRun]) -> go.Figure:
-    """Draws a metric from the shared model to the clients' own; a slider moves ring and dots."""
+def build(run: RecordedRun, path: ClientPaths, runs: Sequence[RecordedRun]) -> Figure:
+    """Return a metric from the shared model to the clients' own; a slider moves ring and dots."""
     start = find_middle(path)
-    figure = go.Figure(layout=build_layout(VIEWS))
     colour = find_colour(run, runs)
-    mark = DAGGER if run.chosen_on_test else ""
-    references = find_references(run, runs)
+    here = f"client %{{customdata}}, {PLACE}: <b>%{{y:.4~g}}"
+    marks: list[Mark] = []
     for view in VIEWS:
-        metric, factor = view.metric, view.factor
-        along = PathCurve(path.client, path.lam, path.values[metric], path.chosen)
-        shown = {"meta": {"view": metric}, "visible": view is VIEWS[0]}
-        figure.add_scatter(**lines.draw_clients(along, view, colour), **shown)
-        for reference in references:
-            level = factor * reference.mean(metric)
-            figure.add_scatter(
-                x=[0, 1],
-                y=round_numbers([level, level]),
-                mode="lines",
-                line={"color": reference.colour, "width": 1.6, "dash": reference.dash},
-                name=reference.name,
-                hovertemplate=f"<b>{reference.name}</b>: <b>%{{y:.4~g}}{view.unit}</b><br>"
-                "mean over the same clients, own test parts<extra></extra>",
-                **shown,
+        metric, shown = view.metric, {"view": view.metric}
+        lines, mean = summarize_lines(
+            path.client, path.lam, path.values[metric], view, colour, PLACE
+        )
+        marks += [lines, *_draw_references(run, runs, view), mean]
+        marks.append(_draw_personal(run, path, view, colour))
+        marks.append(
+            Points(
+                x=np.full(len(path.client), path.lam[start]),
+                y=view.factor * path.values[metric][:, start],
+                data=path.client,
+                colour=colour,
+                edge=(1, SURFACE[0]),
+                name="each client, here",
+                hover=f"{here}{view.unit}</b><br>its own test part",
+                shown=shown,
+                tables={"x": "lam", "y": metric},
             )
-        figure.add_scatter(**lines.draw_mean(along, view, colour, "λ = %{x:.2~g}: "), **shown)
-        figure.add_scatter(
-            x=round_numbers(path.chosen),
-            y=round_numbers(factor * path.personal[metric]),
-            customdata=path.client.tolist(),
-            **_draw_personal(view, colour, mark),
-            **shown,
         )
-        figure.add_scatter(
-            x=[float(path.lam[start])] * len(path.client),
-            y=round_numbers(factor * path.values[metric][:, start]),
-            customdata=path.client.tolist(),
-            mode="markers",
-            marker={"size": 7, "color": colour, "line": {"width": 1, "color": SURFACE[0]}},
-            name="each client, here",
-            hovertemplate="client %{customdata}, λ = %{x:.2~g}: <b>%{y:.4~g}"
-            f"{view.unit}</b><br>its own test part<extra></extra>",
-            visible=shown["visible"],
-            meta={"view": metric, "from": {"x": "lam", "y": metric}},
+        marks.append(
+            Points(
+                x=path.lam[[start]],
+                y=view.factor * path.mean(metric)[[start]],
+                colour="rgba(0,0,0,0)",
+                size=17,
+                edge=(3.5, colour),
+                name="mean, here",
+                shown=shown,
+                tables={"x": "place", "y": f"mean {metric}"},
+            )
         )
-        figure.add_scatter(
-            x=[float(path.lam[start])],
-            y=round_numbers(factor * path.mean(metric)[[start]]),
-            mode="markers",
-            marker={
-                "size": 17,
-                "color": "rgba(0,0,0,0)",
-                "line": {"width": 3.5, "color": colour},
-            },
-            hoverinfo="skip",
-            name="mean, here",
-            visible=shown["visible"],
-            meta={"view": metric, "from": {"x": "place", "y": f"mean {metric}"}},
+    lam, counts = count_places(path.chosen)
+    mark = DAGGER if run.chosen_on_test else ""
+    marks.append(
+        Bars(
+            x=lam,
+            y=counts,
+            width=0.05,
+            lower=True,
+            colour=colour,
+            edge=0,
+            name="personal models at this place",
+            hover=f"λ = %{{x:.2~g}}{mark}: the place of <b>%{{y}}</b> clients",
         )
-    lam, counts = np.unique(path.chosen[~np.isnan(path.chosen)].round(6), return_counts=True)
-    figure.add_bar(
-        x=round_numbers(lam),
-        y=counts.tolist(),
-        width=0.05,
-        yaxis="y2",
-        marker={"color": colour, "opacity": 0.75, "line": {"width": 0}},
-        name="personal models at this place",
-        hovertemplate=f"λ = %{{x:.2~g}}{mark}: the place of <b>%{{y}}</b> clients<extra></extra>",
     )
-    figure.update_xaxes(
-        title_text="place on the path, λ",
-        tickvals=[0, 0.25, 0.5, 0.75, 1],
-        ticktext=["0<br>shared", "¼", "½", "¾", "1<br>own"],
-        range=[-0.04, 1.04],
-        anchor="y2",
-        showgrid=True,
+    ticks = {0: "0<br>shared", 0.25: "¼", 0.5: "½", 0.75: "¾", 1: "1<br>own"}
+    return Figure(
+        marks,
+        x=Axis("place on the path, λ", (-0.04, 1.04), ticks),
+        below=Axis("clients", from_zero=True),
+        switches={"views": offer_views(VIEWS)},
+        tables=list_steps(path),
     )
-    figure.update_layout(
-        yaxis={"domain": [0.3, 1]},
-        yaxis2={
-            "domain": [0, 0.17],
-            "title": {"text": "clients"},
-            "rangemode": "tozero",
-            "nticks": 3,
-            "tickformat": "d",
-            "gridcolor": GRID[0],
-            "zeroline": False,
-            "automargin": True,
-        },
-    )
-    figure.layout.meta |= {"tables": list_steps(path)}
-    return figure
 
 
-def plot_clients(run: RecordedRun, path: ClientPaths, colour: str) -> go.Figure:
-    """Draws every client's model at the slider's place beside its personal one, client by client.
+def build_clients(run: RecordedRun, path: ClientPaths, colour: str) -> Figure:
+    """Return every client's model at the slider's place beside its personal one, client by client.
 
-    Its data come from the tables of `plot_path`, which the slider names first.
+    Its data come from the tables of `build`, which the slider names first.
     """
     start = find_middle(path)
-    figure = go.Figure(layout=build_layout(VIEWS))
-    mark = DAGGER if run.chosen_on_test else ""
     order = np.lexsort((path.client, path.chosen))
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(1, len(order) + 1)
+    marks: list[Mark] = []
     for view in VIEWS:
-        shown = {"x": rank.tolist(), "visible": view is VIEWS[0]}
-        figure.add_scatter(
-            y=round_numbers(view.factor * path.personal[view.metric]),
-            customdata=[
-                [int(client), f"{place:.2g}"]
-                for client, place in zip(path.client, path.chosen, strict=True)
-            ],
-            **_draw_personal(view, colour, mark, "%{customdata[0]}", "%{customdata[1]}"),
-            meta={"view": view.metric},
-            **shown,
+        marks.append(_draw_personal(run, path, view, colour, rank))
+        marks.append(
+            Points(
+                x=rank,
+                y=view.factor * path.values[view.metric][:, start],
+                data=path.client,
+                colour=colour,
+                name="each client, here",
+                hover=f"client %{{customdata}}: <b>%{{y:.4~g}}{view.unit}</b> at the slider's place"
+                "<br>its own test part",
+                shown={"view": view.metric},
+                tables={"y": view.metric},
+            )
         )
-        figure.add_scatter(
-            y=round_numbers(view.factor * path.values[view.metric][:, start]),
-            customdata=path.client.tolist(),
-            mode="markers",
-            marker={"size": 7, "color": colour},
-            name="each client, here",
-            hovertemplate="client %{customdata}: <b>%{y:.4~g}"
-            f"{view.unit}</b> at the slider's place<br>its own test part<extra></extra>",
-            meta={"view": view.metric, "from": {"y": view.metric}},
-            **shown,
-        )
-    figure.update_xaxes(
-        title_text="clients, by the λ of their personal model",
-        showticklabels=False,
-        showgrid=False,
+    return Figure(
+        marks,
+        x=Axis("clients, by the λ of their personal model", labelled=False, grid=False),
+        switches={"views": offer_views(VIEWS)},
     )
-    return figure
+
+
+def count_places(chosen: Floats) -> tuple[Floats, Integers]:
+    """Return the places that personal models have on their paths, and how many have each."""
+    lam, counts = np.unique(chosen[~np.isnan(chosen)].round(6), return_counts=True)
+    return lam, counts
 
 
 def list_steps(path: ClientPaths) -> dict[str, list[Any]]:
-    """Lists, for every place that was measured, what a slider shows there."""
+    """Return, for every place that was measured, what a slider shows there."""
     tables: dict[str, list[Any]] = {
-        "place": [[round(float(lam), 6)] for lam in path.lam],
-        "lam": [[round(float(lam), 6)] * len(path.client) for lam in path.lam],
+        "place": list(path.lam[:, None]),
+        "lam": [np.full(len(path.client), lam) for lam in path.lam],
         "words": describe_steps(path),
     }
     for view in VIEWS:
         values = view.factor * path.values[view.metric]
-        tables[view.metric] = [round_numbers(column) for column in values.T]
-        tables[f"mean {view.metric}"] = [round_numbers([mean]) for mean in values.mean(axis=0)]
+        tables[view.metric] = list(values.T)
+        tables[f"mean {view.metric}"] = list(values.mean(axis=0)[:, None])
     return tables
 
 
@@ -320,21 +289,48 @@ def describe_steps(path: ClientPaths) -> list[str]:
 
 
 def _draw_personal(
-    view: View, colour: str, mark: str, client: str = "%{customdata}", lam: str = "%{x:.2~g}"
-) -> dict[str, Any]:
-    return {
-        "mode": "markers",
-        "marker": {"symbol": "diamond-open", "size": 9, "color": colour, "line": {"width": 1.5}},
-        "name": "personal models",
-        "hovertemplate": f"<b>personal model of client {client}</b>, λ = {lam}{mark}: "
-        f"<b>%{{y:.4~g}}{view.unit}</b><br>its own test part<extra></extra>",
-    }
+    run: RecordedRun, path: ClientPaths, view: View, colour: str, rank: Integers | None = None
+) -> Points:
+    """Return the personal models at their places, or at their ranks by these."""
+    mark = DAGGER if run.chosen_on_test else ""
+    return Points(
+        x=path.chosen if rank is None else rank,
+        y=view.factor * path.personal[view.metric],
+        data=[
+            [int(client), f"{place:.2g}"]
+            for client, place in zip(path.client, path.chosen, strict=True)
+        ],
+        colour=colour,
+        symbol="diamond-open",
+        size=9,
+        edge=(1.5, colour),
+        name="personal models",
+        hover=f"<b>personal model of client %{{customdata[0]}}</b>, λ = %{{customdata[1]}}{mark}: "
+        f"<b>%{{y:.4~g}}{view.unit}</b><br>its own test part",
+        shown={"view": view.metric},
+    )
 
 
-def draw(figure: "Figure", given: FigureInput) -> str:
-    """Draws a metric along the paths, and who chose which place, for print."""
-    above, below = figure.subplots(2, sharex=True, height_ratios=(3, 1))
+def _draw_references(run: RecordedRun, runs: Sequence[RecordedRun], view: View) -> list[Lines]:
+    return [
+        Lines(
+            x=np.array([0, 1]),
+            y=np.full(2, view.factor * reference.mean(view.metric)),
+            style=plain(reference.colour, reference.dash),
+            width=1.6,
+            name=reference.name,
+            hover=f"<b>{reference.name}</b>: <b>%{{y:.4~g}}{view.unit}</b><br>"
+            "mean over the same clients, own test parts",
+            shown={"view": view.metric},
+        )
+        for reference in find_references(run, runs)
+    ]
+
+
+def draw(given: FigureInput) -> Drawing:
+    """Return a metric along the paths, and how many personal models lie where, for print."""
     view, shown = given.view, []
+    marks: list[Mark] = []
     for group, style in zip(given.groups, given.styles, strict=True):
         of_runs = [along for run in group.runs if (along := run.along(view.metric)) is not None]
         of_runs = [along for along in of_runs if along.client.size]
@@ -344,38 +340,47 @@ def draw(figure: "Figure", given: FigureInput) -> str:
         lam = of_runs[0].lam
         means = view.factor * np.stack([along.values.mean(0) for along in of_runs])  # [S, L]
         if len(means) > 1:
-            paper.draw_band(above, lam, np.stack([means.min(0), means.max(0)]), style)
-        paper.draw_curve(above, lam, means.mean(0), style)
-        chosen = np.concatenate([along.chosen for along in of_runs])
-        places, counts = np.unique(chosen[~np.isnan(chosen)].round(6), return_counts=True)
-        paper.draw_curve(below, places, 100 * counts / max(counts.sum(), 1), style)
+            low, high = means.min(0), means.max(0)
+            marks.append(Band(x=lam, low=low, high=high, colour=style.colour))
+        marks.append(Lines(x=lam, y=means.mean(0), style=style))
+        places, counts = count_places(np.concatenate([along.chosen for along in of_runs]))
+        share = 100 * counts / max(counts.sum(), 1)
+        marks.append(Lines(x=places, y=share, style=style, lower=True))
     if not any(shown):
         raise IsthmusError(
             "no run here has a path with an own end; expected one of superfed-mm, superfed-lm; "
             "add one, or draw it after a later evaluation"
         )
-    horizontal = _draw_references(above, given)
-    above.set(ylabel=view.axis)
-    below.set(xlabel="place on the path, λ (0 shared, 1 own)", ylabel="clients, %", ylim=(0, None))
-    paper.draw_legend(figure, given, shown)
-    return (
-        "Above: models on the line (1 − λ) · shared + λ · own, mean over the clients that have an "
-        f"own end, each on its own test part.{horizontal} Below: share of clients whose personal "
-        f"model lies there.{paper.describe_bands(given)}"
-    )
-
-
-def _draw_references(axes: "Axes", given: FigureInput) -> str:
-    means: dict[str, list[float]] = {}
+    means_of: dict[str, list[float]] = {}
+    dashes: dict[str, tuple[float, ...]] = {}
     for run in given.runs:
         for reference in find_references(run, given.runs):
-            means.setdefault(reference.name, []).append(reference.mean(given.view.metric))
-    patterns = ((1.0, 1.5), (4.0, 2.0))
-    for (name, values), dash in zip(means.items(), patterns, strict=False):
-        level = given.view.factor * float(np.mean(values))
-        axes.axhline(level, color="0.45", linewidth=0.9, linestyle=(0, dash))
-        axes.annotate(name, (1, level), ha="right", va="bottom", fontsize=6, color="0.3")
-    return " Horizontal: means over the same clients." if means else ""
+            means_of.setdefault(reference.name, []).append(reference.mean(view.metric))
+            dashes[reference.name] = reference.dash
+    marks += [
+        Lines(
+            x=np.array([0, 1]),
+            y=np.full(2, view.factor * np.mean(means)),
+            style=plain("0.45", dashes[name]),
+            label=name,
+        )
+        for name, means in means_of.items()
+    ]
+    figure = Figure(
+        marks,
+        x=Axis("place on the path, λ (0 shared, 1 own)"),
+        y=Axis(view.axis),
+        below=Axis("clients, %", from_zero=True),
+        share=0.25,
+        legend=given.list_legend(shown),
+    )
+    horizontal = " Horizontal: means over the same clients." if means_of else ""
+    caption = (
+        "Above: models on the line (1 − λ) · shared + λ · own, mean over the clients that have an "
+        f"own end, each on its own test part.{horizontal} Below: share of clients whose personal "
+        f"model lies there.{describe_bands(given.groups)}"
+    )
+    return Drawing([figure], caption)
 
 
 PRINT_FIGURE = PrintFigure("path", "from the shared to the own model", draw, 1.0, METRICS)

@@ -1,31 +1,39 @@
-"""Similarity: how alike clients' labels are, and what each of their two networks adds."""
+"""Two networks whose logits are added: each alone, their sum, and clients of similar labels."""
 
+from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
 
 from isthmus.errors import IsthmusError
-from isthmus.report.figures import paper
-from isthmus.report.figures.theme import (
-    SERIES,
-    SHARES,
-    SHOWN_AT_MOST,
-    ZERO,
-    build_bar,
-    build_layout,
-    list_classes,
-    round_numbers,
+from isthmus.report.figures.figure import (
+    ACCURACY,
+    LOSS,
+    Axis,
+    Bars,
+    Figure,
+    HeatMap,
+    Mark,
+    Shade,
+    align,
+    offer_views,
+    summarize_lines,
 )
-from isthmus.report.section import FigureInput, PrintFigure, Report, SectionContent
+from isthmus.report.figures.theme import SERIES, SHOWN_AT_MOST, list_classes
+from isthmus.report.section import (
+    Drawing,
+    FigureInput,
+    PrintFigure,
+    Report,
+    SectionContent,
+    name_seed,
+)
 from isthmus.run.columns import Floats, Integers
 from isthmus.run.record import RecordedRun
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 BRANCHES = ("1 0", "1 1", "0 1")  # weights of a shared and an own network, whose logits are added
+VIEWS = (ACCURACY, LOSS)
 
 
 class Similarity(NamedTuple):
@@ -46,7 +54,7 @@ def compute_similarity(run: RecordedRun, most: int = SHOWN_AT_MOST) -> Similarit
     unit = counts / np.maximum(np.linalg.norm(counts, axis=1, keepdims=True), 1e-300)
     matrix = unit @ unit.T
     order = np.array(order_by_likeness(matrix), dtype=np.int64)
-    shared, both, own = (run.values("top1", "path", at=at)[:most][order] for at in BRANCHES)
+    shared, both, own = read_branches(run)[:most][order].T
     return Similarity(
         run.federation.client[:most][order],
         matrix[np.ix_(order, order)],
@@ -88,123 +96,121 @@ def mixes_by_labels(run: RecordedRun) -> bool:
     return run.settings.get("method.similarity") == "labels"
 
 
-def show(report: Report) -> SectionContent:
-    """Shows the similarities of the clients of the runs that mix by them."""
-    cards, figures = [], {}
+def read_branches(run: RecordedRun, metric: str = "top1") -> Floats:
+    """Return [N, 3]: a metric of the shared network, of its sum with the own one, of the own one.
+
+    Rows of clients whose own network is not trained yet hold a nan.
+    """
+    return np.stack([run.values(metric, "path", at=at) for at in BRANCHES], axis=1)
+
+
+def show(report: Report) -> SectionContent | None:
+    """Show what two networks contribute to their sum, and by which similarity one is shared."""
+    panels: list[dict[str, Any]] = []
+    branches, similarities, cards = {}, {}, []
     for i, run in enumerate(report.runs):
-        trained = ~np.isnan([run.values("top1", "path", at=at) for at in BRANCHES]).any(axis=0)
-        if not mixes_by_labels(run) or not trained.any():
+        top1 = read_branches(run)
+        trained = ~np.isnan(top1).any(axis=1)
+        if not trained.any():
             continue
-        name = f"figure-similarity-{i}"
-        alike = compute_similarity(run)
-        figures[name] = plot(run, alike)
+        about = {"tone": report.tones[i], "label": report.rows[i].label}
         total = len(run.federation.client)
-        first = f"The first {SHOWN_AT_MOST} of" if total > SHOWN_AT_MOST else "All"
-        cards.append(
+        branches[f"figure-branches-{i}"] = build_branches(run, trained, report.tones[i])
+        panels.append(
             {
-                "name": name,
-                "tone": report.tones[i],
-                "label": report.rows[i].label,
-                "height": 190 + min(560, 14 * len(alike.client) + 160),
-                "shown": f"{first} {total} clients",
+                **about,
+                "name": f"figure-branches-{i}",
+                "means": [f"{mean:.2f}" for mean in 100 * top1[trained].mean(axis=0)],
+                "clients": int(trained.sum()),
+                "total": total,
             }
         )
-    return SectionContent({"cards": cards}, figures)
+        if mixes_by_labels(run):
+            alike = compute_similarity(run)
+            similarities[f"figure-similarity-{i}"] = build(run, alike)
+            first = f"The first {SHOWN_AT_MOST} of" if total > SHOWN_AT_MOST else "All"
+            cards.append(
+                {
+                    **about,
+                    "name": f"figure-similarity-{i}",
+                    "height": 190 + min(560, 14 * len(alike.client) + 160),
+                    "shown": f"{first} {total} clients",
+                }
+            )
+    if not panels:
+        return None
+    values = {
+        "panels": panels,
+        "names": list(branches),
+        "lines": [[each["label"], str(each["clients"]), *each["means"]] for each in panels],
+        "alike": cards,
+    }
+    return SectionContent(values, {**align(branches), **similarities})
 
 
-def plot(run: RecordedRun, alike: Similarity) -> go.Figure:
-    """Draws the similarities as a heat map and, below, what each network adds to the other."""
-    result = go.Figure(layout=build_layout())
+def build_branches(run: RecordedRun, trained: Any, colour: str) -> Figure:
+    """Return the accuracy and loss of two networks whose logits are added, and of their sum."""
+    marks: list[Mark] = []
+    client, places = run.federation.client[trained], np.array([0, 0.5, 1])
+    for view in VIEWS:
+        values = read_branches(run, view.metric)[trained]
+        marks += summarize_lines(client, places, values, view, colour)
+    ticks = {0: "shared<br>alone", 0.5: "sum", 1: "own<br>alone"}
+    return Figure(marks, x=Axis("", (-0.06, 1.06), ticks), switches={"views": offer_views(VIEWS)})
+
+
+def build(run: RecordedRun, alike: Similarity) -> Figure:
+    """Return the similarities as a heat map and, below, what each network adds to the other."""
     names = [str(client) for client in alike.client.tolist()]
     places = np.searchsorted(run.federation.client, alike.client)
-    result.add_heatmap(
-        z=[round_numbers(row, digits=3) for row in alike.matrix],
+    cells = HeatMap(
         x=names,
         y=names,
-        zmin=0,
-        zmax=1,
-        colorscale=SHARES,
-        xgap=0.5,
-        ygap=0.5,
-        yaxis="y2",
-        colorbar=build_bar("similarity", len=0.6, y=0.68),
-        hovertemplate="<b>clients %{y} and %{x}</b>: <b>%{z:.3f}</b><extra></extra>",
+        z=alike.matrix,
+        shade=Shade("similarity", 0, 1),
+        hover="<b>clients %{y} and %{x}</b>: <b>%{z:.3f}</b>",
     )
-    added = (
-        (alike.own_adds, "its own network adds", SERIES[0][0], ""),
-        (alike.shared_adds, "the shared network adds", SERIES[1][0], "/"),
-    )
-    for values, name, colour, pattern in added:
-        result.add_bar(
+    bars = [
+        Bars(
             x=names,
-            y=round_numbers(100 * values),
-            customdata=[list_classes(run.federation, int(place), 3) for place in places],
+            y=100 * values,
+            data=[list_classes(run.federation, int(place), 3) for place in places],
             name=name,
-            marker={
-                "color": colour,
-                "pattern": {"shape": pattern, "size": 4, "solidity": 0.4, "fillmode": "replace"},
-                "line": {"width": 1, "color": colour},
-            },
-            hovertemplate=f"<b>client %{{x}}</b>: {name} <b>%{{y:+.3~g}}</b> points"
-            "<br>%{customdata}<extra></extra>",
+            colour=colour,
+            hatched=hatched,
+            lower=True,
+            hover=f"<b>client %{{x}}</b>: {name} <b>%{{y:+.3~g}}</b> points<br>%{{customdata}}",
         )
-    few = len(names) <= 40
-    result.update_xaxes(
-        title_text="client", type="category", showgrid=False, showticklabels=few, anchor="y"
+        for values, name, colour, hatched in (
+            (alike.own_adds, "its own network adds", SERIES[0][0], False),
+            (alike.shared_adds, "the shared network adds", SERIES[1][0], True),
+        )
+    ]
+    x = Axis("client", names=names, labelled=len(names) <= 40, grid=False)
+    return Figure(
+        [cells, *bars],
+        x,
+        y=replace(x, reversed=True),
+        below=Axis("points added", zero_line=True),
+        share=0.28,
+        gap=0.25,
     )
-    result.update_layout(
-        barmode="group",
-        bargap=0.25,
-        yaxis={
-            "domain": [0, 0.28],
-            "title": {"text": "points added"},
-            "zeroline": True,
-            "zerolinecolor": ZERO[0],
-        },
-        yaxis2={
-            "domain": [0.34, 1],
-            "type": "category",
-            "autorange": "reversed",
-            "showgrid": False,
-            "zeroline": False,
-            "automargin": True,
-            "showticklabels": few,
-            "fixedrange": True,
-            "title": {"text": "client", "standoff": 10},
-        },
-    )
-    return result
 
 
-def draw(figure: "Figure", given: FigureInput) -> str:
-    """Draws the similarities and, below, what each network adds, for print."""
+def draw(given: FigureInput) -> Drawing:
+    """Return the similarities of the first run that mixes by them, for print."""
     group = next((group for group in given.groups if mixes_by_labels(group.runs[0])), None)
     if group is None:
         raise IsthmusError(
             "no run here mixes by the similarity of labels; expected fedsimsup; add a run of it"
         )
-    alike = compute_similarity(group.runs[0])
-    above, below = figure.subplots(2, height_ratios=(3, 1))
-    shades = above.imshow(alike.matrix, cmap=paper.SHADES, vmin=0, vmax=1, aspect="auto")
-    figure.colorbar(shades, ax=above, label="cosine of label counts")
-    places = np.arange(len(alike.client))
-    names = [str(client) for client in alike.client.tolist()]
-    many = len(names) > 30
-    above.set(ylabel="client", xticks=[])
-    above.set_yticks([] if many else places, [] if many else names, fontsize=5)
-    above.grid(visible=False)
-    bars: dict[str, Any] = {"width": 0.4, "edgecolor": "black", "linewidth": 0.3}
-    below.bar(places - 0.2, np.nan_to_num(100 * alike.own_adds), color="0.35", **bars)
-    below.bar(
-        places + 0.2, np.nan_to_num(100 * alike.shared_adds), color="white", hatch="////", **bars
-    )
-    below.set(xlabel="client", ylabel="points added", xlim=(-0.5, len(names) - 0.5))
-    below.set_xticks([] if many else places, [] if many else names, fontsize=5, rotation=90)
-    return (
+    run = group.runs[0]
+    caption = (
         "Above: cosine of clients' label counts, similar clients next to each other. Below: points "
         "of top-1 accuracy that the own network adds to the shared one (full), and the shared one "
-        f"to the own (hatched), on clients' own test parts.{paper.name_seed(group)}"
+        f"to the own (hatched), on clients' own test parts.{name_seed(group)}"
     )
+    return Drawing([build(run, compute_similarity(run))], caption)
 
 
 PRINT_FIGURE = PrintFigure("similarity", "FedSimSup's clients", draw, 1.2)

@@ -1,15 +1,25 @@
 """Simplex: where the clients are in it, and how good its models are."""
 
-from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from isthmus.errors import IsthmusError
-from isthmus.report.figures import paper
+from isthmus.report.figures.figure import (
+    ACCURACY,
+    LOSS,
+    Axis,
+    Figure,
+    Lines,
+    Mark,
+    Points,
+    Shade,
+    View,
+    offer_views,
+    plain,
+)
 from isthmus.report.figures.measured import (
     EVERYONE,
     MEASURED,
@@ -20,28 +30,17 @@ from isthmus.report.figures.measured import (
     name_data,
     read_coordinates,
 )
-from isthmus.report.figures.theme import (
-    ACCURACY,
-    GRID,
-    INK,
-    LOSS,
-    MARKS,
-    SERIES,
-    SURFACE,
-    ZERO,
-    View,
-    build_layout,
-    list_classes,
-    place_bar_below,
-    round_numbers,
+from isthmus.report.figures.theme import INK, MARKS, SERIES, SURFACE, ZERO, list_classes
+from isthmus.report.section import (
+    Drawing,
+    FigureInput,
+    PrintFigure,
+    Report,
+    SectionContent,
+    name_seed,
 )
-from isthmus.report.section import FigureInput, PrintFigure, Report, SectionContent
 from isthmus.run.columns import Floats, Integers
 from isthmus.run.record import RecordedRun
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 OUTLINED_AT_MOST = 60  # clients whose regions are drawn
 VIEWS = (ACCURACY, LOSS)
@@ -134,7 +133,7 @@ def show(report: Report) -> SectionContent | None:
         if surface is None:
             continue
         clients = find_places(run)
-        figures[f"figure-simplex-{i}"] = plot(run)
+        figures[f"figure-simplex-{i}"] = build(run, surface)
         panels.append(
             {
                 "name": f"simplex-{i}",
@@ -154,64 +153,47 @@ def show(report: Report) -> SectionContent | None:
     return SectionContent({"panels": panels, "names": list(figures)}, figures) if panels else None
 
 
-def plot(run: RecordedRun) -> go.Figure:
-    """Draws a simplex: its models, its clients, what they train; a list chooses the data."""
-    surface = collect_surface(run)
-    assert surface is not None  # there is something to draw
+def build(run: RecordedRun, surface: Surface, title: str = "") -> Figure:
+    """Return a simplex: its models, its clients, what they train; a list chooses the data."""
     clients = find_places(run)
     drawing = choose_projection(clients.at)
-    result = go.Figure(layout=build_layout(VIEWS))
-    edges = [np.stack(edge) for edge in combinations(drawing.corners, 2)]
-    result.add_scatter(
-        **_place(_join(edges) if edges else drawing.corners),
-        mode="lines",
-        line={"color": ZERO[0], "width": 1.2},
-        hoverinfo="skip",
-    )
-    for view in VIEWS:
-        result.add_scatter(**_draw_models(surface, view, drawing), visible=view is VIEWS[0])
+    pairs = [np.stack(edge) for edge in combinations(drawing.corners, 2)]
+    edges = np.array(pairs or [drawing.corners])  # [E, 2, 2]
+    marks: list[Mark] = [
+        Lines(x=edges[..., 0], y=edges[..., 1], style=plain(ZERO[0]), width=1.2),
+        *(_draw_models(surface, view, drawing) for view in VIEWS),
+    ]
     rho = float(run.settings.get("method.rho", 0.0))
     placed = clients.at[clients.placed]
     if 0 < len(placed) <= OUTLINED_AT_MOST:
-        around = _join([outline_region(at, rho, drawing.corners) for at in placed])
-        result.add_scatter(
-            **_place(around),
-            mode="lines",
-            line={"color": INK[0], "width": 1},
-            opacity=0.6,
-            hoverinfo="skip",
-        )
-    result.add_scatter(**_draw_clients(run, clients, drawing))
-    result.add_scatter(
-        x=[],
-        y=[],
-        mode="markers",
-        marker={"size": 26, "color": "rgba(0,0,0,0)", "line": {"width": 3, "color": INK[0]}},
-        hoverinfo="skip",
-        meta={"from": {"x": "ring x", "y": "ring y"}},
-    )
+        around = np.stack([outline_region(at, rho, drawing.corners) for at in placed])
+        style = plain(INK[0])
+        marks.append(Lines(x=around[..., 0], y=around[..., 1], style=style, width=1, opacity=0.6))
+    marks.append(_draw_clients(run, clients, drawing))
+    ring = {"x": "ring x", "y": "ring y"}
+    marks.append(Points(colour="rgba(0,0,0,0)", size=26, edge=(3, INK[0]), tables=ring))
     low, high = drawing.corners.min(0) - 0.12, drawing.corners.max(0) + 0.12
-    hidden = {"visible": False, "constrain": "domain"}
-    result.update_xaxes(range=[low[0], high[0]], **hidden)
-    result.update_yaxes(range=[low[1], high[1]], scaleanchor="x", **hidden)
-    result.layout.meta |= {"tables": list_choices(surface, clients, drawing)}
-    return result
+    across, up = zip(low, high, strict=True)
+    return Figure(
+        marks,
+        x=Axis(range=across, hidden=True),
+        y=Axis(range=up, hidden=True),
+        switches={"views": offer_views(VIEWS, titled=False)},
+        tables=list_choices(surface, clients, drawing),
+        equal=True,
+        title=title,
+    )
 
 
 def list_choices(
     surface: Surface, clients: ClientPlaces, drawing: SimplexProjection
 ) -> dict[str, list[Any]]:
-    """Lists, for all data that models were measured on, what the figure shows."""
+    """Return, for all data that models were measured on, what the figure shows."""
     rings = [drawing(clients.at[clients.client.astype(str) == name]) for name in surface.on]
     return {
-        **{
-            view.metric: [
-                round_numbers(view.factor * row, digits=4) for row in surface.values[view.metric]
-            ]
-            for view in VIEWS
-        },
-        "ring x": [round_numbers(ring[:, 0]) for ring in rings],
-        "ring y": [round_numbers(ring[:, 1]) for ring in rings],
+        **{view.metric: list(view.factor * surface.values[view.metric]) for view in VIEWS},
+        "ring x": [ring[:, 0] for ring in rings],
+        "ring y": [ring[:, 1] for ring in rings],
         "words": describe_data(surface),
     }
 
@@ -240,57 +222,41 @@ def _list_models(surface: Surface) -> list[list[str]]:
     ]
 
 
-def _join(pieces: Sequence[Floats]) -> Floats:
-    # One trace for all: a gap after each keeps them apart.
-    return np.vstack([np.vstack([piece, np.full((1, 2), np.nan)]) for piece in pieces])
-
-
-def _place(points: Floats) -> dict[str, Any]:
-    return {"x": round_numbers(points[:, 0]), "y": round_numbers(points[:, 1])}
-
-
 def _print_point(at: Floats) -> str:
     return " ".join(f"{number:.2g}" for number in at)
 
 
-def _draw_models(surface: Surface, view: View, drawing: SimplexProjection) -> dict[str, Any]:
-    return {
-        **_place(drawing(surface.at)),
-        "mode": "markers",
-        "marker": {
-            "symbol": "hexagon",
-            "size": 25 if surface.at.shape[1] <= 3 else 13,  # tiles, or points that may coincide
-            "color": round_numbers(view.factor * surface.values[view.metric][0], digits=4),
-            "colorscale": [[0, GRID[0]], [1, SERIES[0][0]]],
-            "reversescale": view is LOSS,
-            "line": {"width": 0.5, "color": ZERO[0]},
-            "colorbar": place_bar_below(view),
-        },
-        "customdata": [_print_point(at) for at in surface.at],
-        "hovertemplate": "model at (%{customdata}): <b>%{marker.color:.4~g}" + view.unit + "</b>"
-        "<extra></extra>",
-        "meta": {"view": view.metric, "from": {"marker.color": view.metric}},
-    }
+def _draw_models(surface: Surface, view: View, drawing: SimplexProjection) -> Points:
+    x, y = drawing(surface.at).T
+    return Points(
+        x=x,
+        y=y,
+        data=[_print_point(at) for at in surface.at],
+        symbol="hexagon",
+        size=25 if surface.at.shape[1] <= 3 else 13,  # tiles, or points that may coincide
+        colour=view.factor * surface.values[view.metric][0],
+        edge=(0.5, ZERO[0]),
+        shade=Shade(view.axis, deep_is_low=view is LOSS, below=0.02),
+        hover=f"model at (%{{customdata}}): <b>%{{marker.color:.4~g}}{view.unit}</b>",
+        shown={"view": view.metric},
+        tables={"colour": view.metric},
+    )
 
 
-def _draw_clients(
-    run: RecordedRun, clients: ClientPlaces, drawing: SimplexProjection
-) -> dict[str, Any]:
+def _draw_clients(run: RecordedRun, clients: ClientPlaces, drawing: SimplexProjection) -> Points:
     place = np.searchsorted(run.federation.client, clients.client)
     main = run.federation.labels[place].argmax(1).tolist()
-    return {
-        **_place(drawing(clients.at)),
-        "mode": "markers+text",
-        "text": [str(c) for c in main],
-        "textfont": {"color": SURFACE[0], "size": 10},
-        "marker": {
-            "size": 16,
-            "color": [SERIES[c % len(SERIES)][0] for c in main],
-            "symbol": [MARKS[c // len(SERIES) % 3] for c in main],
-            "line": {"width": 1.5, "color": SURFACE[0]},
-        },
-        "name": "clients",
-        "customdata": [
+    x, y = drawing(clients.at).T
+    return Points(
+        x=x,
+        y=y,
+        labels=[str(c) for c in main],
+        size=16,
+        colour=[SERIES[c % len(SERIES)][0] for c in main],
+        symbol=[MARKS[c // len(SERIES) % 3] for c in main],
+        edge=(1.5, SURFACE[0]),
+        name="clients",
+        data=[
             [
                 int(client),
                 _print_point(at),
@@ -299,13 +265,13 @@ def _draw_clients(
             ]
             for client, at, value, i in zip(*clients, place, strict=True)
         ],
-        "hovertemplate": "<b>client %{customdata[0]}</b> at (%{customdata[1]}): "
-        "<b>%{customdata[2]} %</b><br>its own test part; %{customdata[3]}<extra></extra>",
-    }
+        hover="<b>client %{customdata[0]}</b> at (%{customdata[1]}): "
+        "<b>%{customdata[2]} %</b><br>its own test part; %{customdata[3]}",
+    )
 
 
-def draw(figure: "Figure", given: FigureInput) -> str:
-    """Draws where clients are in a simplex, one panel per group, for print."""
+def draw(given: FigureInput) -> Drawing:
+    """Return where clients are in a simplex, one figure per group, for print."""
     shown = [
         (group, surface)
         for group in given.groups
@@ -315,45 +281,19 @@ def draw(figure: "Figure", given: FigureInput) -> str:
         raise IsthmusError(
             "no run here has a simplex; expected one of floco, floco-plus; add one of them"
         )
-    panels = figure.subplots(1, len(shown), squeeze=False)[0]
-    for axes, (group, surface) in zip(panels, shown, strict=True):
-        models = _draw_panel(axes, group.runs[0], surface, given.view)
-        axes.set_title(group.label if len(shown) > 1 else "", fontsize=7)
-    axis = given.view.axis
-    figure.colorbar(models, ax=panels.tolist(), shrink=0.75, label=axis)
-    group, _ = shown[0]
-    drawing = choose_projection(find_places(group.runs[0]).at)
-    return (
+    figures = [
+        build(group.runs[0], surface, group.label if len(shown) > 1 else "")
+        for group, surface in shown
+    ]
+    group, surface = shown[0]
+    about = choose_projection(find_places(group.runs[0]).at).about
+    caption = (
         "Discs: clients at their points of the simplex, with the class they have most examples "
-        f"of; outlines: the regions they train. Hexagons: its models, mean {axis} over all "
-        f"clients, each on its own data. In the first panel {drawing.about}."
-        f"{paper.name_seed(group)}"
+        f"of; outlines: the regions they train. Hexagons: its models, mean {given.view.axis} over "
+        f"all clients, each on its own data. In the first panel {about}.{name_seed(group)}"
     )
-
-
-def _draw_panel(axes: "Axes", run: RecordedRun, surface: Surface, view: View) -> Any:
-    clients = find_places(run)
-    drawing = choose_projection(clients.at)
-    for edge in combinations(drawing.corners, 2):
-        axes.plot(*np.stack(edge).T, color="0.4", linewidth=0.6)
-    d = surface.on.index(EVERYONE) if EVERYONE in surface.on else 0
-    shade: dict[str, Any] = {
-        "c": view.factor * surface.values[view.metric][d],
-        "cmap": paper.SHADES,
-    }
-    across, up = drawing(surface.at).T
-    models = axes.scatter(across, up, marker="h", s=60, alpha=0.8, **shade)
-    rho = float(run.settings.get("method.rho", 0.0))
-    for at in clients.at[clients.placed]:
-        axes.plot(*outline_region(at, rho, drawing.corners).T, color="0.2", linewidth=0.4)
-    x, y = drawing(clients.at).T
-    axes.scatter(x, y, s=46, facecolor="white", edgecolor="black", linewidth=0.6, zorder=3)
-    main = run.federation.labels[np.searchsorted(run.federation.client, clients.client)].argmax(1)
-    for right, up, label in zip(x.tolist(), y.tolist(), main.tolist(), strict=True):
-        axes.annotate(str(label), (right, up), ha="center", va="center", fontsize=5, zorder=4)
-    axes.set_aspect("equal")
-    axes.set_axis_off()
-    return models
+    choice = surface.on.index(EVERYONE) if EVERYONE in surface.on else 0
+    return Drawing(figures, caption, {"view": given.view.metric}, choice)
 
 
 PRINT_FIGURE = PrintFigure("simplex", "where FLOCO's clients are in it", draw, 0.85, MEASURED)

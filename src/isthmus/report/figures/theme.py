@@ -1,24 +1,12 @@
-"""What the figures of a page have in common: colours, styles, views, the layout.
-
-A figure with several views (accuracy, loss, ...) holds the traces of all of them, the first one
-visible: `trace.meta["view"]` names the view of a trace, `layout.meta["views"]` what each changes.
-
-Where a reader chooses among what was measured, by a slider or from a list, the first figure of the
-control holds in `layout.meta["tables"]` what changes: for each table one entry per choice.
-`trace.meta["from"]` says which table an attribute of a trace comes from, and the table "words" what
-the choice is. Nothing is computed in between.
-"""
+"""What figures look like: colours, styles of lines, markers."""
 
 import html
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
 
-from isthmus.metrics.metric import METRICS
 from isthmus.report.groups import make_key
-from isthmus.run.columns import Floats
 from isthmus.run.record import RecordedRun, RecordTable
 
 # Light and dark tones of one hue each, the first six told apart by every common kind of colour
@@ -43,7 +31,16 @@ MUTED = ("#5b6673", "#9aa7b4")
 GRID = ("#e6e2d9", "#2a3845")
 ZERO = ("#9d978a", "#64748a")
 SURFACE = ("#ffffff", "#15202b")
-FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
+TONES = {  # of all figures of the page
+    "ink": INK[0],
+    "muted": MUTED[0],
+    "grid": GRID[0],
+    "zero": ZERO[0],
+    "surface": SURFACE[0],
+    "deep": SERIES[0][0],
+    "alone": ALONE[0],
+    "font": "system-ui, -apple-system, 'Segoe UI', sans-serif",
+}
 
 
 class Symbol(NamedTuple):
@@ -79,32 +76,9 @@ SYMBOLS = {
 # Lengths of strokes and gaps. Five patterns, twelve colours: pairs come again after sixty groups.
 DASHES = ((), (7.0, 3.0), (2.0, 2.0), (7.0, 2.0, 2.0, 2.0), (12.0, 4.0))
 ALONE_DASH = (1.0, 3.0)
+DASHED, DOTTED = (8.0, 5.0), (2.0, 4.0)  # of lines that are no group's
 
 SHOWN_AT_MOST = 120  # clients in a picture of all of them
-
-
-class View(NamedTuple):
-    """One metric as a figure shows it."""
-
-    metric: str
-    label: str
-    axis: str
-    factor: float
-    unit: str
-    scale: str = "linear"
-
-
-def make_view(metric: str, label: str) -> View:
-    """Makes the view of a metric: its axis, its factor and its unit are the metric's."""
-    it = METRICS[metric]
-    percent = it.factor == 100
-    axis = f"{it.title}, {'%' if percent else it.range}"
-    return View(metric, label, axis, it.factor, " %" if percent else "")
-
-
-ACCURACY = make_view("top1", "Accuracy")
-LOSS = make_view("loss", "Loss")
-CALIBRATION = make_view("ece", "Calibration error")
 
 
 def map_to_dark() -> dict[str, str]:
@@ -120,12 +94,6 @@ class Style(NamedTuple):
     colour: str
     dash: tuple[float, ...]  # strokes and gaps; none: solid
     symbol: str
-
-    @property
-    def line(self) -> dict[str, Any]:
-        """Gives the line as plotly has it."""
-        dash = ",".join(f"{length:g}px" for length in self.dash)
-        return {"color": self.colour, "dash": dash or "solid"}
 
 
 def choose_styles(runs: Sequence[RecordedRun]) -> list[Style]:
@@ -169,102 +137,7 @@ def make_inert(text: str) -> str:
     return html.escape(text, quote=False).replace("%{", "%&#123;")
 
 
-def round_numbers(values: Iterable[float] | Floats, digits: int = 5) -> list[float | None]:
-    """Rounds to significant digits, so that a page stays small; what is not finite becomes None."""
-    return [
-        float(f"{value:.{digits}g}") if np.isfinite(value) else None
-        for value in np.asarray(values, dtype=np.float64).tolist()
-    ]
-
-
-def build_layout(views: Sequence[View] = ()) -> go.Layout:
-    """Gives what all figures have in common."""
-    axis = {
-        "gridcolor": GRID[0],
-        "zerolinecolor": ZERO[0],
-        "zeroline": False,
-        "linecolor": GRID[0],
-        "automargin": True,
-        "fixedrange": True,
-        "title": {"standoff": 10},
-    }
-    layout = go.Layout(
-        template="none",
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": FONT, "size": 13},
-        margin={"l": 8, "r": 12, "t": 12, "b": 8},
-        hovermode="closest",
-        hoverlabel={
-            "bgcolor": SURFACE[0],
-            "bordercolor": ZERO[0],
-            "align": "left",
-            "font": {"color": INK[0], "family": FONT, "size": 13},
-        },
-        modebar={"bgcolor": "rgba(0,0,0,0)", "color": MUTED[0], "activecolor": INK[0]},
-        dragmode=False,
-        showlegend=False,
-        xaxis=axis,
-        yaxis=axis,
-    )
-    layout.font.color = MUTED[0]
-    if views:
-        layout.yaxis.title.text = views[0].axis
-        layout.meta = {
-            "views": [
-                {"name": view.metric, "label": view.label, "axis": view.axis}
-                | ({} if view.scale == "linear" else {"type": view.scale})
-                for view in views
-            ]
-        }
-    return layout
-
-
-def build_bar(title: str, **place: Any) -> dict[str, Any]:
-    """Gives a scale of colours."""
-    bar = {"title": {"text": title, "font": {"size": 12}}, "thickness": 10, "outlinewidth": 0}
-    return bar | place
-
-
-def place_bar_below(view: View) -> dict[str, Any]:
-    """Gives a scale of colours that lies below its figure, where a phone has room."""
-    return {
-        "title": {"text": view.axis, "side": "bottom", "font": {"size": 12}},
-        "orientation": "h",
-        "y": -0.02,
-        "yanchor": "top",
-        "thickness": 10,
-        "outlinewidth": 0,
-        "len": 0.9,
-    }
-
-
-def draw_band(x: Floats, low: Floats, high: Floats, colour: str) -> dict[str, Any]:
-    """Gives the trace of a band between two lines."""
-    return {
-        "x": round_numbers(np.concatenate([x, x[::-1]])),
-        "y": round_numbers(np.concatenate([high, low[::-1]])),
-        "mode": "lines",
-        "line": {"width": 0},
-        "fill": "toself",
-        "fillcolor": make_transparent(colour),
-        "hoverinfo": "skip",
-    }
-
-
-def hatch(colour: Any, shape: str | Sequence[str], edge: float = 1) -> dict[str, Any]:
-    """Gives bars full of a colour, or hatched in it: told apart without colour too."""
-    return {
-        "color": colour,
-        "pattern": {"shape": shape, "size": 5, "solidity": 0.35, "fillmode": "replace"},
-        "line": {"width": edge, "color": colour},
-    }
-
-
 def make_transparent(colour: str) -> str:
     """Makes a colour transparent."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.18)"
-
-
-SHARES = [[0, GRID[0]], [0.001, make_transparent(SERIES[0][0])], [1, SERIES[0][0]]]  # none is grey

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import plotly.graph_objects as go
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from isthmus.errors import IsthmusError
 from isthmus.report.contents import SECTIONS
-from isthmus.report.figures.theme import SYMBOLS, map_to_dark
+from isthmus.report.figures.figure import Figure, encode
+from isthmus.report.figures.theme import SYMBOLS, TONES, map_to_dark
 from isthmus.report.section import Report, Section, SectionContent, collect
 from isthmus.report.tables import formats
 from isthmus.report.tables.summary import describe_selection
@@ -63,7 +63,7 @@ def render(
         versions=formats.join_names(sorted(versions)),
         policy=Markup(POLICY),
         css=_read_files("page.css", "explore.css"),
-        js=_read_files("page.js", "explore.js"),
+        js=_read_files("figures.js", "page.js", "explore.js"),
         plotly=Markup(get_plotlyjs()),
         data=_encode(figures),
         format_setting=formats.format_setting,
@@ -97,13 +97,12 @@ def _make_title(runs: Sequence[RecordedRun]) -> str:
     return f"{who} on {formats.join_names(where)}"
 
 
-def _encode(figures: Mapping[str, go.Figure]) -> Markup:
+def _encode(figures: Mapping[str, Figure]) -> Markup:
     data: dict[str, Any] = {
-        "figures": {name: figure.to_plotly_json() for name, figure in figures.items()},
+        "figures": {name: encode(figure) for name, figure in figures.items()},
         "darkTones": map_to_dark(),
+        "tones": TONES,
     }
-    for figure in data["figures"].values():
-        figure["layout"].pop("template", None)
     # Inside a script only "<" could end it early; JSON may spell it as a number.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return Markup(text.replace("<", "\\u003c"))

@@ -1,24 +1,17 @@
 "use strict";
 
-// Controls that choose among what was measured; report/figures/theme.py describes the data.
+// Controls that choose among what was measured; report/figures/figure.py describes the data.
 (() => {
   const { figures, draw } = window.isthmus;
 
-  function put(trace, attribute, value) {
-    const words = attribute.split(".");
-    const last = words.pop();
-    words.reduce((part, word) => (part[word] = part[word] || {}), trace)[last] = value;
-  }
-
   function move(control) {
     const names = control.dataset.moves.split(" ");
-    const { tables } = figures[names[0]].layout.meta;
+    const { tables } = figures[names[0]];
     const choice = Number(control.value);
     for (const name of names) {
-      for (const trace of figures[name].data) {
-        const from = (trace.meta && trace.meta.from) || {};
-        for (const [attribute, table] of Object.entries(from)) {
-          put(trace, attribute, tables[table][choice]);
+      for (const mark of figures[name].marks) {
+        for (const [attribute, table] of Object.entries(mark.tables || {})) {
+          mark[attribute] = tables[table][choice];
         }
       }
       draw(name);

@@ -1,50 +1,26 @@
 "use strict";
 
 (() => {
-  const { figures, darkTones } = JSON.parse(document.getElementById("figures").textContent);
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const narrow = window.matchMedia("(max-width: 34rem)");
-  // What a figure may be switched between -> the word for it in a trace's meta.
+  const { figures, plot, themes } = window.isthmus;
+  // What a figure may be switched between -> the word for it in what a mark is shown in.
   const switches = { views: "view", axes: "axis", models: "model", seeds: "seed" };
   const chosen = {}; // figure -> switch -> the name of what it shows
   const hidden = {}; // figure -> the runs left out of it
-  const settings = {
-    responsive: true,
-    displaylogo: false,
-    modeBarButtons: [["toImage"]],
-    toImageButtonOptions: { format: "svg" },
-  };
-
-  function toned(value) {
-    if (typeof value === "string") return dark.matches ? darkTones[value] || value : value;
-    if (Array.isArray(value)) return value.map(toned);
-    if (value === null || typeof value !== "object") return value;
-    return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, toned(part)]));
-  }
 
   function draw(name) {
-    const { data, layout } = toned(figures[name]);
-    const shown = {};
-    for (const [list, word] of Object.entries(switches)) {
-      const options = (layout.meta && layout.meta[list]) || [];
-      const wanted = (chosen[name] || {})[list];
-      if (options.length) shown[word] = options.find((one) => one.name === wanted) || options[0];
-    }
-    const traces = data.filter(({ meta = {} }) => {
-      const off = (word) => meta[word] !== undefined && meta[word] !== shown[word].name;
-      return !Object.keys(shown).some(off) && !(hidden[name] && hidden[name].has(meta.run));
-    });
-    for (const trace of traces) trace.visible = true;
-    if (shown.view) {
-      layout.yaxis.title.text = shown.view.axis;
-      if (shown.view.type === "log") Object.assign(layout.yaxis, { type: "log", dtick: "D2" });
-      if (shown.view.range) layout.yaxis.range = shown.view.range;
-    }
-    if (shown.axis) layout.xaxis.title.text = shown.axis.axis;
-    if (narrow.matches) layout.font.size = 11;
     const place = document.getElementById(name);
     if (place.closest("[hidden]")) return; // drawn when it is shown
-    Plotly.react(place, traces, layout, { ...settings, displayModeBar: !narrow.matches });
+    const positions = {};
+    for (const [list, word] of Object.entries(switches)) {
+      const options = (figures[name].switches || {})[list] || [];
+      const asked = (chosen[name] || {})[list];
+      if (options.length) positions[word] = options.find((one) => one.name === asked) || options[0];
+    }
+    const wanted = ({ shown = {} }) => {
+      const off = (word) => shown[word] !== undefined && shown[word] !== positions[word].name;
+      return !Object.keys(positions).some(off) && !(hidden[name] && hidden[name].has(shown.run));
+    };
+    plot(place, figures[name], wanted, positions);
   }
 
   function drawAll() {
@@ -110,7 +86,6 @@
 
   drawAll();
   joinPanels();
-  window.isthmus = { figures, draw };
-  dark.addEventListener("change", drawAll);
-  narrow.addEventListener("change", drawAll);
+  window.isthmus.draw = draw;
+  for (const theme of themes) theme.addEventListener("change", drawAll);
 })();

@@ -8,7 +8,8 @@ import numpy as np
 
 from isthmus.metrics import spread
 from isthmus.report.contrasts import compare
-from isthmus.report.figures import gain, ranks
+from isthmus.report.figures import gain
+from isthmus.report.figures.curves import build_ranks
 from isthmus.report.figures.theme import list_classes
 from isthmus.report.groups import SEEDED
 from isthmus.report.section import Report, SectionContent
@@ -148,7 +149,7 @@ def show_differences(report: Report) -> SectionContent | None:
     }
     if comparison.ranks is None:
         return SectionContent(values)
-    drawn = ranks.plot(list_ranks(comparison), comparison.ranks.critical)
+    drawn = build_ranks(list_ranks(comparison), comparison.ranks.critical)
     return SectionContent(values, {"figure-ranks": drawn})
 
 

@@ -201,6 +201,13 @@ def describe_seeds(groups: Sequence[Group]) -> str:
     return f"Mean over {many} seeds per method."
 
 
+def describe_bands(groups: Sequence[Group]) -> str:
+    """Say what lines and bands are where groups have several seeds."""
+    if all(len(group.runs) == 1 for group in groups):
+        return ""
+    return f" {describe_seeds(groups)} Bands: from the lowest to the highest seed."
+
+
 def terminal(rows: Sequence[SummaryRow]) -> Table:
     """Returns the table for a terminal of 80 columns; the page and Markdown have the rest."""
     narrow = [column for column in COLUMNS if column.narrow]
