@@ -31,7 +31,7 @@ class Corridor:
     def ask(self, messages: Mapping[str, bytes], seconds: float) -> Iterator[SiteAnswer | None]:
         for name, message in messages.items():
             if name in self.away:
-                yield SiteAnswer(name, None, "it is not there")
+                yield SiteAnswer(name, None, "absent")
                 continue
             answer = self.sites[name].answer(message)
             self.sent.append((name, message, answer))

@@ -3,6 +3,7 @@
 import hashlib
 import tomllib
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,6 @@ from isthmus.experiment.settings import Experiment
 from isthmus.system.files import write_text
 from isthmus_sites.folders import SiteFolder
 
-LABEL_COUNTS = "label counts"
 DIGITS = 16  # hexadecimal, of a digest
 
 Count = Annotated[int, Field(ge=0)]
@@ -30,56 +30,52 @@ class Consent(BaseModel):
     experiment: str  # its TOML, complete
     site: str
     data: str  # a path
-    options: Mapping[str, Any] = {}  # of the kind of file: label, split, ...
+    options: Mapping[str, Any] = {}  # for reading the data: label, split, ...
     disclose: tuple[str, ...] = ()  # functions that may say more than models and counts
     figures: bool = True  # the server may keep this site's own figures
     minimum_examples: Count = 20  # to train on; with fewer, nothing is sent
     minimum_label_count: Count = 5  # of any class it has, where label counts are disclosed
     newcomer: bool = False  # it takes part in no round, and builds a model from what they made
 
-    @property
-    def digest(self) -> str:
-        """Names what all sites of a run agree to."""
-        return digest_experiment(self.read_experiment())
-
-    def read_experiment(self) -> Experiment:
-        """Reads the experiment."""
+    @cached_property
+    def study(self) -> Experiment:
+        """The experiment."""
         return Experiment(**tomllib.loads(self.experiment))
+
+    @cached_property
+    def digest(self) -> str:
+        """The name of what all sites of a run agree to."""
+        return digest_experiment(self.study)
 
     @property
     def client(self) -> int:
         """The site's number in the run; that of a newcomer comes after all others'."""
-        experiment = self.read_experiment()
-        return experiment.clients if self.newcomer else find_client(experiment, self.site)
+        return self.study.clients if self.newcomer else find_client(self.study, self.site)
 
     @property
     def row(self) -> int:
-        """Which client of the federation it is that the site reads: a newcomer reads its own."""
+        """Which client of its federation the site reads: a newcomer reads its own."""
         return 0 if self.newcomer else self.client
 
-    def refuse_floors(self, data: Federation) -> str:
-        """Says which of its terms its own data do not meet, if any."""
+    def find_floor(self, data: Federation, *, counts: bool = False) -> str:
+        """Return which minimum the site's data do not reach; with `counts`, also by class."""
         examples = data.sizes(self.row)[0]
         if examples < self.minimum_examples:
             return f"{examples} examples to train on, of at least {self.minimum_examples}"
-        return ""
-
-    def refuse_counts(self, data: Federation) -> str:
-        """Says which class has too few examples for its count to be told, if any."""
-        for label, count in enumerate(data.label_counts(self.row).tolist()):
+        for label, count in enumerate(data.label_counts(self.row).tolist()) if counts else ():
             if 0 < count < self.minimum_label_count:
                 return f"{count} of class {label}, of at least {self.minimum_label_count}"
         return ""
 
     def save(self, folder: Path) -> Path:
-        """Writes it into a folder, under the digest."""
+        """Write the consent into a folder, under its digest."""
         path = folder / f"{self.digest}.toml"
         write_text(path, tomli_w.dumps(self.model_dump(exclude_none=True)))
         return path
 
     @classmethod
     def load(cls, path: Path) -> "Consent":
-        """Reads what `save` wrote."""
+        """Read what `save` wrote."""
         try:
             return cls(**tomllib.loads(path.read_text("utf-8")))
         except (OSError, ValueError, ValidationError) as error:
@@ -90,24 +86,24 @@ class Consent(BaseModel):
             ) from None
 
 
-def find_consent(place: SiteFolder) -> Consent:
-    """Finds what the people of a site agreed to last."""
-    files = sorted(place.agreements.glob("*.toml"), key=lambda file: file.stat().st_mtime_ns)
+def find_consent(site: SiteFolder) -> Consent:
+    """Return what the people of a site agreed to last."""
+    files = sorted(site.agreements.glob("*.toml"), key=lambda file: file.stat().st_mtime_ns)
     if not files:
         raise IsthmusError(
-            f"{place.root} has agreed to nothing; expected consent to an experiment; call "
+            f"{site.root} has agreed to nothing; expected consent to an experiment; call "
             "`isthmus join agree EXPERIMENT.toml` first"
         )
     return Consent.load(files[-1])
 
 
 def digest_experiment(experiment: Experiment) -> str:
-    """Names an experiment: equal names, equal settings, sites and schema."""
+    """Return the name of an experiment: equal names, equal settings, sites and schema."""
     return hashlib.sha256(experiment.toml().encode()).hexdigest()[:DIGITS]
 
 
 def find_client(experiment: Experiment, site: str) -> int:
-    """Finds the number of a site in a run."""
+    """Return the number of a site in a run."""
     names = list(experiment.data.get("names", ()))
     if site not in names:
         raise IsthmusError(
@@ -118,29 +114,8 @@ def find_client(experiment: Experiment, site: str) -> int:
     return names.index(site)
 
 
-def check_newcomer(experiment: Experiment, site: str) -> None:
-    """Refuses a site that is a client of the run as a newcomer to it."""
-    names = list(experiment.data.get("names", ()))
-    if site in names:
-        raise IsthmusError(
-            f"{site} is client {names.index(site)} of the experiment; expected a site that is "
-            "none of its clients, to join as a newcomer; leave --newcomer out"
-        )
-
-
-def check_disclosures(disclosing: Mapping[str, str], agreed: tuple[str, ...]) -> None:
-    """Refuses names of what discloses nothing."""
-    for name in agreed:
-        if name not in disclosing:
-            known = list(disclosing)
-            raise IsthmusError(
-                f"disclose={name}; expected a function of the method that discloses something; "
-                f"{nearest(name, known) if known else 'there is none'}"
-            )
-
-
 def check_deployable(experiment: Experiment) -> None:
-    """Refuses an experiment that cannot be run at sites as it would be in simulation."""
+    """Refuse an experiment that cannot be run at sites as it would be in simulation."""
     for name, wanted in (("noise", "none"), ("held_out", 0.0), ("device", "cpu")):
         given = getattr(experiment, name)
         given = given["name"] if name == "noise" else given
@@ -152,11 +127,11 @@ def check_deployable(experiment: Experiment) -> None:
 
 
 def finalize_experiment(experiment: Experiment) -> Experiment:
-    """Decides what an experiment leaves open and sites have to agree on: how steps are computed."""
+    """Fill in what sites have to agree on: their number, and how steps are computed."""
     names = experiment.data.get("names", ())
     given = experiment.table() | {"engine": "loop", "clients": len(names)}
     given["step"] = "eager" if experiment.step == "auto" else experiment.step
     given["clients_per_round"] = min(experiment.clients_per_round, max(len(names), 1))
-    settled = Experiment(**given)
-    check_deployable(settled)
-    return settled
+    complete = Experiment(**given)
+    check_deployable(complete)
+    return complete

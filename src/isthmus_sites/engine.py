@@ -3,7 +3,7 @@
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -17,20 +17,23 @@ from isthmus.method import State
 from isthmus.run import newcomers
 from isthmus_sites import codec, exchange
 from isthmus_sites.codec import VERSION, CallHead, MessageError, ReplyHead
-from isthmus_sites.forms import END, JOIN, PATH, SCORE, Form, Forms, name_function
-from isthmus_sites.protocol import REFUSALS, SiteAnswer, Transport, WaitLimits
+from isthmus_sites.forms import END, JOIN, PATH, SCORE, Forms, name_function
+from isthmus_sites.protocol import REFUSALS, SiteAnswer, Transport, WaitLimits, describe_outcome
 
 DIGEST = 8  # bytes
+ANSWERED, REFUSED = "answered", "refused:"
 
 # What a newcomer gets: what all do, what it alone does, the shared model if there is one.
 JoinParts: TypeAlias = tuple[tuple[State, ...], tuple[State, ...], tuple[State, ...]]
-ANSWERED, REFUSED = "answered", "it refused: "
+# A site, what it replied if it did, and how the call ended.
+Reply: TypeAlias = tuple[str, Any, ReplyHead, str]
+NO_REPLY = ReplyHead("")
 
 
 class SitesEngine:
-    """Sends calls to sites and yields what they answer, as long as its patience lasts."""
+    """Sends calls to sites and yields what they answer within the limits."""
 
-    handle = torch.zeros(DIGEST, dtype=torch.uint8)  # the digest of a state that lives at a site
+    handle = torch.zeros(DIGEST, dtype=torch.uint8)  # the digest of a state that a site holds
     workers = 1
 
     def __init__(
@@ -53,122 +56,100 @@ class SitesEngine:
         self._forms = forms
         self._limits = limits
         self._clock = clock
-        self._insists = insists  # a round that all refuse ends the run
+        self._insists = insists  # a round that all sites refuse ends the run
         self._round = -1
-        self._committed: dict[int, str] = {}  # own states as of the last round that is done
+        self._committed: dict[int, str] = {}  # own states after the last completed round
 
     def run(
         self, setting: RunContext, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
-        """Yields (client, what its function returned) for sites that answer in time."""
+        """Yield (client, what its function returned) for sites that answer in time."""
         if call.t != self._round:
             self._round, self._committed = call.t, {}
             self.outcomes, self.withheld = [], set()
         name, brought = name_function(setting.method, call.function)
-        forms = self._forms.find(name, call.purpose)
+        measures = name in (SCORE, PATH)
         heads: dict[str, CallHead] = {}
-        messages: dict[str, bytes] = {}
-        numbers: dict[str, int] = {}
+        contents: dict[str, Any] = {}
         for request in requests:
             site = self._names[request.i]
-            numbers[site] = request.i
             heads[site] = self._head(setting, call, name, request)
-            messages[site] = codec.write(
-                heads[site], (call.shared, request.each, brought, self.scales)
-            )
-        missing: dict[str, str] = {}
+            contents[site] = (call.shared, request.each, brought, self.scales)
+        outcomes = dict.fromkeys(heads, "")
         private: dict[int, Any] = {}
-        for answer in self._listen(messages, waits=name in (SCORE, PATH)):
-            result, why = self._open(answer, heads[answer.site], forms)
-            if why:
-                missing[answer.site] = why
-                continue
-            reply, own, shy = result
-            i = numbers[answer.site]
-            if shy and name == SCORE:
+        for site, reply, head, outcome in self._call(heads, contents, waits=measures):
+            i, outcomes[site] = self._names.index(site), outcome
+            if outcome == ANSWERED and head.private and name == SCORE:
                 private[i] = reply
-            else:
-                yield i, (reply if name in (SCORE, PATH) else (own, reply))
+            elif outcome == ANSWERED:
+                yield i, reply if measures else (read_state_name(head.own), reply)
         if len(private) >= self._limits.least:
             self.withheld.update(private)
             yield from private.items()
         else:
-            few = f"its figures are for sums of {self._limits.least} sites or more"
-            missing |= {self._names[i]: few for i in private}
+            outcomes |= {self._names[i]: "private" for i in private}
         if self._insists and call.purpose != "evaluate":
-            _check_willing(call.t, name, list(heads), missing)
-        self._record(name, list(heads), missing)
+            _check_willing(call.t, name, outcomes)
+        self._record(name, outcomes)
 
     def find_scales(self, data: Federation) -> Scales:
-        """Finds the scales of what all sites train on, from their sums; each of them is needed."""
+        """Return the scales of what all sites train on, from the sums of each of them."""
         mean = exchange.add_up(self._ask_all(exchange.MEANS, ()))
         variance = exchange.add_up(self._ask_all(exchange.SQUARES, (mean,)))
         return exchange.complete(data, mean, variance)
 
     def _ask_all(self, name: str, brought: tuple[Tensor, ...]) -> list[Any]:
-        """Asks every site before the first round; none may be missing."""
+        """Ask every site before the first round; none may be missing."""
         heads = {site: self._outside(i, name) for i, site in enumerate(self._names)}
-        messages = {s: codec.write(head, ((), (), brought, ())) for s, head in heads.items()}
         replies: dict[str, Any] = {}
-        for answer in self._listen(messages, waits=True):
-            forms = self._forms.find(name, exchange.PURPOSE)
-            result, why = self._open(answer, heads[answer.site], forms)
-            if why:
+        for site, reply, _, outcome in self._call(heads, ((), (), brought, ()), waits=True):
+            if outcome != ANSWERED:
                 raise IsthmusError(
-                    f"no sums from {answer.site} ({why}); expected those of all sites, to scale "
-                    "inputs; wait for it, or set scaled_by to client in the schema"
+                    f"no sums from {site} ({describe_outcome(outcome)}); expected those of all "
+                    "sites, to scale inputs; wait for it, or set scaled_by to client in the schema"
                 )
-            replies[answer.site] = result[0]
+            replies[site] = reply
         return [replies[site] for site in self._names]
 
     def ask_to_join(
         self, setting: RunContext, t: int, parts: Mapping[str, JoinParts]
     ) -> Iterator[tuple[str, Any, str]]:
-        """Has newcomers build their models after t rounds; yields what each measured, or why not.
+        """Have newcomers build their models after t rounds; yield what each measured, and how.
 
-        A newcomer may keep its figures: then there is nothing, and no reason.
+        A newcomer may keep its figures: then nothing is measured, although it answered.
         """
         heads = {site: self._outside(setting.first, JOIN, t) for site in parts}
-        messages = {
-            site: codec.write(heads[site], (*part, self.scales)) for site, part in parts.items()
-        }
-        for answer in self._listen(messages, waits=False):
-            forms = self._forms.find(JOIN, newcomers.PURPOSE)
-            result, why = self._open(answer, heads[answer.site], forms)
-            yield answer.site, None if why else result[0], why
+        contents = {site: (*part, self.scales) for site, part in parts.items()}
+        for site, reply, _, outcome in self._call(heads, contents, waits=False):
+            yield site, reply, outcome
+
+    def send_end(self, t: int, own: Mapping[int, Tensor]) -> None:
+        """Tell all sites that the run is over."""
+        heads = {}
+        for i, site in enumerate(self._names):
+            heads[site] = self._outside(i, END, t, name_state(own[i]) if i in own else "")
+        for _ in self._call(heads, (), waits=True):
+            pass
+
+    def describe(self, why: str = "") -> str:
+        """Describe who computes."""
+        return f"sites: {len(self._names)} of them, each at its data"
+
+    def watch(self) -> Callable[[], Mapping[str, float]]:
+        """Measure nothing: sites do not report where their time goes."""
+        return dict
+
+    def close(self) -> None:
+        """Do nothing: there is nothing open."""
 
     def _outside(self, i: int, name: str, t: int = 0, own: str = "") -> CallHead:
-        """Makes the head of a call that belongs to no round."""
+        """Return the head of a call that belongs to no round."""
         token = secrets.token_hex(DIGEST)
         purpose = {END: "", JOIN: newcomers.PURPOSE}.get(name, exchange.PURPOSE)
         return CallHead(self._run, i, name, purpose, t, 0, None, token, own, own, VERSION)
 
-    def send_end(self, t: int, own: Mapping[int, Tensor]) -> list[str]:
-        """Tells all sites that the run is over; names those that did not hear it."""
-        heads = {}
-        for i, site in enumerate(self._names):
-            heads[site] = self._outside(i, END, t, name_state(own[i]) if i in own else "")
-        messages = {site: codec.write(head) for site, head in heads.items()}
-        deaf = set(heads)
-        for answer in self._listen(messages, waits=True):
-            _, why = self._open(answer, heads[answer.site], [Form(END, "", (), ())])
-            deaf -= set() if why else {answer.site}
-        return sorted(deaf)
-
-    def describe(self, why: str = "") -> str:
-        """Says who computes."""
-        return f"sites: {len(self._names)} of them, each at its data"
-
-    def watch(self) -> Callable[[], Mapping[str, float]]:
-        """Measures nothing: sites do not say where their time goes."""
-        return dict
-
-    def close(self) -> None:
-        """Holds nothing."""
-
     def _head(self, setting: RunContext, call: Call, name: str, request: Request) -> CallHead:
         accepted = "" if isinstance(request.own, InitialState) else name_state(request.own)
-        committed = self._committed.setdefault(request.i, accepted)
         return CallHead(
             run=self._run,
             client=setting.first or request.i,  # each newcomer joins as if it were the only one
@@ -178,16 +159,26 @@ class SitesEngine:
             turn=call.turn,
             choice=call.choice,
             call=secrets.token_hex(DIGEST),
-            committed=committed,
+            committed=self._committed.setdefault(request.i, accepted),
             accepted=accepted,
             version=VERSION,
         )
 
+    def _call(self, heads: Mapping[str, CallHead], contents: Any, waits: bool) -> Iterator[Reply]:
+        """Send calls to sites; yield a reply, or why there is none, for each of them.
+
+        `contents` is what all sites get, or by site what each of them gets.
+        """
+        each = contents if isinstance(contents, dict) else dict.fromkeys(heads, contents)
+        messages = {site: codec.write(head, each[site]) for site, head in heads.items()}
+        for answer in self._listen(messages, waits):
+            yield answer.site, *self._open(answer, heads[answer.site])
+
     def _listen(self, messages: Mapping[str, bytes], waits: bool) -> Iterator[SiteAnswer]:
-        """Yields answers until all came, the deadline is over, or a quorum's grace is.
+        """Yield answers until all came, the deadline is over, or a quorum's grace is.
 
         An evaluation `waits` for all: it changes nothing, and what it misses shows in its figures.
-        Where the quorum is nobody, a grace is all there is.
+        With an empty quorum only the grace counts.
         """
         limits, came = self._limits, 0
         needed = len(messages) if waits else math.ceil(limits.quorum * len(messages))
@@ -203,49 +194,48 @@ class SitesEngine:
                 yield answer
             if not left or self._clock() > end:
                 break
-        close = getattr(answers, "close", None)
-        if close is not None:
-            close()
+        if isinstance(answers, Generator):
+            answers.close()
         yield from (SiteAnswer(site, None, "late") for site in sorted(left))
 
-    def _open(self, answer: SiteAnswer, head: CallHead, forms: Sequence[Form]) -> tuple[Any, str]:
-        """Reads an answer: reply, own state, whether it is private; or why there is none."""
+    def _open(self, answer: SiteAnswer, head: CallHead) -> tuple[Any, ReplyHead, str]:
+        """Return the tensors of an answer, its head, and how the call ended."""
         if answer.message is None:
-            return None, answer.why or "it did not answer"
+            return None, NO_REPLY, answer.why or "absent"
         try:
             reply: ReplyHead = codec.read_head(answer.message, ReplyHead, self._forms.largest)
-            if reply.call != head.call:
-                return None, "it answered another call"
-            if reply.refused:
-                return None, f"{REFUSED}{REFUSALS.get(reply.refused, 'it did not say why')}"
-            own = read_state_name(reply.own)
+            read_state_name(reply.own)
         except MessageError:
-            return None, "its answer was damaged, too large or of another version"
-        for form in forms:
+            return None, NO_REPLY, "failed:message"
+        if reply.call != head.call:
+            return None, NO_REPLY, "failed:call"
+        if reply.refused:
+            reason = reply.refused if reply.refused in REFUSALS else "unknown"
+            return None, reply, f"{REFUSED}{reason}"
+        for form in self._forms.find(head.function, head.purpose):
             try:
-                tensors = codec.read_tensors(answer.message, form.reply)
-                return (tensors, own, reply.private), ""
+                return codec.read_tensors(answer.message, form.reply), reply, ANSWERED
             except MessageError:
                 continue
-        return None, "its answer had tensors of other shapes, or numbers that are not finite"
+        return None, reply, "failed:form"
 
-    def _record(self, name: str, asked: list[str], missing: dict[str, str]) -> None:
+    def _record(self, name: str, outcomes: Mapping[str, str]) -> None:
         number = self.outcomes[-1].call + 1 if self.outcomes else 1
         self.outcomes += (
-            CallOutcome(number, name, self._names.index(site), missing.get(site, ANSWERED))
-            for site in asked
+            CallOutcome(number, name, self._names.index(site), outcome)
+            for site, outcome in outcomes.items()
         )
-        for why in dict.fromkeys(missing.values()):
-            who = ", ".join(site for site in asked if missing.get(site) == why)
-            self.notes.append(f"{name}: no answer from {who}: {why}")
+        for outcome in dict.fromkeys(outcomes.values()):
+            if outcome != ANSWERED:
+                who = ", ".join(site for site, each in outcomes.items() if each == outcome)
+                self.notes.append(f"{name}: no answer from {who}: {describe_outcome(outcome)}")
 
 
-def _check_willing(t: int, name: str, asked: list[str], missing: Mapping[str, str]) -> None:
-    """Ends a run whose sites all refuse: its rounds would be done, and nothing learned."""
-    failed = f"{REFUSED}{REFUSALS['failed']}"
-    why = [missing.get(site, "") for site in asked]
-    if asked and all(text.startswith(REFUSED) and text != failed for text in why):
-        reasons = "; ".join(dict.fromkeys(text.removeprefix(REFUSED) for text in why))
+def _check_willing(t: int, name: str, outcomes: Mapping[str, str]) -> None:
+    """End a run whose sites all refuse: its rounds would be done, and nothing learned."""
+    failed = f"{REFUSED}failed"
+    if outcomes and all(code.startswith(REFUSED) and code != failed for code in outcomes.values()):
+        reasons = "; ".join(dict.fromkeys(map(describe_outcome, outcomes.values())))
         raise IsthmusError(
             f"round {t + 1}, {name}: all sites that were asked refused: {reasons}; expected the "
             "version, the experiment and the rounds that they know; see Operations in "
@@ -254,18 +244,14 @@ def _check_willing(t: int, name: str, asked: list[str], missing: Mapping[str, st
 
 
 def name_state(handle: Tensor) -> str:
-    """Writes the digest that stands for an own state as text."""
+    """Return the digest that stands for an own state as text."""
     return bytes(handle.tolist()).hex()
 
 
 def read_state_name(text: str) -> Any:
-    """Reads a digest as what stands for an own state; an empty one stands for none."""
+    """Return the handle of an own state from its digest; an empty digest stands for none."""
     if not text:
         return ()
-    try:
-        digest = bytes.fromhex(text)
-    except ValueError:
-        digest = b""
-    if len(digest) != DIGEST:
+    if len(text) != 2 * DIGEST:
         raise MessageError("an own state's name is no digest")
-    return torch.tensor(list(digest), dtype=torch.uint8)
+    return torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8)

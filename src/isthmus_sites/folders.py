@@ -1,118 +1,65 @@
-"""Where things lie in the folder of a server, and in that of a site."""
+"""Where things are in the folder of a server, and in that of a site."""
 
+import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from isthmus.errors import IsthmusError, quote
-from isthmus.system.files import explain_unwritable, open_regular, write_bytes
+from isthmus.system.files import (
+    explain_unwritable,
+    hold_lock,
+    open_regular,
+    take_lock,
+    write_bytes,
+)
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 TAKEN = {"server", "lead", "admin", "authority", "localhost", "all", "isthmus"}  # mean others
 
 
-class ServerFolder(NamedTuple):
+class ServerFolder:
     """The folder of a server, made by `isthmus serve init`."""
 
-    root: Path
-
-    @property
-    def settings(self) -> Path:
-        """The host and port that sites are told, and the authority's fingerprint."""
-        return self.root / "federation.toml"
-
-    @property
-    def authority(self) -> Path:
-        """The key that signs, and its certificate: who has them decides who is a site."""
-        return self.root / "authority"
-
-    @property
-    def kit(self) -> Path:
-        """What the server's process runs from."""
-        return self.root / "kit"
-
-    @property
-    def lead(self) -> Path:
-        """The right to start and end runs, used by this machine alone."""
-        return self.root / "lead"
-
-    @property
-    def sites(self) -> Path:
-        """Who was admitted, with which certificate, until when, and who was revoked."""
-        return self.root / "sites.toml"
-
-    @property
-    def plan(self) -> Path:
-        """The experiment that is run, and how long the server waits for sites."""
-        return self.root / "plan.toml"
-
-    @property
-    def run(self) -> Path:
-        """The run's directory, an ordinary one."""
-        return self.root / "run"
-
-    @property
-    def call(self) -> Path:
-        """The call that is under way: who was asked, who has answered."""
-        return self.root / "call.json"
-
-    @property
-    def events(self) -> Path:
-        """What happened, one JSON object per line."""
-        return self.root / "serve.jsonl"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.settings = root / "federation.toml"  # host and port for sites, the fingerprint
+        self.authority = root / "authority"  # the key that signs certificates, and its own
+        self.kit = root / "kit"  # what the server's process runs from
+        self.lead = root / "lead"  # the right to start and end runs, from this machine only
+        self.sites = root / "sites.toml"  # who was admitted, until when, and who was revoked
+        self.plan = root / "plan.toml"  # the experiment, and how long the server waits for sites
+        self.run = root / "run"  # an ordinary run directory
+        self.call = root / "call.json"  # the current call: who was asked, who has answered
+        self.events = root / "serve.jsonl"  # what happened, one JSON object per line
+        self.lock = root / "serve.lock"  # held by the process that serves the run
 
 
-class SiteFolder(NamedTuple):
+class SiteFolder:
     """The folder of a site, made by `isthmus join request`."""
 
-    root: Path
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.settings = root / "site.toml"  # its name; once accepted, its server and fingerprint
+        self.key = root / "key"  # the private key, made here; it never leaves
+        self.kit = root / "kit"  # what the site's process runs from
+        self.data = root / "data.toml"  # registered data, by name
+        self.agreements = root / "agreements"  # what this site consented to
+        self.state = root / "state"  # own states, personal models and figures
+        self.events = root / "join.jsonl"  # what happened, one JSON object per line
+        self.audit = root / "audit.jsonl"  # every call, answered or refused, one line each
 
-    @property
-    def settings(self) -> Path:
-        """The site's name; once it is accepted, its server and the authority's fingerprint."""
-        return self.root / "site.toml"
-
-    @property
-    def key(self) -> Path:
-        """The private key, made here; it never leaves."""
-        return self.root / "key"
-
-    @property
-    def kit(self) -> Path:
-        """What the site's process runs from."""
-        return self.root / "kit"
-
-    @property
-    def data(self) -> Path:
-        """The data that are registered here, by name."""
-        return self.root / "data.toml"
-
-    @property
-    def agreements(self) -> Path:
-        """What this site consented to."""
-        return self.root / "agreements"
-
-    @property
-    def state(self) -> Path:
-        """Own states, personal models and figures."""
-        return self.root / "state"
-
-    @property
-    def events(self) -> Path:
-        """What the people of the site should know, one JSON object per line."""
-        return self.root / "join.jsonl"
-
-    @property
-    def audit(self) -> Path:
-        """Every call that was answered or refused, one line each."""
-        return self.root / "audit.jsonl"
+    def alone(self, digest: str) -> Path:
+        """Return the file with the figures of training alone, for the experiment of a digest."""
+        return self.state / f"{digest}.alone.json"
 
 
 def find_server(folder: Path) -> ServerFolder:
-    """Finds the federation in a folder."""
+    """Return the federation in a folder."""
     if not ServerFolder(folder).settings.is_file():
         raise IsthmusError(
             f"{folder} holds no federation; expected the folder that `isthmus serve init` made; "
@@ -122,7 +69,7 @@ def find_server(folder: Path) -> ServerFolder:
 
 
 def find_site(folder: Path, *, accepted: bool = False) -> SiteFolder:
-    """Finds the site in a folder; one that is accepted already, if that is asked for."""
+    """Return the site in a folder; with `accepted`, refuse one that no server has accepted."""
     site = SiteFolder(folder)
     if not site.settings.is_file():
         raise IsthmusError(
@@ -138,7 +85,7 @@ def find_site(folder: Path, *, accepted: bool = False) -> SiteFolder:
 
 
 def check_name(name: str) -> str:
-    """Refuses what cannot name a site."""
+    """Return the name of a site, or refuse it."""
     if not NAME.fullmatch(name) or name in TAKEN:
         raise IsthmusError(
             f"a site cannot be called {quote(name)}; expected at most 63 small letters, digits and "
@@ -149,7 +96,7 @@ def check_name(name: str) -> str:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """Reads a TOML file of a folder."""
+    """Return the content of a TOML file of a folder."""
     try:
         with open_regular(path) as file:
             return tomllib.loads(file.read(2**20).decode())
@@ -161,21 +108,29 @@ def read_table(path: Path) -> dict[str, Any]:
         ) from None
 
 
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file; None where there is none that can be read."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
 def write_table(path: Path, table: Mapping[str, Any]) -> None:
-    """Writes a TOML file of a folder."""
+    """Write a TOML file of a folder."""
     import tomli_w
 
     write_bytes(path, tomli_w.dumps(table).encode(), sync=True)
 
 
 def make_private(path: Path) -> None:
-    """Makes a directory that its owner alone may look into."""
+    """Make a directory that only its owner can open."""
     with explain_unwritable(path):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Writes a file that its owner alone may read, from its first instant on."""
+    """Write a file that only its owner can read, from the moment it exists."""
     with explain_unwritable(path):
         make_private(path.parent)
         draft = path.with_name(f"{path.name}.new")
@@ -186,3 +141,25 @@ def write_private(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
+
+
+@contextmanager
+def hold(path: Path, seconds: float, busy: str) -> Iterator[None]:
+    """Hold a lock file; raise an error with this text if another process does for longer."""
+    try:
+        with hold_lock(path, seconds, lambda: None):
+            yield
+    except TimeoutError:
+        raise IsthmusError(busy) from None
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds a lock file; one that was killed leaves the file behind, unlocked."""
+    try:
+        with path.open("rb") as file:
+            take_lock(file)
+    except BlockingIOError:
+        return True
+    except OSError:  # there is no file, or the disk has no locks
+        return False
+    return False

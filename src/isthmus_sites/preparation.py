@@ -3,7 +3,7 @@
 import datetime as dt
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,20 +22,16 @@ from isthmus.system.files import explain_unwritable, write_text
 from isthmus_sites import exchange
 from isthmus_sites.consent import (
     Consent,
-    check_disclosures,
-    check_newcomer,
-    digest_experiment,
     finalize_experiment,
     find_client,
 )
 from isthmus_sites.folders import SiteFolder, make_private, read_table, write_table
-from isthmus_sites.forms import Form, Forms, learn, learn_newcomer, measure_form
-from isthmus_sites.site import build_setting, prepare, prepare_part, read_share
-from isthmus_sites.status import find_alone
+from isthmus_sites.forms import Forms, learn, learn_newcomer, measure_form
+from isthmus_sites.site import build_setting, prepare_part, read_share
 
 
 class RegisteredData(NamedTuple):
-    """Data that a site has: where they lie, and how their file is read."""
+    """Data that a site has: where they are, and how their file is read."""
 
     name: str
     path: str
@@ -43,29 +39,17 @@ class RegisteredData(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """What taking part would mean, found out without telling anybody."""
+    """What taking part would mean, found out without contacting the server."""
 
-    experiment: Experiment
+    part: Consent
     data: Federation
-    row: int  # whose data these are, in them
-    newcomer: bool  # the site is none of the experiment's clients
-    forms: tuple[Form, ...]
-    seconds: float  # that it computed, for a few rounds and their evaluations
-    discloses: Mapping[str, str]  # by function: what it tells besides models and counts
-
-    @property
-    def bytes_up(self) -> int:
-        """What one round of training sends."""
-        sizes = {
-            form.function: measure_form(form.reply)
-            for form in self.forms
-            if form.purpose == "train"
-        }
-        return sum(sizes.values())
+    seconds: float  # of computing, for a few rounds and their evaluations
+    bytes_up: int  # that a round of training sends
+    discloses: Mapping[str, str]  # by function: what it discloses besides models and counts
 
 
 def register(site: SiteFolder, path: str, options: Mapping[str, Any], name: str = "") -> str:
-    """Registers data by name, with absolute paths; the last one registered comes first."""
+    """Register data by name, with absolute paths; the last one registered comes first."""
     place = find_own_files(path, Path())
     options = {"name": detect_kind(place), **options}
     name = name or place.stem
@@ -76,7 +60,7 @@ def register(site: SiteFolder, path: str, options: Mapping[str, Any], name: str 
 
 
 def find_data(site: SiteFolder, name: str = "") -> RegisteredData:
-    """Finds registered data: of this name, or those that were registered last."""
+    """Return registered data: of this name, or those that were registered last."""
     known = read_table(site.data) if site.data.exists() else {}
     if not known:
         raise IsthmusError(
@@ -90,40 +74,41 @@ def find_data(site: SiteFolder, name: str = "") -> RegisteredData:
 
 
 def read_deployable(path: Path) -> Experiment:
-    """Reads an experiment for sites, complete to the last setting; all sites get the same."""
+    """Read an experiment for sites, complete to the last setting; all sites get the same."""
     return finalize_experiment(Experiment(**read(path)))
 
 
-def preview(experiment: Experiment, site: str, data: RegisteredData) -> Preview:
-    """Reads a site's data as the experiment wants them, and plays its turning points here alone."""
-    part = propose_part(experiment, site, data)
+def propose(experiment: Experiment, site: str, data: RegisteredData, **terms: Any) -> Consent:
+    """Return what a site could agree to: as a client or, where it is none, as a newcomer."""
+    newcomer = site not in experiment.data.get("names", (site,))
+    part: dict[str, Any] = {
+        "site": site,
+        "data": data.path,
+        "options": data.options,
+        "newcomer": newcomer,
+    }
+    return Consent(experiment=experiment.toml(), **(part | terms))
+
+
+def preview(part: Consent) -> Preview:
+    """Read a site's data as the experiment wants them, and play its turning points on them."""
     setting, forms = prepare_part(part)
-    mine, members = read_share(part), build_setting(experiment)
+    mine, members = read_share(part), build_setting(part.study)
     began = time.process_time()
     if part.newcomer:
         learn_newcomer(members, mine)
     else:
         learn(members._replace(federation=mine), part.client)
     seconds = time.process_time() - began
-    discloses = list_disclosures(setting, forms)
-    return Preview(experiment, mine, part.row, part.newcomer, forms.known, seconds, discloses)
-
-
-def propose_part(experiment: Experiment, site: str, data: RegisteredData) -> Consent:
-    """Gives what a site could agree to: as a client or, where it is none, as a newcomer."""
-    return Consent(
-        experiment=experiment.toml(),
-        site=site,
-        data=data.path,
-        options=data.options,
-        newcomer=site not in experiment.data.get("names", (site,)),
-    )
+    sent = {form.function: form.reply for form in forms.known if form.purpose == "train"}
+    bytes_up = sum(map(measure_form, sent.values()))
+    return Preview(part, mine, seconds, bytes_up, list_disclosures(setting, forms))
 
 
 def list_disclosures(setting: RunContext, forms: Forms) -> dict[str, str]:
-    """Lists what tells more than models and counts, and what it tells: a site agrees to each.
+    """Return what the calls of `forms` tell besides models and counts, by name.
 
-    `forms` are those of what it is asked: a newcomer is asked less.
+    A site agrees to each of these by its name. A newcomer gets fewer calls.
     """
     asked = {form.function for form in forms.known}
     calls = setting.method.about().calls
@@ -138,31 +123,29 @@ def consent(
     experiment: Experiment,
     data: RegisteredData,
     *,
-    disclose: Sequence[str] = (),
-    figures: bool = True,
-    minimum_examples: int = 20,
-    minimum_label_count: int = 5,
     newcomer: bool = False,
+    **terms: Any,
 ) -> Consent:
-    """Writes down that this site takes part in exactly this experiment, on these terms."""
-    name = read_table(site.settings)["name"]
-    if newcomer:
-        check_newcomer(experiment, name)
-    else:
+    """Record that this site takes part in exactly this experiment, on these terms of Consent."""
+    name = str(read_table(site.settings)["name"])
+    names = list(experiment.data.get("names", ()))
+    if newcomer and name in names:
+        raise IsthmusError(
+            f"{name} is client {names.index(name)} of the experiment; expected a site that is "
+            "none of its clients, to join as a newcomer; leave --newcomer out"
+        )
+    if not newcomer:
         find_client(experiment, name)
-    agreed = Consent(
-        experiment=experiment.toml(),
-        site=name,
-        data=data.path,
-        options=data.options,
-        disclose=tuple(disclose),
-        figures=figures,
-        minimum_examples=minimum_examples,
-        minimum_label_count=minimum_label_count,
-        newcomer=newcomer,
-    )
-    check_disclosures(list_disclosures(*prepare_part(agreed)), agreed.disclose)
-    lacking = agreed.refuse_floors(read_share(agreed))
+    agreed = propose(experiment, name, data, newcomer=newcomer, **terms)
+    disclosing = list_disclosures(*prepare_part(agreed))
+    for function in agreed.disclose:
+        if function not in disclosing:
+            known = list(disclosing)
+            raise IsthmusError(
+                f"disclose={function}; expected a function of the method that discloses something; "
+                f"{nearest(function, known) if known else 'there is none'}"
+            )
+    lacking = agreed.find_floor(read_share(agreed))
     if lacking:
         raise IsthmusError(
             f"{data.path} has {lacking}; expected enough that nothing is sent of a few people; "
@@ -172,35 +155,34 @@ def consent(
     return agreed
 
 
-def set_aside(site: SiteFolder, digest: str) -> Path:
-    """Moves what a site holds of an earlier run of an experiment into a folder of its own."""
+def reset_state(site: SiteFolder, digest: str) -> Path:
+    """Move what a site holds of an earlier run of an experiment into a folder of its own."""
     files = [file for file in site.state.glob(f"{digest}.*") if file.suffix != ".lock"]
     if not files:
         raise IsthmusError(
             f"{site.state} holds nothing of {digest}; expected an earlier run of it; leave "
-            "--afresh out"
+            "--reset out"
         )
-    aside = site.state / f"{digest}-{time.strftime('%Y%m%d-%H%M%S')}"
-    with open_lock(site.state / f"{digest}.lock"), explain_unwritable(aside):
-        make_private(aside)
+    archive = site.state / f"{digest}-{time.strftime('%Y%m%d-%H%M%S')}"
+    with open_lock(site.state / f"{digest}.lock"), explain_unwritable(archive):
+        make_private(archive)
         for file in files:
-            file.rename(aside / file.name)
-    return aside
+            file.rename(archive / file.name)
+    return archive
 
 
-def train_alone(site: SiteFolder, experiment: Experiment, name: str, data: RegisteredData) -> Any:
-    """Trains by the method `local` with the experiment's network and settings; keeps the figures.
+def train_alone(site: SiteFolder, part: Consent) -> dict[str, Any]:
+    """Train by the method `local` with the experiment's network and settings; keep the figures.
 
     It trains in every round, until its validation loss gets no better; where there are no
     validation data, to the last round. These are the bits of `local` in simulation, but where
     inputs are scaled by sums over all sites: alone, a site has its own.
     """
-    part = propose_part(experiment, name, data)
+    experiment = part.study
     budget = "full" if experiment.validation else "participation"
     method = {"name": "local", "budget": budget}
-    setting, _ = prepare(Experiment(**(experiment.table() | {"method": method})))
+    setting = build_setting(Experiment(**(experiment.table() | {"method": method})))
     setting = setting._replace(federation=read_share(part))
-    client = part.row
     local = setting.method
     assert isinstance(local, Local)
     own: dict[int, State] = {}
@@ -208,11 +190,11 @@ def train_alone(site: SiteFolder, experiment: Experiment, name: str, data: Regis
     with one_thread():
         for t in range(experiment.rounds):
             round = Round(setting, t, own)
-            _, reply = Clients([client], round).map(local.local)
+            _, reply = Clients([part.row], round).map(local.local)
             own = {**own, **round.changed}
             if not bool(reply.training.all()):
                 break
-        one = Clients([client], Round(setting, t, own))
+        one = Clients([part.row], Round(setting, t, own))
         scores = score(setting, one, local.deliver(local.init(setting.task), one))
     found = {
         "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -228,7 +210,6 @@ def train_alone(site: SiteFolder, experiment: Experiment, name: str, data: Regis
             if each.model == "personal"
         },
     }
-    path = find_alone(site, digest_experiment(experiment))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(found, indent=1) + "\n")
+    make_private(site.state)
+    write_text(site.alone(part.digest), json.dumps(found, indent=1) + "\n")
     return found

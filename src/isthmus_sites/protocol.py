@@ -1,4 +1,4 @@
-"""What a server and its sites agree on beside messages: who carries them, waits, events.
+"""What a server and its sites agree on besides messages: how calls end, waits, events.
 
 Nothing here loads torch.
 """
@@ -7,8 +7,9 @@ import datetime as dt
 import json
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -17,6 +18,13 @@ from isthmus.errors import IsthmusError
 from isthmus.system.files import append_text, write_text
 from isthmus_sites.folders import ServerFolder
 
+if TYPE_CHECKING:
+    from isthmus.experiment.settings import Experiment
+
+JOINED = "newcomer"  # the event that a newcomer was asked to join
+Seconds = Annotated[float, Field(gt=0, le=30 * 86400)]
+
+# Why a site refuses a call, by the code that it sends and logs.
 REFUSALS = {
     "message": "the message was damaged, too large or of another version",
     "version": "it has another version of isthmus",
@@ -31,6 +39,36 @@ REFUSALS = {
     "round": "it has answered a later round",
     "failed": "its computation failed",
 }
+# How a call ends, by the code that is recorded; what stands before a colon is counted.
+OUTCOMES = {
+    "answered": "answered",
+    "private": "its figures are only for sums with those of other sites",
+    "late": "late",
+    "absent": "absent",
+    "failed": "its process failed",
+    "failed:message": "its answer was damaged, too large or of another version",
+    "failed:call": "it answered another call",
+    "failed:form": "its answer had tensors of other shapes, or numbers that are not finite",
+    "refused:unknown": "it refused for a reason that this version does not know",
+    **{f"refused:{code}": f"it refused: {text}" for code, text in REFUSALS.items()},
+}
+KINDS = ("answered", "late", "absent", "refused", "failed", "private")
+CODES = {text: code for code, text in OUTCOMES.items()}  # what runs before codes recorded
+
+
+def count_as(outcome: str) -> str:
+    """Return the kind of an outcome.
+
+    >>> count_as("late"), count_as("refused:round"), count_as("odd")
+    ('late', 'refused', 'failed')
+    """
+    kind = CODES.get(outcome, outcome).partition(":")[0]
+    return kind if kind in KINDS else "failed"
+
+
+def describe_outcome(outcome: str) -> str:
+    """Return an outcome in words."""
+    return OUTCOMES.get(outcome, outcome)
 
 
 class SiteAnswer(NamedTuple):
@@ -38,7 +76,7 @@ class SiteAnswer(NamedTuple):
 
     site: str
     message: bytes | None  # None: it did not answer
-    why: str = ""  # it did not: absent, late, failed, ...
+    why: str = ""  # then: one of `OUTCOMES`
 
 
 class Transport(Protocol):
@@ -46,15 +84,15 @@ class Transport(Protocol):
 
     @property
     def sites(self) -> Collection[str]:
-        """Those that are there, whether or not they are clients of the run."""
+        """The connected sites, whether or not they are clients of the run."""
         ...
 
     def ask(self, messages: Mapping[str, bytes], seconds: float) -> Iterator[SiteAnswer | None]:
-        """Sends each site its message; yields answers as they come, for at most so long.
+        """Send each site its message; yield answers as they come, for at most so many seconds.
 
-        Yields None at least every tenth of a second, so that who asks can look at a clock. Every
-        site is answered for: also one that is absent, or that did not answer in time. Who stops
-        asking before closes the iterator; answers that come later are dropped.
+        Yields None at least every tenth of a second, so that the caller can look at a clock. Every
+        site gets a result, also one that is absent or did not answer in time. A caller that stops
+        early closes the iterator; answers that come later are dropped.
         """
         ...
 
@@ -63,20 +101,17 @@ class Answerer(Protocol):
     """A site, as a transport sees it."""
 
     def answer(self, message: bytes) -> bytes:
-        """Answers a message; a message that is refused is answered too, and nothing is raised."""
+        """Answer a message; one that is refused is answered too, and nothing is raised."""
         ...
-
-
-Seconds = Annotated[float, Field(gt=0, le=30 * 86400)]
 
 
 class WaitLimits(NamedTuple):
     """How long a server waits for sites."""
 
-    quorum: float = 1.0  # the share of those asked that are waited for, up to the deadline
+    quorum: float = 1.0  # the fraction of those asked that is waited for, up to the deadline
     deadline: float = 7200.0  # seconds that a call may take
     grace: float = 30.0  # seconds for the others, once a quorum has answered
-    least: int = 3  # sites over which figures are summed that are not to be told apart
+    least: int = 3  # the smallest number of sites whose private figures are added up
 
 
 class ServePlan(BaseModel):
@@ -88,8 +123,15 @@ class ServePlan(BaseModel):
     quorum: Annotated[float, Field(gt=0, le=1)] = 1.0
     deadline: Seconds = 7200.0
     grace: Seconds = 30.0
-    least: Annotated[int, Field(ge=2)] = 3  # sites whose figures may be told in a sum
-    newcomers: bool = True  # other sites that were admitted may join, to receive a model
+    least: Annotated[int, Field(ge=2)] = 3
+    newcomers: bool = True  # other admitted sites may join, to receive a model
+
+    @cached_property
+    def study(self) -> "Experiment":
+        """The experiment."""
+        from isthmus.experiment.settings import Experiment
+
+        return Experiment(**tomllib.loads(self.experiment))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,16 +140,16 @@ class ServePlan(BaseModel):
 
     @property
     def limits(self) -> WaitLimits:
-        """How long it waits."""
+        """How long the server waits."""
         return WaitLimits(self.quorum, self.deadline, self.grace, self.least)
 
     def save(self, folder: ServerFolder) -> None:
-        """Writes it into the server's folder."""
+        """Write the plan into the server's folder."""
         write_text(folder.plan, tomli_w.dumps(self.model_dump()))
 
     @classmethod
     def load(cls, folder: ServerFolder) -> "ServePlan":
-        """Reads what `save` wrote."""
+        """Read the plan of a server's folder."""
         try:
             plan = cls(**tomllib.loads(folder.plan.read_text("utf-8")))
             if not plan.names:
@@ -120,17 +162,14 @@ class ServePlan(BaseModel):
             ) from None
 
 
-JOINED = "newcomer"  # what the server's job tells of newcomers
-
-
 def write_event(path: Path, event: str, **facts: Any) -> None:
-    """Adds an event to a file."""
+    """Append an event to a file."""
     at = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
     append_text(path, json.dumps({"at": at, "event": event, **facts}) + "\n")
 
 
 def read_events(path: Path, start: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Reads whole lines from a place in a file on; gives the place to go on from."""
+    """Return the events that follow a position in a file, and the position after them."""
     if not path.exists():
         return [], start
     with path.open("rb") as file:

@@ -8,11 +8,9 @@ server's state and every site's own state are held against those of the simulati
 import csv
 import os
 import re
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -31,12 +29,11 @@ from isthmus.system.files import explain_unwritable, write_text
 from isthmus_sites.consent import digest_experiment, finalize_experiment
 from isthmus_sites.folders import NAME, TAKEN, ServerFolder, SiteFolder
 from isthmus_sites.preparation import consent, find_data, list_disclosures, register
-from isthmus_sites.replay import Replayed, replay
+from isthmus_sites.replay import replay
 from isthmus_sites.site import prepare
 from isthmus_sites.state import SiteStates
 
 PARTS = {TRAIN: "train", VALIDATION: "validation", TEST: "test"}
-LOOPBACK = "127.0.0.1"
 END_TIMEOUT_S = 20.0  # for processes to end after SIGTERM
 
 Tell = Callable[[str], None]
@@ -57,7 +54,7 @@ class ReplayComparison(NamedTuple):
 
 
 def name_sites(data: Federation) -> list[str]:
-    """Names a site for each client: after it where its name will do, else by its number."""
+    """Return a name of a site for each client: after its name where that fits, else its number."""
     names = [re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") for name in data.names]
     fit = [n for n in names if NAME.fullmatch(n) and n not in TAKEN and not n.isdigit()]
     if len(set(fit)) == len(data):
@@ -69,7 +66,7 @@ def name_sites(data: Federation) -> list[str]:
 def write_client_data(
     experiment: Experiment, data: Federation, i: int, folder: Path
 ) -> tuple[str, dict[str, Any]]:
-    """Writes what client i holds into a file of its own; gives it, and how it is read.
+    """Write what client i holds into a file; return the file and how it is read.
 
     Of a table it is that client's rows as they stand; of all else, arrays.
     """
@@ -86,7 +83,7 @@ def write_client_data(
 
 
 def write_share(data: Federation, i: int, path: Path) -> None:
-    """Writes what client i holds as arrays, each example with the part that it is in."""
+    """Write what client i holds as arrays, each example with its split."""
     split = np.full(len(data.arrays.y), -1)
     for part, rows in zip(PARTS, data.splits[i], strict=True):
         split[rows] = part
@@ -104,7 +101,7 @@ def _copy_rows(source: Path, place: Path, rows: NDArray[np.int64], delimiter: st
 
 
 def plan_study(experiment: Experiment, data: Federation) -> Experiment:
-    """Makes the experiment of sites that hold what the clients of a simulation hold."""
+    """Return the experiment of sites that hold what the clients of a simulation hold."""
     names = name_sites(data)
     table = {"name": "sites", "names": names, "schema": describe(data.arrays)}
     given = experiment.table() | {"data": table, "partition": "natural", "clients": len(data)}
@@ -112,17 +109,8 @@ def plan_study(experiment: Experiment, data: Federation) -> Experiment:
     return finalize_experiment(Experiment(**given))
 
 
-def compare(
-    deployed: str, held: Sequence[Collection[str]], end: Replayed, names: Sequence[str]
-) -> ReplayComparison:
-    """Holds the server's digest, and those of the sites' own states, against a simulation."""
-    own = end.own
-    differing = [name for i, name in enumerate(names) if own.get(i, "") not in held[i]]
-    return ReplayComparison(deployed, end.digest, tuple(differing), end.missed)
-
-
 def rehearse(experiment: Experiment, data: Federation, out: Path, tell: Tell) -> ReplayComparison:
-    """Deploys a run on this machine, with a site for each client, and compares it."""
+    """Deploy a run on this machine, with a site for each client, and compare it."""
     with explain_unwritable(out):
         if out.exists() and any(out.iterdir()):
             raise IsthmusError(
@@ -150,20 +138,26 @@ def rehearse(experiment: Experiment, data: Federation, out: Path, tell: Tell) ->
 def check(
     server: ServerFolder, sites: Sequence[SiteFolder], study: Experiment, data: Federation
 ) -> ReplayComparison:
-    """Plays what a server recorded in simulation, and compares the server and all its sites."""
+    """Play what a server recorded in simulation, and compare the server and all its sites."""
     end = replay(server.run, study, data)
+    own, names = end.own, list(study.data["names"])
+    differing = [
+        name
+        for i, (name, site) in enumerate(zip(names, sites, strict=True))
+        if own.get(i, "") not in _list_held(site, study)
+    ]
     deployed = str(reader.read(server.run).summary["digest"])
-    held = [_list_held(site, study) for site in sites]
-    return compare(deployed, held, end, list(study.data["names"]))
+    return ReplayComparison(deployed, end.digest, tuple(differing), end.missed)
 
 
 def lay_out(
-    experiment: Experiment, study: Experiment, data: Federation, out: Path, host: str = LOOPBACK
+    experiment: Experiment, study: Experiment, data: Federation, out: Path, host: str = "127.0.0.1"
 ) -> dict[str, SiteFolder]:
-    """Makes a server's folder and one for each site, admitted, with data and consent."""
+    """Make a server's folder and one for each site, admitted, with data and consent."""
     from isthmus_sites.flare import admission
+    from isthmus_sites.flare.processes import find_port
 
-    finger = admission.begin_federation(out / "server", host, _find_port())
+    finger = admission.begin_federation(out / "server", host, find_port())
     told = list(list_disclosures(*prepare(study)))
     folders = {}
     for i, name in enumerate(study.data["names"]):
@@ -181,7 +175,7 @@ def lay_out(
 
 @contextmanager
 def _keep_running(command: Sequence[str], log: Path) -> Iterator[None]:
-    """Keeps a process of this program running, its output in a file."""
+    """Keep a process of this program running, its output in a file."""
     with log.open("ab") as file:
         process = _start(command, file)
         try:
@@ -196,22 +190,14 @@ def _keep_running(command: Sequence[str], log: Path) -> Iterator[None]:
 
 
 def _run_to_end(command: Sequence[str], log: Path, tell: Tell) -> None:
-    """Runs this program to its end; passes its lines on."""
-    with log.open("ab+") as file:
-        process = _start(command, file)
+    """Run this program to its end; pass its lines on, and keep them in a file."""
+    with log.open("wb") as file, _start(command, subprocess.PIPE) as process:
         try:
-            seen = 0
-            while True:
-                ended = process.poll() is not None
-                for line in log.read_text("utf-8", "replace").splitlines()[seen:]:
-                    tell(line)
-                    seen += 1
-                if ended:
-                    break
-                time.sleep(0.2)
+            for line in process.stdout or ():
+                file.write(line)
+                tell(line.decode("utf-8", "replace").rstrip())
         except BaseException:
             process.terminate()
-            process.wait()
             raise
     if process.returncode:
         raise IsthmusError(
@@ -220,27 +206,20 @@ def _run_to_end(command: Sequence[str], log: Path, tell: Tell) -> None:
         )
 
 
-def _start(command: Sequence[str], file: IO[bytes]) -> "subprocess.Popen[bytes]":
+def _start(command: Sequence[str], output: IO[bytes] | int) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         [sys.executable, "-m", "isthmus", *command],
         stdin=subprocess.DEVNULL,
-        stdout=file,
-        stderr=file,
+        stdout=output,
+        stderr=subprocess.STDOUT,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
 
 
 def _list_held(site: SiteFolder, study: Experiment) -> set[str]:
-    """Lists the digests of a site's own states; the last one, if it has heard of the end."""
+    """Return the digests of a site's own states; the last one, if it has heard of the end."""
     states = SiteStates(site.state / f"{digest_experiment(study)}.lmdb")
     try:
         return states.list_held()
     finally:
         states.close()
-
-
-def _find_port() -> int:
-    """Finds a port on the loopback that nobody uses."""
-    with socket.socket() as found:
-        found.bind((LOOPBACK, 0))
-        return int(found.getsockname()[1])

@@ -4,7 +4,6 @@ Sites are late, absent or restored, and a server takes what it gets: with the sa
 the simulation has to come to the same bits. Only the record and the data are needed.
 """
 
-import csv
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +14,9 @@ from isthmus.data.federation import Federation
 from isthmus.errors import IsthmusError
 from isthmus.experiment.settings import Experiment
 from isthmus.run.build import build
-from isthmus.run.cells import parse_lines
+from isthmus.run.columns import read_arrays
 from isthmus.run.loop import RoundResult, train
+from isthmus.run.schema import CALLS
 from isthmus.run.store import Memory, Progress, digest_of
 from isthmus_sites.engine import ANSWERED, read_state_name
 from isthmus_sites.forms import name_function
@@ -51,7 +51,7 @@ class Replayed(NamedTuple):
 
 
 def replay(run: Path, experiment: Experiment, data: Federation) -> Replayed:
-    """Plays the rounds that a deployed run's directory records, with the answers that it had."""
+    """Play the rounds that a deployed run's directory records, with the answers that it had."""
     calls = read_calls(run)
     rounds = max((round for round, _ in calls), default=0)
     given = experiment.table() | {"data": "own", "partition": "own"}
@@ -68,22 +68,12 @@ def replay(run: Path, experiment: Experiment, data: Federation) -> Replayed:
 
 
 def read_calls(run: Path) -> CallRecord:
-    """Reads who was asked for what, and who answered; a last line that was cut off is left out."""
-    path = run / "calls.csv"
-    if not path.exists():
-        return {}
-    whole, _, _ = path.read_text("utf-8").rpartition("\n")
-    lines = [line for line in whole.splitlines() if not line.startswith("#")]
+    """Return who was asked for what, and how it ended; an incomplete last line is left out."""
     calls: CallRecord = {}
-    try:
-        for round, call, function, client, outcome in parse_lines(lines[1:]):
-            asked = calls.setdefault((int(round), int(call)), AskedFor(function, {}))
-            asked.outcomes[int(client)] = outcome
-    except (ValueError, csv.Error):
-        raise IsthmusError(
-            f"{path} cannot be read; expected the table that the server of a deployed run writes; "
-            "restore it from a copy"
-        ) from None
+    columns = [column.tolist() for column in read_arrays(run / "calls.csv", CALLS).values()]
+    for round, call, function, client, outcome in zip(*columns, strict=True):
+        asked = calls.setdefault((round, call), AskedFor(function, {}))
+        asked.outcomes[client] = outcome
     return calls
 
 
@@ -105,7 +95,7 @@ class ReplayEngine:
     def run(
         self, setting: RunContext, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
-        """Yields (client, what its function returned) for clients that answered then."""
+        """Yield (client, what its function returned) for clients that answered then."""
         asked = list(requests)
         if not asked:
             return
@@ -125,13 +115,13 @@ class ReplayEngine:
         yield from self._engine.run(setting, call, iter(there))
 
     def describe(self, why: str = "") -> str:
-        """Says how it computes."""
+        """Describe how it computes."""
         return f"{self._engine.describe(why)}; the answers of a record"
 
     def watch(self) -> Callable[[], Mapping[str, float]]:
-        """Measures where the time goes."""
+        """Measure where the time goes."""
         return self._engine.watch()
 
     def close(self) -> None:
-        """Closes the engine that computes."""
+        """Close the engine that computes."""
         self._engine.close()

@@ -3,7 +3,6 @@
 import datetime as dt
 import json
 import time
-import tomllib
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,7 +33,15 @@ from isthmus_sites.engine import ANSWERED, JoinParts, SitesEngine
 from isthmus_sites.federations import synthesize, synthesize_newcomers
 from isthmus_sites.folders import ServerFolder, find_server
 from isthmus_sites.forms import JOIN, Forms
-from isthmus_sites.protocol import JOINED, ServePlan, SiteAnswer, Transport, WaitLimits, write_event
+from isthmus_sites.protocol import (
+    JOINED,
+    ServePlan,
+    SiteAnswer,
+    Transport,
+    WaitLimits,
+    describe_outcome,
+    write_event,
+)
 from isthmus_sites.site import prepare, prepare_newcomer
 
 SCALES = "scales.json"  # in a run's directory
@@ -42,7 +49,7 @@ PAUSE = 0.2  # seconds between two versions of the file
 
 
 class RecordingTransport:
-    """A transport that writes down how a call stands, as long as it lasts; the last one stays."""
+    """A transport that writes to a file how a call stands; the last call stays there."""
 
     def __init__(self, transport: Transport, path: Path) -> None:
         self._transport = transport
@@ -50,38 +57,41 @@ class RecordingTransport:
 
     @property
     def sites(self) -> Collection[str]:
-        """Those that are there."""
+        """The connected sites."""
         return self._transport.sites
 
     def ask(self, messages: Mapping[str, bytes], seconds: float) -> Iterator[SiteAnswer | None]:
-        """Sends each site its message; see Transport."""
+        """Send each site its message; see Transport."""
         if not messages:
             return
         first = next(iter(messages.values()))
         head: CallHead = codec.read_head(first, CallHead, len(first))
-        since = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-        round = head.t + (head.function != JOIN)  # newcomers join after it
-        facts: dict[str, Any] = {"round": round, "function": head.function, "since": since}
-        outcomes: dict[str, str] = dict.fromkeys(messages, "")
-        shown, written = self._write(facts, outcomes), time.monotonic()
+        status: dict[str, Any] = {
+            "round": head.t + (head.function != JOIN),  # newcomers join after it
+            "function": head.function,
+            "since": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"),
+            "outcomes": dict.fromkeys(messages, ""),
+        }
+        self._write(status)
+        written = time.monotonic()
         answers = self._transport.ask(messages, seconds)
         try:
             for answer in answers:
                 if answer is not None:
-                    why = answer.why or "it did not answer"
-                    outcomes[answer.site] = "answered" if answer.message is not None else why
-                if outcomes != shown and time.monotonic() - written > PAUSE:
-                    shown, written = self._write(facts, outcomes), time.monotonic()
+                    outcome = "answered" if answer.message is not None else answer.why or "absent"
+                    status["outcomes"][answer.site] = outcome
+                if time.monotonic() - written > PAUSE:
+                    self._write(status)
+                    written = time.monotonic()
                 yield answer
         finally:
-            self._write(facts, outcomes)
+            self._write(status)
             if isinstance(answers, Generator):
                 answers.close()
 
-    def _write(self, facts: Mapping[str, Any], outcomes: Mapping[str, str]) -> dict[str, str]:
+    def _write(self, status: Mapping[str, Any]) -> None:
         with suppress(UnwritableError):  # a full disk ends no call
-            write_text(self._path, json.dumps({**facts, "outcomes": outcomes}))
-        return dict(outcomes)
+            write_text(self._path, json.dumps(status))
 
 
 class SiteJoin(NamedTuple):
@@ -95,11 +105,13 @@ class SiteJoin(NamedTuple):
     def __str__(self) -> str:
         if self.outcome == ANSWERED:
             return f"{self.site} joined after round {self.rounds}: it has a model of its own"
-        return f"{self.site} did not join after round {self.rounds}: {self.outcome}"
+        return (
+            f"{self.site} did not join after round {self.rounds}: {describe_outcome(self.outcome)}"
+        )
 
 
 class SiteNewcomers:
-    """Asks newcomers: when they come, after every evaluation, and when the last round is done."""
+    """Asks newcomers to join: when they connect, after evaluations and after the last round."""
 
     def __init__(
         self,
@@ -119,11 +131,11 @@ class SiteNewcomers:
         self._put_off: set[str] = set()  # to the end: a round must not wait for them twice
 
     def list_present(self) -> list[str]:
-        """Lists the sites that are there and are no clients of the run."""
+        """Return the connected sites that are no clients of the run."""
         return sorted(set(self._transport.sites) - set(self._setting.federation.names))
 
     def join(self, progress: Progress, *, again: bool, last: bool = False) -> list[SiteJoin]:
-        """Has newcomers join after the rounds so far; `again`: also those that have a model."""
+        """Have newcomers join after the rounds so far; `again`: also those that have a model."""
         sites = [
             site
             for site in self.list_present()
@@ -158,17 +170,17 @@ class SiteNewcomers:
                 each = find_message(delivery.each, 0, visit.first)
                 parts[site] = delivery.shared, each, common
                 measuring[site] = Joining(delivery.common, splits_of(visit))
-            for site, reply, why in engine.ask_to_join(visit, progress.t, parts):
+            for site, reply, outcome in engine.ask_to_join(visit, progress.t, parts):
                 scores: tuple[Score, ...] = ()
                 if reply:  # it may keep its figures
                     joining = measuring[site]
                     scores = tuple(collect(joining.names, joining.splits, [{0: reply}]))
-                joined[site] = SiteJoin(site, progress.t, why or ANSWERED, scores)
+                joined[site] = SiteJoin(site, progress.t, outcome, scores)
         return [joined[site] for site in sites]
 
 
 def conduct(folder: Path, transport: Transport, stop: Callable[[], bool]) -> bool:
-    """Runs the rounds that are left; True: all are done. False: `stop` asked for it, in between."""
+    """Run the rounds that are left; return whether all are done, or `stop` ended them."""
     place = ServerFolder(folder)
     plan = ServePlan.load(place)
 
@@ -187,14 +199,14 @@ def run_rounds(
     stop: Callable[[], bool],
     tell: Callable[[SiteJoin], None] = lambda joined: None,
 ) -> Run:
-    """Runs the rounds that are left in a run's directory; sites are told when all are done.
+    """Run the rounds that are left in a run's directory; tell sites when all are done.
 
-    `tell` hears of every newcomer that was asked to join.
+    `tell` is called for every newcomer that was asked to join.
     """
     built, engine = _build(plan, transport)
     experiment, setting = built
     store = open_store(out, built)
-    own = dict(store.progress.own)
+    own = dict(store.progress.own)  # to be had while the store is open
     if exchange.is_wanted(setting.federation):
         engine.scales = exchange.to_tensors(_find_scales(engine, setting.federation, out, store))
     digest = digest_experiment(experiment)
@@ -228,29 +240,25 @@ def run_rounds(
 
 
 def _build(plan: ServePlan, transport: Transport) -> tuple[Built, SitesEngine]:
-    experiment = _read(plan)
+    experiment = plan.study
     setting, forms = prepare(experiment)
     names, digest = experiment.data["names"], digest_experiment(experiment)
     engine = SitesEngine(transport, names, digest, forms, plan.limits, insists=True)
     return Built(experiment, setting._replace(engine=engine)), engine
 
 
-def _read(plan: ServePlan) -> Experiment:
-    return Experiment(**tomllib.loads(plan.experiment))
-
-
 class OfflineTransport:
-    """Carries nothing: nobody is there."""
+    """A transport without any site."""
 
     sites: Collection[str] = ()
 
     def ask(self, messages: Mapping[str, bytes], seconds: float) -> Iterator[SiteAnswer | None]:
-        """Says so of everybody."""
+        """Report every site as absent."""
         return (SiteAnswer(site, None, "absent") for site in messages)
 
 
 def forget_site(folder: Path, name: str) -> int:
-    """Deletes what the records of a run that has ended say of a site; counts the rows."""
+    """Delete what the records of a finished run hold of a site; return the number of rows."""
     place = find_server(folder)
     plan = ServePlan.load(place)
     built, _ = _build(plan, OfflineTransport())
@@ -258,7 +266,7 @@ def forget_site(folder: Path, name: str) -> int:
     status = str(json.loads((place.run / "summary.json").read_text("utf-8"))["status"])
     gone = store.forget_newcomer(name)
     try:
-        gone = gone or store.forget_figures(find_client(_read(plan), name))
+        gone = gone or store.forget_figures(find_client(plan.study, name))
     except IsthmusError:
         store.release()
         raise
@@ -268,7 +276,7 @@ def forget_site(folder: Path, name: str) -> int:
 
 
 def _find_scales(engine: SitesEngine, data: Federation, out: Path, store: Store) -> Scales:
-    """Finds what inputs are scaled by: as of the first time, or from all sites' sums now."""
+    """Return what inputs are scaled by: known since the first time, or from all sites' sums."""
     path = out / SCALES
     try:
         known = exchange.load(path)
@@ -282,7 +290,7 @@ def _find_scales(engine: SitesEngine, data: Federation, out: Path, store: Store)
 
 
 def open_store(out: Path, built: Built) -> Store:
-    """Opens a run's directory: a new run from nothing, one that is there from where it was."""
+    """Open a run's directory to continue it, or begin a new run there."""
     text = built.experiment.toml()
     path = out / STATE
     if not path.is_file() or is_blank(path):
@@ -304,7 +312,7 @@ def open_store(out: Path, built: Built) -> Store:
 
 
 def open_run(path: Path, data_root: Path) -> Opened:
-    """Opens a run, also one whose clients were sites: what only sites have is not in it."""
+    """Open a run, also one whose clients were sites; what only sites have is not in it."""
     experiment = Experiment.load(path / "experiment.toml")
     if experiment.data["name"] != DISTANT:
         return opened.open(path, data_root=data_root)

@@ -6,6 +6,7 @@ and its models stay in its folder; every call and every answer is in its log bef
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from isthmus.run.open import Personal
 from isthmus_sites import codec, exchange
 from isthmus_sites.audit import AuditLog
 from isthmus_sites.codec import CallHead, MessageError, ReplyHead
-from isthmus_sites.consent import LABEL_COUNTS, Consent, check_deployable, find_consent
+from isthmus_sites.consent import Consent, check_deployable, find_consent
 from isthmus_sites.federations import read_client, read_newcomer, synthesize, synthesize_newcomers
 from isthmus_sites.folders import SiteFolder
 from isthmus_sites.forms import (
@@ -47,26 +48,26 @@ from isthmus_sites.forms import (
 )
 from isthmus_sites.state import SiteModels, SiteStates, Snapshot, UnknownStateError
 
-HEXADECIMAL = set("0123456789abcdef")
+LABEL_COUNTS = "label counts"  # how a method describes that it tells them
 
 
 class Refusal(Exception):  # noqa: N818 - it is an answer
-    """Ends a call: its reason goes to the server as one of a few words, the rest into the log."""
+    """Ends a call: its code goes to the server, its detail only into the log."""
 
-    def __init__(self, reason: str, detail: str = ""):
-        Exception.__init__(self, f"{reason}: {detail}")
-        self.reason = reason
+    def __init__(self, code: str, detail: str = ""):
+        Exception.__init__(self, f"{code}: {detail}")
+        self.code = code
         self.detail = detail
 
 
 @dataclass(frozen=True)
 class BuildAndMeasure:
-    """What evaluation asks of a client, and the model that it deploys: that one stays here."""
+    """What evaluation asks of a client, and the model that it deploys, which stays here."""
 
     measuring: Scoring | Joining
 
     def __call__(self, client: Client, own: State, *received: State) -> tuple[State, Point, Any]:
-        """Gives what the client holds, its model, and what is asked."""
+        """Return the client's own state, its model, and what is asked."""
         own, model = self.measuring.build(client, own, *received)
         return own, place_model(model), self.measuring.score(client, own, model, *received)
 
@@ -86,17 +87,12 @@ class Site:
         self.consent = consent
         self.setting = setting
         self.states = states
-        self._digest = consent.digest
-        self._client = consent.client
-        self._row = consent.row
-        self._forms = forms
+        self.forms = forms
         self._models = models
         self._log = log
-        self._floor = consent.refuse_floors(setting.federation)
-        self._counts = consent.refuse_counts(setting.federation)
 
     def answer(self, message: bytes) -> bytes:
-        """Answers a message; one that is refused is answered too, and nothing is raised."""
+        """Answer a message; one that is refused is answered too, and nothing is raised."""
         head = None
         facts = {"bytes": len(message), "digest": hashlib.sha256(message).hexdigest()[:16]}
         try:
@@ -107,7 +103,7 @@ class Site:
             answer = self._do(head, message)
             refused = ""
         except Refusal as refusal:
-            refused, facts["why"] = refusal.reason, refusal.detail
+            refused, facts["why"] = refusal.code, refusal.detail
         except Exception as error:
             # Neither its text nor where it was raised leaves: both may show data.
             refused, facts["why"] = "failed", f"{type(error).__name__}: {error}"
@@ -121,43 +117,34 @@ class Site:
         return answer
 
     def personal(self, which: str = "best") -> Personal:
-        """Gives its personal model: the last, or the best on its validation data."""
-        return self._models.open(which, self.setting, self._row)
+        """Return the site's personal model: the last, or the best on its validation data."""
+        return self._models.open(which, self.setting, self.consent.row)
 
     def close(self) -> None:
-        """Closes what it holds open."""
+        """Close the engine and the store."""
         self.setting.engine.close()
         self.states.close()
 
     def _read_head(self, message: bytes) -> CallHead:
         try:
-            head: CallHead = codec.read_head(message, CallHead, self._forms.largest)
+            head: CallHead = codec.read_head(message, CallHead, self.forms.largest)
         except MessageError as error:
             raise Refusal("message", str(error)) from None
-        for digest in (head.call, head.committed, head.accepted):
-            if len(digest) > codec.LONGEST_NAME or not set(digest) <= HEXADECIMAL:
-                raise Refusal("message", "a name in it is not hexadecimal")
         return head
 
     def _do(self, head: CallHead, message: bytes) -> bytes:
-        if head.version != codec.VERSION:
-            raise Refusal("version", f"the server has {head.version}, this site {codec.VERSION}")
-        if head.run != self._digest:
-            raise Refusal("agreement", f"agreed to {self._digest}")
-        if head.client != self._client:
-            raise Refusal("client", f"it is asked as client {head.client}")
-        if head.function == END and not self.consent.newcomer:
+        for code, check in CHECKS.items():
+            detail = check(self, head)
+            if detail:
+                raise Refusal(code, detail)
+        if head.function == END:
             self._find_own(head)
             self.states.finalize(head.committed)
             return codec.write(ReplyHead(head.call, own=head.committed))
-        forms = self._forms.find(head.function, head.purpose)
-        if not forms:
-            raise Refusal("function", f"{head.function!r} for {head.purpose!r}")
-        self._check_terms(head)
-        received = self._read_received(message, forms)
-        shared, each, brought, scales = received
+        shared, each, brought, scales = self._read_received(head, message)
+        row = self.consent.row
         if head.purpose == exchange.PURPOSE:
-            sums = exchange.answer(self.setting, self._row, head.function, brought)
+            sums = exchange.answer(self.setting, row, head.function, brought)
             return codec.write(ReplyHead(head.call), sums)
         own = None if self.consent.newcomer else self._find_own(head)
         self._pin_scales(scales)
@@ -165,47 +152,35 @@ class Site:
         if isinstance(function, Scoring | Joining):
             function = BuildAndMeasure(function)
         call = Call(function, shared, head.t, head.purpose, head.turn, head.choice)
-        request = Request(self._row, InitialState(self._client) if own is None else own, each)
+        request = Request(row, InitialState(self.consent.client) if own is None else own, each)
         ((_, result),) = self.setting.engine.run(self.setting, call, iter([request]))
-        private = not self.consent.figures
+        if head.function == PATH:
+            return self._report(head, result)
+        if head.function == SCORE:
+            _, point, measured = result
+            self._keep_model(head.t, point, measured)
+            return self._report(head, measured)
         if head.function == JOIN:
-            new, point, result = result
-            if not tree.finite((new, point)):
-                raise Refusal("failed", "it diverged: not all numbers are finite")
-            self._keep_model(head.t - 1, point, result)
+            new, point, measured = result
+            _check_finite((new, point))
+            self._keep_model(head.t - 1, point, measured)
             self.states.replace(head.t, new)
-            return codec.write(ReplyHead(head.call, private=private), () if private else result)
-        if head.function in (SCORE, PATH):
-            if head.function == SCORE:
-                _, point, result = result
-                self._keep_model(head.t, point, result)
-            answer = ReplyHead(head.call, own=head.accepted, private=private)
-            return codec.write(answer, result)
+            return self._report(head, measured if self.consent.figures else ())
         new, reply = result
-        if not tree.finite((new, reply)):
-            raise Refusal("failed", "it diverged: not all numbers are finite")
+        _check_finite((new, reply))
         if self.consent.newcomer:
             return codec.write(ReplyHead(head.call), reply)
         digest = self.states.answer(head.t, head.committed, head.accepted, new)
         return codec.write(ReplyHead(head.call, own=digest or head.accepted), reply)
 
-    def _check_terms(self, head: CallHead) -> None:
-        told = self.setting.method.about().calls.get(head.function, "")
-        name = head.function
-        if head.purpose == exchange.PURPOSE:
-            told, name = exchange.TELLS, exchange.DISCLOSED
-        if told and name not in self.consent.disclose:
-            raise Refusal("disclosure", told)
-        if self._floor:
-            raise Refusal("floor", self._floor)
-        if LABEL_COUNTS in told and self._counts:
-            raise Refusal("floor", self._counts)
-        after = int(self.consent.newcomer)  # so many rounds, in place of the one that is next
-        if not after <= head.t < self.setting.task.rounds + after or head.t < self.states.round:
-            raise Refusal("round", f"round {head.t + 1} after round {self.states.round + 1}")
+    def _report(self, head: CallHead, measured: Any) -> bytes:
+        """Return a reply with what was measured; the own state is the one of before."""
+        own = "" if head.function == JOIN else head.accepted
+        reply = ReplyHead(head.call, own=own, private=not self.consent.figures)
+        return codec.write(reply, measured)
 
     def _pin_scales(self, parts: tuple[Tensor, ...]) -> None:
-        """Scales inputs as the server says, if it says the same as before."""
+        """Scale inputs as the server says, if it says the same as before."""
         if not parts:
             return
         known = self.states.pin(b"scales", tree.pack(parts))
@@ -215,15 +190,15 @@ class Site:
         self.setting = self.setting._replace(federation=data)
 
     def _find_own(self, head: CallHead) -> State | None:
-        like = self.setting.method.own(self.setting.task, self._client)
+        like = self.setting.method.own(self.setting.task, self.consent.client)
         try:
             return self.states.find(head.committed, head.accepted, like)
         except UnknownStateError as error:
             raise Refusal("state", str(error)) from None
 
-    def _read_received(self, message: bytes, forms: list[Form]) -> Any:
+    def _read_received(self, head: CallHead, message: bytes) -> Any:
         problem = ""
-        for form in forms:
+        for form in self.forms.find(head.function, head.purpose):
             try:
                 return codec.read_tensors(message, form.received)
             except MessageError as error:
@@ -231,7 +206,7 @@ class Site:
         raise Refusal("form", problem)
 
     def _keep_model(self, t: int, point: Point, result: Any) -> None:
-        """Keeps the personal model, and how the models did on this site's data."""
+        """Keep the personal model, and how the models did on this site's data."""
         splits = splits_of(self.setting)
         found = {}
         along = self.setting.method.path() is not None and not self.consent.newcomer
@@ -245,20 +220,80 @@ class Site:
                     "n": int(measured.n),
                 }
         loss = found["personal validation"]["loss"] if "validation" in splits else None
-        scales = self.setting.federation.scales(self._row)
+        scales = self.setting.federation.scales(self.consent.row)
         self._models.keep(Snapshot(point, t, scales), found, loss)
 
 
+def _check_finite(parts: Any) -> None:
+    if not tree.finite(parts):
+        raise Refusal("failed", "it diverged: not all numbers are finite")
+
+
+def _check_version(site: Site, head: CallHead) -> str:
+    right = head.version == codec.VERSION
+    return "" if right else f"the server has {head.version}, this site {codec.VERSION}"
+
+
+def _check_agreement(site: Site, head: CallHead) -> str:
+    return "" if head.run == site.consent.digest else f"agreed to {site.consent.digest}"
+
+
+def _check_client(site: Site, head: CallHead) -> str:
+    return "" if head.client == site.consent.client else f"it is asked as client {head.client}"
+
+
+def _check_function(site: Site, head: CallHead) -> str:
+    known = site.forms.find(head.function, head.purpose)
+    return "" if known else f"{head.function!r} for {head.purpose!r}"
+
+
+def _find_disclosure(site: Site, head: CallHead) -> tuple[str, str]:
+    """Return what a call discloses besides models and counts, and the name to agree to it by."""
+    if head.purpose == exchange.PURPOSE:
+        return exchange.TELLS, exchange.DISCLOSED
+    return site.setting.method.about().calls.get(head.function, ""), head.function
+
+
+def _check_disclosure(site: Site, head: CallHead) -> str:
+    disclosed, name = _find_disclosure(site, head)
+    return "" if name in site.consent.disclose else disclosed
+
+
+def _check_floor(site: Site, head: CallHead) -> str:
+    disclosed, _ = _find_disclosure(site, head)
+    return site.consent.find_floor(site.setting.federation, counts=LABEL_COUNTS in disclosed)
+
+
+def _check_round(site: Site, head: CallHead) -> str:
+    after = int(site.consent.newcomer)  # so many rounds, in place of the one that is next
+    last = site.setting.task.rounds + after
+    right = after <= head.t < last and head.t >= site.states.round
+    return "" if right else f"round {head.t + 1} after round {site.states.round + 1}"
+
+
+# What a call is refused for before any tensor is read, in this order; codes of `REFUSALS`.
+CHECKS: dict[str, Callable[[Site, CallHead], str]] = {
+    "version": _check_version,
+    "agreement": _check_agreement,
+    "client": _check_client,
+    "function": _check_function,
+    "disclosure": _check_disclosure,
+    "floor": _check_floor,
+    "round": _check_round,
+}
+
+
 def prepare(experiment: Experiment) -> tuple[RunContext, Forms]:
-    """Builds what both sides know of a run, without any data."""
+    """Build what both sides know of a run, without any data."""
     setting = build_setting(experiment)
     with torch.random.fork_rng(devices=[]):
         learned = learn(setting).known
-    return setting, Forms((*learned, *exchange.list_forms(setting.federation)))
+    end = Form(END, "", (), ())
+    return setting, Forms((*learned, *exchange.list_forms(setting.federation), end))
 
 
 def build_setting(experiment: Experiment) -> RunContext:
-    """Builds a run on made-up data."""
+    """Build a run on synthetic data."""
     check_deployable(experiment)
     built = build(experiment, data=synthesize(experiment), workers=1)
     if built.experiment.engine != "loop":
@@ -270,49 +305,47 @@ def build_setting(experiment: Experiment) -> RunContext:
 
 
 def prepare_newcomer(setting: RunContext) -> tuple[RunContext, Forms]:
-    """Builds what both sides know of how a site joins that is no client of a run."""
+    """Build what both sides know of how a site joins that is no client of a run."""
     data = synthesize_newcomers(setting.federation)
     with torch.random.fork_rng(devices=[]):
         forms = learn_newcomer(setting, data)
     return make_visit(setting, data, setting.engine), forms
 
 
+def prepare_part(consent: Consent) -> tuple[RunContext, Forms]:
+    """Build what a site needs to know of its part in a run, without its data."""
+    if consent.newcomer:
+        return prepare_newcomer(build_setting(consent.study))
+    return prepare(consent.study)
+
+
+def read_share(consent: Consent) -> Federation:
+    """Read the data that a site agreed to use."""
+    if consent.newcomer:
+        return read_newcomer(consent.study, Path(consent.data), consent.options)
+    return read_client(consent.study, consent.client, Path(consent.data), consent.options)
+
+
 def open_site(folder: Path) -> Site:
-    """Opens a site's folder: what it agreed to last, its data, its states and its log."""
+    """Open a site's folder: what it agreed to last, its data, its states and its log."""
     place = SiteFolder(folder)
     consent = find_consent(place)
     store = place.state / f"{consent.digest}.lmdb"
     states = SiteStates(store)
     try:
         setting, forms = prepare_part(consent)
-        data = read_share(consent)
-        log = AuditLog(place.audit)
-        models = SiteModels(store)
-        return Site(consent, setting._replace(federation=data), forms, states, models, log)
+        setting = setting._replace(federation=read_share(consent))
+        return Site(consent, setting, forms, states, SiteModels(store), AuditLog(place.audit))
     except BaseException:
         states.close()
         raise
 
 
-def prepare_part(consent: Consent) -> tuple[RunContext, Forms]:
-    """Builds what a site needs to know of its part in a run, without its data."""
-    experiment = consent.read_experiment()
-    return prepare_newcomer(build_setting(experiment)) if consent.newcomer else prepare(experiment)
-
-
-def read_share(consent: Consent) -> Federation:
-    """Reads the data that a site agreed to use."""
-    experiment, path = consent.read_experiment(), Path(consent.data)
-    if consent.newcomer:
-        return read_newcomer(experiment, path, consent.options)
-    return read_client(experiment, consent.client, path, consent.options)
-
-
 def open_model(place: SiteFolder, which: str) -> tuple[Personal, Arrays, Scales | None]:
-    """Opens a site's personal model, also while its run goes on; says what its inputs are like."""
+    """Return a site's personal model, also during its run, and what its inputs look like."""
     consent = find_consent(place)
     setting, _ = prepare_part(consent)
     models = SiteModels(place.state / f"{consent.digest}.lmdb")
     model = models.open(which, setting, consent.row)
-    blank = make_blank(consent.read_experiment().data["schema"])
+    blank = make_blank(consent.study.data["schema"])
     return model, blank, models.read_scales(which)

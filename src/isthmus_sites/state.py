@@ -21,7 +21,7 @@ from isthmus.method import State
 from isthmus.run.database import Database, is_blank
 from isthmus.run.open import Personal
 from isthmus.system.files import write_bytes, write_text
-from isthmus_sites.folders import make_private
+from isthmus_sites.folders import make_private, read_json
 
 KEPT, ROUND = b"kept", b"round"
 PENDING = b"pending/"  # and the digest
@@ -29,7 +29,7 @@ PINNED = b"pinned/"  # and a name
 
 
 class UnknownStateError(IsthmusError):
-    """Says that the server counts on a state that this site does not hold."""
+    """The server counts on a state that this site does not hold."""
 
 
 class SiteStates:
@@ -37,8 +37,7 @@ class SiteStates:
 
     def __init__(self, path: Path):
         make_private(path.parent)
-        new = not path.exists() or is_blank(path)
-        self._database = Database(path, new=new)
+        self._database = Database(path, new=not path.exists() or is_blank(path))
 
     @property
     def round(self) -> int:
@@ -46,14 +45,15 @@ class SiteStates:
         return int(self._database.read(ROUND) or b"-1")
 
     def find(self, committed: str, accepted: str, like: State) -> State | None:
-        """Gives the own state of a digest; None where it is the one of the start.
+        """Return the own state of a digest; None where it is the initial one.
 
         Raises UnknownStateError where either is not here: this site, or the server, was restored
-        from an older copy, or the run was begun anew.
+        from an older copy, or the run began again.
         """
-        kept, _ = self._read_kept()
+        held = self.list_held()
         for digest in (committed, accepted):
-            if digest != kept and PENDING + digest.encode() not in self._database:
+            if digest not in held:
+                kept = self.digest()
                 raise UnknownStateError(
                     f"the server counts on the own state {digest or 'of the start'}; this site "
                     f"holds {kept or 'that of the start'}; expected the same; is one of them an "
@@ -63,53 +63,52 @@ class SiteStates:
         return None if packed is None else tree.unpack(packed, like=like)
 
     def answer(self, t: int, committed: str, accepted: str, own: State) -> str:
-        """Writes the state after a call, and lets the one that counts stay; gives its digest."""
-        changes: dict[bytes, bytes | None] = {ROUND: str(t).encode()}
+        """Write the state after a call, keep the committed one; return the new one's digest."""
+        changes = self._keep(committed, but=accepted)
+        changes[ROUND] = str(t).encode()
         digest = tree.digest([own]) if own != () else ""
-        kept, _ = self._read_kept()
-        if committed != kept:
-            changes[KEPT] = committed.encode().ljust(16) + (self._read(committed) or b"")
-        for key in self._database.keys(PENDING):
-            if key != PENDING + accepted.encode():
-                changes[key] = None
         if own != ():
             changes[PENDING + digest.encode()] = tree.pack(own)
         self._database.write(changes)
         return digest
 
+    def finalize(self, committed: str) -> None:
+        """Keep the committed state, and drop the others."""
+        self._database.write(self._keep(committed))
+
+    def replace(self, t: int, own: State) -> None:
+        """Keep what a newcomer made in place of all before: no server counts on it."""
+        kept = tree.digest([own]).encode().ljust(16) + tree.pack(own)
+        self._database.write({ROUND: str(t).encode(), KEPT: kept})
+
     def pin(self, name: bytes, value: bytes) -> bytes:
-        """Keeps a value the first time, and gives that one ever after."""
+        """Return the value of a name, which is this one if there was none before."""
         known = self._database.read(PINNED + name)
         if known is None:
             self._database.write({PINNED + name: value})
         return value if known is None else known
 
-    def replace(self, t: int, own: State) -> None:
-        """Keeps what a newcomer made in place of all before: no server counts on it."""
-        changes: dict[bytes, bytes | None] = {ROUND: str(t).encode()}
-        changes[KEPT] = tree.digest([own]).encode().ljust(16) + tree.pack(own)
-        self._database.write(changes)
-
-    def finalize(self, committed: str) -> None:
-        """Lets the state that counts stay, and drops the others."""
-        changes: dict[bytes, bytes | None] = dict.fromkeys(self._database.keys(PENDING))
-        kept, _ = self._read_kept()
-        if committed != kept:
-            changes[KEPT] = committed.encode().ljust(16) + (self._read(committed) or b"")
-        self._database.write(changes)
-
     def digest(self) -> str:
-        """Names the own state that counts, as of the last call; empty: that of the start."""
+        """Return the digest of the kept own state; empty: the initial one."""
         return self._read_kept()[0]
 
     def list_held(self) -> set[str]:
-        """Lists the digests of all own states here: the one that counts, those that may yet."""
+        """Return the digests of all own states here: the kept one, and those pending."""
         pending = {key.removeprefix(PENDING).decode() for key in self._database.keys(PENDING)}
         return {self.digest(), *pending}
 
     def close(self) -> None:
-        """Closes the store."""
+        """Close the store."""
         self._database.close()
+
+    def _keep(self, committed: str, but: str = "") -> dict[bytes, bytes | None]:
+        """Return the changes that keep the committed state and drop pending ones but one."""
+        changes: dict[bytes, bytes | None] = {
+            key: None for key in self._database.keys(PENDING) if key != PENDING + but.encode()
+        }
+        if committed != self.digest():
+            changes[KEPT] = committed.encode().ljust(16) + (self._read(committed) or b"")
+        return changes
 
     def _read_kept(self) -> tuple[str, bytes]:
         value = self._database.read(KEPT) or b""
@@ -122,6 +121,9 @@ class SiteStates:
         return self._database.read(PENDING + digest.encode())
 
 
+# The personal models lie in files beside the store, so that the site's people can look at them and
+# predict with them while the run goes on. A file has the parameters, and their place on the
+# method's path: what chooses or tunes them are the site's data as they were then.
 WHICH = ("best", "last")
 
 
@@ -134,51 +136,42 @@ class Snapshot(NamedTuple):
 
 
 class SiteModels:
-    """The models of one run at a site; `store` is the path of its own states."""
+    """The personal models of one run at a site; `store` is the path of its own states."""
 
     def __init__(self, store: Path):
         self._store = store
 
     def keep(self, snapshot: Snapshot, figures: dict[str, Any], loss: float | None) -> None:
-        """Keeps the model that was evaluated, and its figures; `loss` is on validation data."""
-        head: dict[str, Any] = {"t": snapshot.t, "loss": loss, "figures": figures}
-        if snapshot.scales is not None:
-            head["scales"] = [part.tolist() for part in snapshot.scales]
+        """Keep the model that was evaluated, and its figures; `loss` is on validation data."""
+        row = {"t": snapshot.t, "loss": loss, "figures": figures}
+        scales = [part.tolist() for part in snapshot.scales] if snapshot.scales else None
+        head = row if scales is None else {**row, "scales": scales}
         packed = json.dumps(head).encode() + b"\n" + tree.pack(snapshot.point)
         before = [row for row in self.read_figures() if row["t"] < snapshot.t]
         losses = [row["loss"] for row in before if row["loss"] is not None]
         if loss is None or loss < min(losses, default=float("inf")):
             write_bytes(self._name("best.model"), packed, sync=True)
         write_bytes(self._name("last.model"), packed, sync=True)
-        row = {key: value for key, value in head.items() if key != "scales"}
         text = json.dumps([*before, row], indent=1) + "\n"
         write_text(self._name("figures.json"), text, sync=True)
 
     def read_figures(self) -> list[dict[str, Any]]:
-        """Reads how the models did after each round that was evaluated."""
-        try:
-            rows: list[dict[str, Any]] = json.loads(self._name("figures.json").read_text("utf-8"))
-        except (OSError, ValueError):
-            return []
+        """Return how the models did after each round that was evaluated."""
+        rows: list[dict[str, Any]] = read_json(self._name("figures.json")) or []
         return rows
 
     def open(self, which: str, setting: RunContext, client: int) -> Personal:
-        """Opens the best or the last model."""
-        head, packed = self._load(which)
-        if "choice" in json.loads(head):  # the parameters were not in it
-            raise IsthmusError(
-                f"the {which} model here was kept by an earlier version; expected one of this "
-                "version; wait for the next evaluation"
-            )
+        """Open the best or the last model."""
+        _, packed = self._load(which)
         blank = torch.empty(0)
         return Personal(setting, client, *tree.unpack(packed, like=Point(blank, blank)))
 
     def read_scales(self, which: str) -> Scales | None:
-        """Reads what the inputs of the best or the last model are scaled by."""
-        scales = json.loads(self._load(which)[0]).get("scales")
+        """Return what the inputs of the best or the last model are scaled by."""
+        scales = self._load(which)[0].get("scales")
         return None if scales is None else Scales(*map(np.array, scales))
 
-    def _load(self, which: str) -> tuple[bytes, bytes]:
+    def _load(self, which: str) -> tuple[dict[str, Any], bytes]:
         if which not in WHICH:
             raise IsthmusError(f"which={which}; expected best or last; for example --which best")
         try:
@@ -188,7 +181,7 @@ class SiteModels:
                 f"this site has no {which} model yet; expected a run that was evaluated; wait for "
                 "its next evaluation"
             ) from None
-        return head, packed
+        return json.loads(head), packed
 
     def _name(self, suffix: str) -> Path:
         return self._store.with_suffix(f".{suffix}")

@@ -23,8 +23,8 @@ from isthmus.run.schema import (
 )
 from isthmus.selection import RULES
 from isthmus_sites.audit import read_lines
-from isthmus_sites.folders import SiteFolder, read_table
-from isthmus_sites.protocol import REFUSALS, read_events
+from isthmus_sites.folders import SiteFolder, read_json, read_table
+from isthmus_sites.protocol import KINDS, REFUSALS, count_as, describe_outcome, read_events
 
 if TYPE_CHECKING:
     from isthmus_sites.consent import Consent
@@ -33,23 +33,12 @@ RECENT = 10  # rounds over which the pace is measured
 LATEST = 6  # notes and events that are shown
 REFUSALS_SHOWN = 5
 MODELS, SPLITS = ("personal", "shared"), ("validation", "test")
-FAILED, PRIVATE = "failed", "private"
-# How a call ended, by what the records say of it; anything else is a failure.
-OUTCOMES = {
-    "answered": "answered",
-    "late": "late",
-    "absent": "absent",
-    "it did not answer": "absent",
-    "it refused": "refused",
-    "its figures are for sums": PRIVATE,  # it answered; the figures are not to be told apart
-}
 # What a process is at that keeps a run going, by the last thing that it said.
 BEGINNING = ("", "done", "stopped", "renewed", "server-lost", "stuck", "trouble")
 WHILE_SERVED = {
     **dict.fromkeys(BEGINNING, "starting"),
     **dict.fromkeys(("server", "waiting"), "waiting for sites"),
 }
-ENDINGS = ("answered", "late", "absent", "refused", FAILED, PRIVATE)
 
 
 class AdmittedSite(NamedTuple):
@@ -170,12 +159,12 @@ def _describe_sites(served: ServedRun, figures: Mapping[str, Any]) -> list[dict[
     for i, site in enumerate(served.sites):
         mine = calls["client"] == i
         texts = calls["outcome"][mine].tolist()
-        ends = [classify(text) for text in texts]
+        ends = [count_as(text) for text in texts]
         counts = Counter(ends)
         answered = [
             int(round)
             for round, end in zip(calls["round"][mine], ends, strict=True)
-            if end in ("answered", PRIVATE)
+            if end in ("answered", "private")
         ]
         rows.append(
             {
@@ -185,10 +174,10 @@ def _describe_sites(served: ServedRun, figures: Mapping[str, Any]) -> list[dict[
                 "certificate_until": None if site.until is None else site.until.isoformat(),
                 "last_answered_round": max(answered, default=None),
                 "asked": len(ends),
-                **{end: counts[end] for end in ENDINGS},
+                **{end: counts[end] for end in KINDS},
                 "lost": site.lost,
                 "left": None if site.left is None else site.left.isoformat(),
-                "why": dict(Counter(text for text in texts if text != "answered")),
+                "why": _count_reasons(texts),
                 "figures": _find_figures(figures, i),
             }
         )
@@ -212,23 +201,16 @@ def _describe_newcomers(served: ServedRun) -> list[dict[str, Any]]:
                 "asked": len(texts),
                 "joined": len(joined),
                 "last_joined_round": int(joined[-1]) if len(joined) else None,
-                "why": dict(Counter(text for text in texts if text != "answered")),
+                "why": _count_reasons(texts),
                 "top1": _to_number(figures["top1"][last[-1]]) if len(last) else None,
             }
         )
     return rows
 
 
-def classify(outcome: str) -> str:
-    """Sorts what became of a call into one of a few kinds.
-
-    >>> classify("late"), classify("it refused: it has answered a later round"), classify("odd")
-    ('late', 'refused', 'failed')
-    """
-    for text, kind in OUTCOMES.items():
-        if outcome == text or (" " in text and outcome.startswith(text)):
-            return kind
-    return FAILED
+def _count_reasons(outcomes: Sequence[str]) -> dict[str, int]:
+    """Return how often there was no answer, by the reason in words."""
+    return dict(Counter(map(describe_outcome, outcomes)) - Counter({"answered": len(outcomes)}))
 
 
 def _name_state(site: AdmittedSite) -> str:
@@ -357,7 +339,7 @@ def _describe_agreement(site: SiteFolder, agreed: "Consent | None") -> dict[str,
 
     if agreed is None:
         return {"agreement": None, "evaluations": [], "best_round": None, "alone": None}
-    experiment = agreed.read_experiment()
+    experiment = agreed.study
     rows = SiteModels(site.state / f"{agreed.digest}.lmdb").read_figures()
     losses = {row["t"] + 1: row["loss"] for row in rows if row["loss"] is not None}
     terms = agreed.model_dump(include={"figures", "minimum_examples", "minimum_label_count"})
@@ -375,7 +357,7 @@ def _describe_agreement(site: SiteFolder, agreed: "Consent | None") -> dict[str,
         },
         "evaluations": [{"round": row["t"] + 1, **row["figures"]} for row in rows],
         "best_round": min(losses, key=lambda round: losses[round]) if losses else None,
-        "alone": read_alone(site, agreed.digest),
+        "alone": read_json(site.alone(agreed.digest)),
     }
 
 
@@ -413,17 +395,3 @@ def _describe_calls(lines: Sequence[dict[str, Any]], digest: str) -> dict[str, A
             for line in refused[-REFUSALS_SHOWN:]
         ],
     }
-
-
-def read_alone(site: SiteFolder, digest: str) -> dict[str, Any] | None:
-    """Reads what `train_alone` kept for an experiment, if it was called."""
-    try:
-        found = json.loads(find_alone(site, digest).read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def find_alone(site: SiteFolder, digest: str) -> Path:
-    """Return where the figures of training alone are kept."""
-    return site.state / f"{digest}.alone.json"

@@ -54,7 +54,7 @@ LIGHT = {  # help is drawn by rich; some versions of typer read a command's opti
     "--help": ("landscape", [*HEAVY, "pydantic"]),
     "run --help": ("--data-root", HEAVY),
     "data get --help": ("--data-root", HEAVY),
-    "serve admit --help": ("--again", HEAVY),
+    "serve admit --help": ("--renew", HEAVY),
 }
 
 

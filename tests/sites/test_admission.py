@@ -121,7 +121,7 @@ def test_private_keys_are_their_owners_alone_and_do_not_travel(asked: Asked) -> 
 
 
 def test_a_name_is_taken_once(asked: Asked, tmp_path: Path) -> None:
-    with pytest.raises(IsthmusError, match=r"admitted already; .*--again"):
+    with pytest.raises(IsthmusError, match=r"admitted already; .*--renew"):
         admit_site(asked.server.root, asked.request, tmp_path)
 
 
@@ -322,7 +322,7 @@ def test_a_server_moves_and_its_sites_follow_with_new_packages(
     assert "1 to 65535" in isthmus("serve", "move", "--port", "0", "--folder", "a").mistake
     said = isthmus("serve", "move", "--host", "fl2.example.org", "--folder", "a")
     assert "to be reached at fl2.example.org:8002" in said.out
-    assert "isthmus serve admit ulm.request.zip --again --folder a" in said.out
+    assert "isthmus serve admit ulm.request.zip --renew --folder a" in said.out
     certificate = (folder / "kit" / "startup" / "server.crt").read_bytes()
     names = x509.load_pem_x509_certificate(certificate).extensions
     assert "fl2.example.org" in names.get_extension_for_class(

@@ -80,11 +80,11 @@ def test_a_site_begins_anew_and_keeps_what_it_had(isthmus: Isthmus, study: Path)
     isthmus("join", "check", "--data", "patients.csv", *TABLE[:2], *place)
     agree = ("join", "agree", "study.toml", *place)
     assert isthmus(*agree).code == 0
-    assert "leave --afresh out" in isthmus(*agree, "--afresh").mistake
+    assert "leave --reset out" in isthmus(*agree, "--reset").mistake
     site = open_site(Path("bonn"))
-    assert "is in use" in isthmus(*agree, "--afresh").mistake
+    assert "is in use" in isthmus(*agree, "--reset").mistake
     site.close()
-    said = isthmus(*agree, "--afresh")
+    said = isthmus(*agree, "--reset")
     assert said.code == 0, said.err
     (aside,) = (path for path in Path("bonn/state").iterdir() if path.is_dir())
     assert [file.suffix for file in aside.iterdir()] == [".lmdb"]

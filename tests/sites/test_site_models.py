@@ -16,9 +16,7 @@ from small import advance, federation, played
 
 
 @pytest.mark.parametrize("method", [{"name": "superfed-mm", "start": 0.0}, "per-fedavg"])
-def test_a_site_predicts_while_its_run_goes_on(
-    method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_site_predicts_while_its_run_goes_on(method: Any, tmp_path: Path) -> None:
     """The store is held by the site's process, and data are not looked at; models lie beside it.
 
     What this client would choose, or tune, on other data is another model than its own.
@@ -35,10 +33,10 @@ def test_a_site_predicts_while_its_run_goes_on(
     consent = deployed.agreements["site-1"]
     place = SiteFolder(tmp_path / "folder")
     consent.save(place.agreements)
+    place.state.mkdir()
     for file in (tmp_path / "site-1").glob("state.*"):
         if file.suffix in (".model", ".json"):
-            shutil.copy(file, place.root / file.name.replace("state.", f"{consent.digest}."))
-    monkeypatch.setattr(SiteFolder, "state", place.root)
+            shutil.copy(file, place.state / file.name.replace("state.", f"{consent.digest}."))
     model, like, _ = open_model(place, "last")
     assert torch.equal(model.w, expected[1].w)
     assert like.x.shape == (0, 6)

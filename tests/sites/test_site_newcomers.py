@@ -270,8 +270,8 @@ def test_a_newcomer_that_refuses_is_named_and_asked_again_at_the_end(tmp_path: P
         }
         run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
     refusals = {
-        "silent": "it refused: it did not agree to disclose this",
-        "astray": "it refused: it did not agree to this experiment",
+        "silent": "refused:disclosure",
+        "astray": "refused:agreement",
     }
     assert read_joins(tmp_path / "run") == [
         [str(round), name, refusals[name]] for round in (1, 3) for name in ("astray", "silent")

@@ -132,7 +132,7 @@ def test_the_record_of_another_experiment_is_refused(tmp_path: Path) -> None:
         replay(tmp_path / "run", other, DATA)
     path = tmp_path / "run" / "calls.csv"
     path.write_text(path.read_text().replace("1,1,", "1,one,"))
-    with pytest.raises(IsthmusError, match="cannot be read; expected the table"):
+    with pytest.raises(IsthmusError, match=r"calls\.csv"):
         replay(tmp_path / "run", experiment, DATA)
 
 

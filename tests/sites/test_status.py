@@ -23,7 +23,7 @@ from isthmus_sites import codec
 from isthmus_sites.cli.status import collect_status, open_page, watch
 from isthmus_sites.codec import CallHead, ReplyHead
 from isthmus_sites.folders import ServerFolder, SiteFolder, write_table
-from isthmus_sites.preparation import consent, find_data, register, train_alone
+from isthmus_sites.preparation import consent, find_data, propose, register, train_alone
 from isthmus_sites.protocol import ServePlan, SiteAnswer, write_event
 from isthmus_sites.rehearsal import write_share
 from isthmus_sites.server import conduct, run_rounds
@@ -357,7 +357,7 @@ def test_training_alone_at_a_site_is_what_it_is_in_simulation(sites: Path) -> No
     """The same loss to the last bit: streams belong to a client's number, and so does its split."""
     experiment = Experiment.load(sites / "study.toml")
     place = SiteFolder(sites / "site-2")
-    found = train_alone(place, experiment, "site-2", find_data(place))
+    found = train_alone(place, propose(experiment, "site-2", find_data(place)))
     local = Experiment(**(experiment.table() | {"method": "local"}))
     setting = simulate(local, federation((40, 50, 45)))
     end = played(setting, 4)

@@ -13,17 +13,18 @@ def describe_preview(seen: "Preview") -> Iterator[str]:
     from isthmus.experiment import registry
     from isthmus.report.tables.formats import format_bytes
 
-    train, validation, test = seen.data.sizes(seen.row)
-    about = registry.build("method", seen.experiment.method).about()
-    counts = seen.data.label_counts(seen.row).tolist()
+    part, study = seen.part, seen.part.study
+    train, validation, test = seen.data.sizes(part.row)
+    about = registry.build("method", study.method).about()
+    counts = seen.data.label_counts(part.row).tolist()
     yield f"examples: {train:,} to train on, {validation:,} to choose on, {test:,} to test on"
     names = seen.data.arrays.labels or range(len(counts))
     held = (f"{name}: {n:,}" for name, n in zip(names, counts, strict=True) if n)
     yield f"classes: {', '.join(held)}"
     yield from (f"note: {note}" for note in seen.data.notes)
-    yield f"method: {seen.experiment.method['name']}, {seen.experiment.rounds} rounds"
-    if seen.newcomer:
-        members = ", ".join(seen.experiment.data["names"])
+    yield f"method: {study.method['name']}, {study.rounds} rounds"
+    if part.newcomer:
+        members = ", ".join(study.data["names"])
         yield f"this site is none of {members}: it could join as a newcomer, with --newcomer"
         yield f"has a model: {about.newcomer}; it takes part in no round"
         yield "would leave this site: how its models do, unless --no-figures"
@@ -32,13 +33,13 @@ def describe_preview(seen: "Preview") -> Iterator[str]:
     yield f"would stay: the data; {about.home}; the personal models"
     for function, told in seen.discloses.items():
         yield f"would disclose, in {function}: {told}; only with --disclose {function}"
-    sends = "" if seen.newcomer else f"a round sends {format_bytes(seen.bytes_up)}; "
+    sends = "" if part.newcomer else f"a round sends {format_bytes(seen.bytes_up)}; "
     yield f"{sends}tried here in {seen.seconds:.1f} s"
 
 
 def describe_consent(agreed: "Consent") -> Iterator[str]:
     """Says what a site agreed to."""
-    experiment = agreed.read_experiment()
+    experiment = agreed.study
     part = f"client {agreed.client} of {experiment.clients}"
     part = f"a newcomer to {experiment.clients} sites" if agreed.newcomer else part
     yield f"agreed: {agreed.digest}, as {part}"

@@ -27,8 +27,8 @@ def request(
         str, typer.Option(metavar="NAME", help="Small letters, digits, hyphens: hospital-a.")
     ],
     folder: Folder = Path(),
-    again: Annotated[
-        bool, typer.Option("--again", help="Make a new key; the one before works until then.")
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Make a new key; the one before works until then.")
     ] = False,
 ) -> None:
     """Asks to be admitted: makes a key that stays here, and a request that travels.
@@ -37,14 +37,14 @@ def request(
 
     `isthmus join request --name hospital-a`
 
-    `isthmus join request --name hospital-a --again` before the certificate ends.
+    `isthmus join request --name hospital-a --renew` before the certificate ends.
 
     Send NAME.request.zip to the server's people; there is nothing secret in it.
     """
     require_sites("join")
     from isthmus_sites.flare.admission import request_admission
 
-    path = request_admission(folder, name, again=again)
+    path = request_admission(folder, name, again=renew)
     print(f"request: {path}")
     print("next: send it to the server's people; what they send back is for `isthmus join accept`")
 
@@ -163,7 +163,7 @@ def check(
     """
     from isthmus_sites.cli.consent import describe_preview
     from isthmus_sites.folders import find_site, read_table
-    from isthmus_sites.preparation import find_data, preview, read_deployable, register
+    from isthmus_sites.preparation import find_data, preview, propose, read_deployable, register
 
     site = find_site(folder)
     if file is None and (data is None or alone):
@@ -176,12 +176,13 @@ def check(
     print(f"registered: {found.name}, {found.options['name']} {found.path}")
     if file is not None:
         experiment, me = read_deployable(file), str(read_table(site.settings)["name"])
-        print("\n".join(describe_preview(preview(experiment, me, found))))
+        part = propose(experiment, me, found)
+        print("\n".join(describe_preview(preview(part))))
         if alone:
             from isthmus_sites.preparation import train_alone
             from isthmus_sites.views import describe_alone
 
-            print(describe_alone(train_alone(site, experiment, me, found)))
+            print(describe_alone(train_alone(site, part)))
 
 
 @app.command()
@@ -208,9 +209,9 @@ def agree(
             "--newcomer", help="This site is no client of it: receive a model, train in no round."
         ),
     ] = False,
-    afresh: Annotated[
+    reset: Annotated[
         bool,
-        typer.Option("--afresh", help="The server begins anew: set aside what is here of before."),
+        typer.Option("--reset", help="The server begins anew: set aside what is here of before."),
     ] = False,
     folder: Folder = Path(),
 ) -> None:
@@ -229,7 +230,7 @@ def agree(
     """
     from isthmus_sites.cli.consent import describe_consent
     from isthmus_sites.folders import find_site
-    from isthmus_sites.preparation import consent, find_data, read_deployable, set_aside
+    from isthmus_sites.preparation import consent, find_data, read_deployable, reset_state
 
     site = find_site(folder)
     agreed = consent(
@@ -242,8 +243,8 @@ def agree(
         minimum_label_count=minimum_label_count,
         newcomer=newcomer,
     )
-    if afresh:
-        print(f"set aside: {set_aside(site, agreed.digest)}")
+    if reset:
+        print(f"set aside: {reset_state(site, agreed.digest)}")
     print("\n".join(describe_consent(agreed)))
 
 

@@ -62,10 +62,10 @@ def admit(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where the package goes; here if left out.")
     ] = Path(),
-    again: Annotated[
+    renew: Annotated[
         bool,
         typer.Option(
-            "--again", help="The site is known: its certificate ended, or it has a new key."
+            "--renew", help="The site is known: its certificate ended, or it has a new key."
         ),
     ] = False,
 ) -> None:
@@ -75,7 +75,7 @@ def admit(
 
     `isthmus serve admit hospital-a.request.zip`
 
-    `isthmus serve admit hospital-a.request.zip --again` renews it; the key before counts no more.
+    `isthmus serve admit hospital-a.request.zip --renew` renews it; the key before counts no more.
 
     Send the package any way you like: without the site's key it is worth nothing. Tell the
     fingerprint by telephone, so that the site knows whose package it is.
@@ -83,7 +83,7 @@ def admit(
     require_sites("serve")
     from isthmus_sites.flare.admission import admit_site
 
-    package, finger = admit_site(folder, request, out, again=again)
+    package, finger = admit_site(folder, request, out, again=renew)
     print(f"package: {package}")
     print(f"fingerprint, to be told by telephone: {finger}")
 
@@ -113,7 +113,7 @@ def move(
     where, sites = move_server(folder, host, -1 if port == 0 else port or 0)
     print(f"to be reached at {where}")
     for name in sites:
-        print(f"  isthmus serve admit {name}.request.zip --again --folder {folder}")
+        print(f"  isthmus serve admit {name}.request.zip --renew --folder {folder}")
     print(
         "next: the above, with the requests that sites made or new ones; they accept the packages"
     )
@@ -129,7 +129,7 @@ def revoke(
     Example: `isthmus serve revoke hospital-a`
 
     A run goes on without it after the round in hand. Let it in again with
-    `isthmus serve admit REQUEST.zip --again`.
+    `isthmus serve admit REQUEST.zip --renew`.
     """
     require_sites("serve")
     from isthmus_sites.flare.admission import revoke_site
@@ -175,7 +175,7 @@ def run(
     grace: Annotated[
         str, typer.Option(metavar="TIME", help="For the others, once a quorum has answered.")
     ] = "30s",
-    least: Annotated[
+    min_sites: Annotated[
         int,
         typer.Option(min=2, metavar="NUMBER", help="Sites whose figures may be told in a sum."),
     ] = 3,
@@ -216,7 +216,7 @@ def run(
         quorum=quorum,
         deadline=_read_seconds("deadline", deadline),
         grace=_read_seconds("grace", grace),
-        least=least,
+        least=min_sites,
         newcomers=newcomers,
     )
     if server.run.exists() and ServePlan.load(server).experiment != plan.experiment:

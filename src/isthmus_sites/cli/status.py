@@ -24,7 +24,7 @@ REQUEST_TIMEOUT_S = 10.0  # seconds for a browser to say what it wants
 
 def read_served(folder: Path) -> "ServedRun":
     """Reads what a server's folder says of its sites and its run."""
-    from isthmus_sites.folders import find_server, read_table
+    from isthmus_sites.folders import find_server, is_held, read_table
     from isthmus_sites.protocol import read_events
     from isthmus_sites.status import AdmittedSite, ServedRun
 
@@ -64,7 +64,7 @@ def read_served(folder: Path) -> "ServedRun":
                 )
                 for name in experiment["data"]["names"]
             ],
-            served=_is_locked(server.root / "serve.lock"),
+            served=is_held(server.lock),
             events=events,
             call=_read_call(server.call),
         )
@@ -85,20 +85,6 @@ def _read_call(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) and found.get("outcomes") else {}
-
-
-def _is_locked(path: Path) -> bool:
-    """Tells whether another process holds a lock; one that was killed leaves the file behind."""
-    from isthmus.system.files import take_lock
-
-    try:
-        with path.open("rb") as file:
-            take_lock(file)
-    except BlockingIOError:
-        return True
-    except OSError:  # it is not there, or the disk knows no locks
-        return False
-    return False
 
 
 def collect_status(folder: Path) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import datetime as dt
 import ipaddress
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from isthmus.errors import IsthmusError, nearest, quote
-from isthmus.system.files import hold_lock
 from isthmus_sites.flare import keys, kits
 from isthmus_sites.flare.archives import FORMAT, read_archive, read_head, refuse, write_archive
 from isthmus_sites.folders import (
@@ -26,6 +25,7 @@ from isthmus_sites.folders import (
     check_name,
     find_server,
     find_site,
+    hold,
     make_private,
     read_table,
     write_table,
@@ -75,14 +75,10 @@ def move_server(folder: Path, host: str = "", port: int = 0) -> tuple[str, list[
     host, port = host or str(settings["host"]), port or int(settings["port"])
     _check_place(host, port)
     authority, signer = _open_authority(server)
-    try:
-        with hold_lock(server.root / "serve.lock", 0, lambda: None):
-            _issue_server(server, authority, signer, host)
-            write_table(server.settings, {**settings, "host": host, "port": port})
-    except TimeoutError:
-        raise IsthmusError(
-            f"{folder} is being served; expected nobody; stop it with `isthmus serve stop` first"
-        ) from None
+    busy = f"{folder} is being served; expected nobody; stop it with `isthmus serve stop` first"
+    with hold(server.lock, 0, busy):
+        _issue_server(server, authority, signer, host)
+        write_table(server.settings, {**settings, "host": host, "port": port})
     return f"{host}:{port}", [n for n, site in read_sites(server).items() if not site.revoked]
 
 
@@ -118,7 +114,7 @@ def request_admission(folder: Path, name: str, *, again: bool = False) -> Path:
         if not again:
             raise IsthmusError(
                 f"{name} has asked already; expected one request; send {name}.request.zip, or "
-                "make a new key with --again"
+                "make a new key with --renew"
             )
     else:
         write_table(site.settings, {"name": name})
@@ -143,7 +139,7 @@ def admit_site(
             state = "revoked" if sites[name].revoked else "admitted already"
             raise IsthmusError(
                 f"{name} is {state}; expected a new name; if this is the same site, with a new "
-                "key or after its certificate ended, say --again"
+                "key or after its certificate ended, use --renew"
             )
         authority, signer = _open_authority(server)
         certificate = keys.sign_certificate(authority, signer, name, key, days=days)
@@ -229,17 +225,14 @@ def _write_sites(server: ServerFolder, sites: Mapping[str, Admission]) -> None:
     write_table(server.sites, told)
 
 
-@contextmanager
-def _hold(server: ServerFolder) -> Iterator[None]:
-    """Lets one process at a time change who is admitted."""
-    try:
-        with hold_lock(server.root / "sites.lock", 10, lambda: None):
-            yield
-    except TimeoutError:
-        raise IsthmusError(
-            f"{server.sites} is being changed by another process; expected it to be done within "
-            "10 seconds; try again"
-        ) from None
+def _hold(server: ServerFolder) -> AbstractContextManager[None]:
+    """Hold the lock of the process that changes who is admitted."""
+    return hold(
+        server.root / "sites.lock",
+        10,
+        f"{server.sites} is being changed by another process; expected it to be done within "
+        "10 seconds; try again",
+    )
 
 
 def _read_request(path: Path) -> tuple[str, rsa.RSAPublicKey]:

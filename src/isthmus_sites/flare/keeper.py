@@ -13,12 +13,11 @@ from subprocess import Popen
 from typing import Any
 
 from isthmus.errors import IsthmusError
-from isthmus.system.files import hold_lock
 from isthmus_sites.flare.admission import SOON
 from isthmus_sites.flare.executor import remove_jobs
 from isthmus_sites.flare.kits import BEAT, write_site_rules
 from isthmus_sites.flare.processes import end_process, start_process
-from isthmus_sites.folders import SiteFolder, find_site, read_table, write_table
+from isthmus_sites.folders import SiteFolder, find_site, hold, is_held, read_table, write_table
 from isthmus_sites.protocol import read_events
 
 LONGEST_PAUSE_S = 60.0  # seconds between attempts
@@ -44,8 +43,9 @@ def keep_site(
     # As Ctrl-C: a service is ended so.
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)) if main else None
+    busy = f"{folder} is in use by another process; expected one; end it, or wait until it ends"
     try:
-        with hold_lock(site.root / "join.lock", 5, lambda: None):
+        with hold(site.root / "join.lock", 5, busy):
             write_site_rules(site)
             remove_jobs(site)
             say(f"{name} takes part at {server}; Ctrl-C ends it")
@@ -85,10 +85,6 @@ def keep_site(
             finally:
                 if process is not None:
                     end_process(process)
-    except TimeoutError:
-        raise IsthmusError(
-            f"{folder} is in use by another process; expected one; end it, or wait until it ends"
-        ) from None
     finally:
         if main:
             signal.signal(signal.SIGTERM, before)
@@ -108,7 +104,7 @@ def _check_data(site: SiteFolder) -> None:
 def _remind(settings: Mapping[str, Any], say: Callable[[str], None], last: float) -> float:
     """Says once a day that a certificate ends soon; refuses one that has ended; gives when."""
     name, until = settings["name"], settings["until"]
-    left, renewal = until - dt.datetime.now(dt.UTC), f"`isthmus join request --name {name} --again`"
+    left, renewal = until - dt.datetime.now(dt.UTC), f"`isthmus join request --name {name} --renew`"
     if left < dt.timedelta():
         raise IsthmusError(
             f"the certificate of {name} ended on {until:%Y-%m-%d}; expected one that "
@@ -130,19 +126,10 @@ def leave_federation(folder: Path, seconds: float = TELLING) -> tuple[str, bool]
     _, place = read_events(site.events)
     write_table(site.settings, {**settings, "left": dt.datetime.now(dt.UTC).replace(microsecond=0)})
     told, ends = False, time.monotonic() + seconds
-    while not told and time.monotonic() < ends and _is_kept(site):
+    while not told and time.monotonic() < ends and is_held(site.root / "join.lock"):
         time.sleep(0.1)
         told = _was_told(site, place)
     return str(settings["name"]), told
-
-
-def _is_kept(site: SiteFolder) -> bool:
-    """Tells whether a process keeps a site connected."""
-    try:
-        with hold_lock(site.root / "join.lock", 0, lambda: None):
-            return False
-    except TimeoutError:
-        return True
 
 
 def _was_told(site: SiteFolder, place: int) -> bool:

@@ -19,7 +19,7 @@ from subprocess import Popen
 from typing import Any, NamedTuple
 
 from isthmus.errors import IsthmusError
-from isthmus.system.files import hold_lock, write_text
+from isthmus.system.files import write_text
 from isthmus_sites.flare import keys, kits
 from isthmus_sites.flare.admission import read_sites, renew_server
 from isthmus_sites.flare.controller import control_file, job_note_file
@@ -32,7 +32,7 @@ from isthmus_sites.flare.processes import (
     wait_for_port,
     write_logs,
 )
-from isthmus_sites.folders import ServerFolder, find_server, read_table
+from isthmus_sites.folders import ServerFolder, find_server, hold, is_held, read_table
 from isthmus_sites.protocol import JOINED, read_events, write_event
 
 FRESH = 3 * kits.BEAT  # a site that was heard of since then is there
@@ -70,27 +70,23 @@ def supervise(
     Ctrl-C ends it at once: the round in hand is lost, and none that is done.
     """
     server = find_server(folder.resolve())
-    try:
-        with hold_lock(server.root / "serve.lock", 5, lambda: None), write_logs(server):
-            return Supervisor(server, names, quorum, say, waits, newcomers).run()
-    except TimeoutError:
-        raise IsthmusError(
-            f"{folder} is being served by another process; expected one; stop it with "
-            "`isthmus serve stop` first"
-        ) from None
+    busy = (
+        f"{folder} is being served by another process; expected one; stop it with "
+        "`isthmus serve stop` first"
+    )
+    with hold(server.lock, 5, busy), write_logs(server):
+        return Supervisor(server, names, quorum, say, waits, newcomers).run()
 
 
 def stop_serving(folder: Path) -> None:
     """Asks who serves here to stop after the round in hand."""
     server = find_server(folder.resolve())
-    try:
-        with hold_lock(server.root / "serve.lock", 0, lambda: None):
-            raise IsthmusError(
-                f"nobody serves {folder}; expected a run that goes on; begin one with "
-                "`isthmus serve run`, or go on with `isthmus serve resume`"
-            )
-    except TimeoutError:
-        write_text(control_file(server, "stop"), "", sync=True)
+    if not is_held(server.lock):
+        raise IsthmusError(
+            f"nobody serves {folder}; expected a run that goes on; begin one with "
+            "`isthmus serve run`, or go on with `isthmus serve resume`"
+        )
+    write_text(control_file(server, "stop"), "", sync=True)
 
 
 class Supervisor:
