@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from isthmus import tree
-from isthmus.context import Call, CallOutcome, Request, RunContext
+from isthmus.context import Call, Engine, Request, RunContext
 from isthmus.engines.loop import Loop
 
 
@@ -12,16 +12,11 @@ def through_bytes(message: Any) -> Any:
     return tree.unpack(tree.pack(message), like=message)
 
 
-class Wire:
+class Wire(Engine):
     """Runs clients one by one; every message and every state goes through bytes and back."""
-
-    handle = None
-    outcomes: tuple[CallOutcome, ...] = ()
-    withheld: tuple[int, ...] = ()
 
     def __init__(self) -> None:
         self.notes: list[str] = []
-        self.workers = 1
 
     def run(
         self, setting: RunContext, call: Call, requests: Iterator[Request]
@@ -40,21 +35,13 @@ class Wire:
     def watch(self) -> Callable[[], Mapping[str, float]]:
         return dict
 
-    def close(self) -> None:
-        pass
 
-
-class Flaky:
+class Flaky(Engine):
     """Loses the replies for which `lost(t, i)` holds; evaluation is not disturbed."""
-
-    handle = None
-    outcomes: tuple[CallOutcome, ...] = ()
-    withheld: tuple[int, ...] = ()
 
     def __init__(self, lost: Callable[[int, int], bool]):
         self.lost = lost
         self.notes: list[str] = []
-        self.workers = 1
 
     def run(
         self, setting: RunContext, call: Call, requests: Iterator[Request]
@@ -68,6 +55,3 @@ class Flaky:
 
     def watch(self) -> Callable[[], Mapping[str, float]]:
         return dict
-
-    def close(self) -> None:
-        pass

@@ -135,11 +135,11 @@ def test_modules_import_only_what_lies_below_them(path: Path) -> None:
 # Lines of code that a room may have: no blanks, comments, docstrings, imports. A number that rises
 # comes with a commit that says why; one that can fall is lowered with what lowers it.
 BUDGET = {
-    "contract": 908,
+    "contract": 909,
     "isthmus/batch": 713,
     "isthmus/cli": 1414,
     "isthmus/data": 4328,
-    "isthmus/engines": 1957,
+    "isthmus/engines": 1944,
     "isthmus/experiment": 367,
     "isthmus/formulas": 92,
     "isthmus/methods": 1679,

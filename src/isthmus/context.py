@@ -1,9 +1,10 @@
 """What stays the same during a run, one call of a client function, and what runs such calls."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from isthmus.data.federation import Federation
+from isthmus.errors import IsthmusError
 from isthmus.method import Method, State
 from isthmus.task import Task
 
@@ -50,51 +51,53 @@ class CallOutcome(NamedTuple):
     outcome: str  # answered, or why not
 
 
-class Engine(Protocol):
-    """Runs a client function for clients, anywhere; not every one need answer."""
+class Engine:
+    """Runs a client function for clients, anywhere; not every one need answer.
 
-    notes: list[str]  # what happened since somebody looked
+    A new engine is a subclass in a file of its own, with an entry in `isthmus.engines.ENGINES`.
+    """
+
+    handle: State | None = None  # what stands for an own state that lives elsewhere; None: here
+    outcomes: Sequence[CallOutcome] = ()  # of the round's calls, where clients need not answer
+    withheld: Collection[int] = ()  # clients whose figures are kept in sums with others' alone
+    notes: list[str]  # what happened since they were cleared
+    compiles = False  # whether steps may be compiled, on the CPU
+    uses_devices = True  # whether it computes on other devices than the CPU
 
     @property
     def workers(self) -> int:
         """How many processes compute."""
-        ...
-
-    @property
-    def handle(self) -> State | None:
-        """What stands for an own state that lives elsewhere; None: they live here."""
-        ...
-
-    @property
-    def outcomes(self) -> Sequence[CallOutcome]:
-        """What became of the round's calls; nothing where all clients always answer."""
-        ...
-
-    @property
-    def withheld(self) -> Collection[int]:
-        """The clients whose figures are kept in sums with others' alone."""
-        ...
+        return 1
 
     def run(
         self, context: "RunContext", call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
-        """Yields (client, what the function returned) for those that answer."""
-        ...
+        """Yield (client, what the function returned) for those that answer."""
+        raise NotImplementedError
 
     def describe(self, why: str = "") -> str:
-        """Says how it computes; `why` tells the reason, where its steps can run in several ways."""
-        ...
+        """Describe how it computes; `why` is the reason, where steps can run in several ways."""
+        raise NotImplementedError
+
+    def describe_now(self) -> str:
+        """Describe what it is doing at the moment; empty if there is nothing to add."""
+        return ""
+
+    def prepare(self, context: "RunContext") -> None:
+        """Get ready for a run; raise what is wrong where it computes."""
 
     def watch(self) -> Callable[[], Mapping[str, float]]:
-        """Measures from now on where the time of clients goes, or refuses to.
+        """Measure from now on where the time of clients goes.
 
-        Gives a function that tells the seconds spent on each part of the work so far.
+        Return a function that returns the seconds spent on each part of the work so far.
         """
-        ...
+        raise IsthmusError(
+            f"--profile with engine={type(self).__name__.lower()}, which cannot tell its clients "
+            "apart; set engine=loop, or leave --profile out"
+        )
 
     def close(self) -> None:
-        """Frees what the engine holds; it may run again."""
-        ...
+        """Free what the engine holds; it may run again."""
 
 
 class RunContext(NamedTuple):

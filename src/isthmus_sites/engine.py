@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from isthmus.context import Call, CallOutcome, InitialState, Request, RunContext
+from isthmus.context import Call, CallOutcome, Engine, InitialState, Request, RunContext
 from isthmus.data.federation import Federation
 from isthmus.data.scaling import Scales
 from isthmus.errors import IsthmusError
@@ -30,11 +30,10 @@ Reply: TypeAlias = tuple[str, Any, ReplyHead, str]
 NO_REPLY = ReplyHead("")
 
 
-class SitesEngine:
+class SitesEngine(Engine):
     """Sends calls to sites and yields what they answer within the limits."""
 
     handle = torch.zeros(DIGEST, dtype=torch.uint8)  # the digest of a state that a site holds
-    workers = 1
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus import tree
-from isthmus.context import Call, CallOutcome, Engine, Request, RunContext
+from isthmus.context import Call, Engine, Request, RunContext
 from isthmus.data.federation import Federation
 from isthmus.errors import IsthmusError
 from isthmus.experiment.settings import Experiment
@@ -77,16 +77,11 @@ def read_calls(run: Path) -> CallRecord:
     return calls
 
 
-class ReplayEngine:
+class ReplayEngine(Engine):
     """Runs the calls of a record for those clients that answered; nobody else is asked."""
-
-    handle = None
-    outcomes: tuple[CallOutcome, ...] = ()
-    withheld: tuple[int, ...] = ()
 
     def __init__(self, engine: Engine, calls: CallRecord) -> None:
         self.notes = engine.notes
-        self.workers = engine.workers
         self.missed = 0
         self._engine = engine
         self._calls = calls

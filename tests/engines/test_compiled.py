@@ -129,7 +129,7 @@ def test_a_network_that_may_mix_examples_is_shown_none_that_do_not_count(
         networks=(Flat(make),),
         own=own,
     )
-    made = ENGINES[plan.engine](plan)
+    made = ENGINES[plan.engine].make(plan)
     assert isinstance(made, Loop)
     assert made.compiled is not None
     assert made.compiled.fills is fills

@@ -341,7 +341,7 @@ def test_every_engine_keeps_the_whole_protocol(engine: Engine) -> None:
     assert not engine.notes
     assert engine.workers == 1
     if isinstance(engine, Stacked):
-        with pytest.raises(IsthmusError, match="expected engine=loop"):
+        with pytest.raises(IsthmusError, match="set engine=loop"):
             engine.watch()
     else:
         assert engine.watch()() == {}  # nothing has run yet

@@ -203,7 +203,7 @@ def test_other_or_missing_data_on_a_node_are_one_line(cluster: Any, tmp_path: Pa
             engine: Any = setting.engine
             change()
             with pytest.raises(IsthmusError, match=rf"node .*: .*{words}"):
-                engine.open(setting)
+                engine.prepare(setting)
             engine.close()
     finally:
         ray.shutdown()

@@ -48,7 +48,7 @@ fedavg = their_package:Theirs
 their-digits = their_package:TheirDigits
 
 [isthmus.engines]
-their-engine = their_package:Loop.make
+their-engine = their_package:Loop
 """
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

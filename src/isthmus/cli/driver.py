@@ -8,10 +8,8 @@ from pathlib import Path
 from isthmus import tracking
 from isthmus.cli import messages
 from isthmus.cli.progress import Board
-from isthmus.context import RunContext
 from isthmus.engines import choice
 from isthmus.engines.base import Cluster
-from isthmus.engines.ray import RayEngine
 from isthmus.errors import ClusterLostError, IsthmusError, UnwritableError
 from isthmus.evaluation import splits_of
 from isthmus.experiment.settings import Experiment
@@ -54,7 +52,7 @@ def begin(
             if keep_best:
                 needed = needed.keep_best(setting)
             refuse_what_cannot_fit(needed, out)
-        _open_cluster(setting)
+        setting.engine.prepare(setting)
         store = Store.create(out, setting, experiment.toml(), sync, keep_best)  # type: ignore[arg-type]
         for note in setting.federation.notes:
             messages.print_note(note)
@@ -93,15 +91,9 @@ def go_on(
         if needed is not None:
             messages.print_estimate(experiment, needed, done)
             messages.print_line(f"engine: {setting.engine.describe('as when the run began')}")
-            _open_cluster(setting)
+            setting.engine.prepare(setting)
         store.start(experiment.toml())
         return _finish(built, store, run, track)
-
-
-def _open_cluster(setting: RunContext) -> None:
-    """Finds out what is wrong with a cluster's nodes before anything is written."""
-    if isinstance(setting.engine, RayEngine):
-        setting.engine.open(setting)
 
 
 def _finish(
@@ -111,8 +103,7 @@ def _finish(
     experiment, name = built.experiment, built.experiment.method["name"]
     done, best = store.progress.t, store.progress.best
     go_on_with = f"go on with: isthmus resume {out}"
-    engine = built.setting.engine
-    below = engine.describe_now if isinstance(engine, RayEngine) else None
+    below = built.setting.engine.describe_now
     try:
         with (
             messages.catch_interrupts() as stop,

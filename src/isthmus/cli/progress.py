@@ -237,8 +237,8 @@ class Board:
         below.add_row(ProgressBar(total=total, completed=total - self._seconds_left()))
         if len(rows) > 1:
             below.add_row(self._count())
-        if self._below is not None:
-            below.add_row(Text(self._below()))
+        if self._below is not None and (words := self._below()):
+            below.add_row(Text(words))
         shown = [row.headline for row in rows if row.headline is not None]
         legend = [LEGEND, *([SAMPLED] if any(each.sampled for each in shown) else [])]
         legend += [DAGGER] if any(each.on_test for each in shown) else []

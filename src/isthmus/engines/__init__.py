@@ -1,6 +1,6 @@
 """Engines by name: where and how client functions run.
 
-A new engine is its file and one entry here: what makes an engine of a run's `Plan`.
+A new engine is its file, which makes it of a `Plan`, and one entry here.
 """
 
 from isthmus.system.plugins import Registry
@@ -8,8 +8,8 @@ from isthmus.system.plugins import Registry
 ENGINES = Registry(
     "isthmus.engines",
     {
-        "loop": "isthmus.engines.loop:Loop.make",
-        "stacked": "isthmus.engines.stacked:Stacked.make",
-        "ray": "isthmus.engines.ray:RayEngine.make",
+        "loop": "isthmus.engines.loop:Loop",
+        "stacked": "isthmus.engines.stacked:Stacked",
+        "ray": "isthmus.engines.ray:RayEngine",
     },
 )

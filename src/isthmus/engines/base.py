@@ -20,6 +20,8 @@ from isthmus.data.federation import Federation
 from isthmus.errors import IsthmusError
 from isthmus.models.flat import Flat
 
+SMALL = 5_000  # parameters up to which calling operations costs more than computing them
+
 
 class ClientError(RuntimeError):
     """Names the client, the round and the function in which an exception was raised."""

@@ -1,36 +1,31 @@
-"""Chooses what the plan of a run leaves open: its engine, step, unroll, block and workers.
+"""Chooses what the plan of a run leaves open: its engine, step, unroll and block.
 
 Nothing is timed here, so a run repeats; its record says what was chosen. docs/engines.md has the
 measurements behind the numbers.
 """
 
-from isthmus.engines import devices
-from isthmus.engines.base import Plan
+from isthmus.engines import ENGINES, devices
+from isthmus.engines.base import SMALL, Plan
 from isthmus.engines.compiled import UNROLL, has_compiler, repays, repays_several
 from isthmus.engines.stacked import count_block
-from isthmus.engines.workers import count_workers
 from isthmus.errors import IsthmusError
 from isthmus.models.flat import Flat
 
-SMALL = 5_000  # parameters up to which calling operations costs more than computing them
 MANY = 50  # clients a round from which `stacked` outdoes two processes
-BRIEF = 500  # steps of a small network, which take about as long as it takes to start workers
 EVEN = 2.0  # steps of the largest client over the mean, up to which little is padding
 
 
 def choose(plan: Plan) -> Plan:
-    """Fills in the engine, step, unroll, block and workers that a plan leaves open."""
+    """Fill in the engine, step, unroll and block that a plan leaves open."""
     devices.check(plan.device)
-    if plan.engine == "ray" and plan.device != "cpu":
-        raise IsthmusError(
-            f"engine=ray with device={plan.device}; expected device=cpu, on which the nodes of a "
-            "cluster compute; set device=cpu, or another engine"
-        )
     plan = plan._replace(engine=choose_engine(plan))
+    if plan.device != "cpu" and not ENGINES[plan.engine].uses_devices:
+        raise IsthmusError(
+            f"engine={plan.engine} with device={plan.device}; expected device=cpu, on which the "
+            "nodes of a cluster compute; set device=cpu, or another engine"
+        )
     block = plan.block or count_block(plan.parameters, plan.device)
-    # On a cluster 0 stands for all its cores, which are counted when somebody needs to know.
-    workers = plan.workers if plan.engine == "ray" else plan.workers or choose_workers(plan)
-    plan = plan._replace(step=choose_step(plan), block=block, workers=workers)
+    plan = plan._replace(step=choose_step(plan), block=block)
     return plan._replace(unroll=choose_unroll(plan))
 
 
@@ -52,7 +47,7 @@ def choose_engine(plan: Plan) -> str:
 
 def choose_step(plan: Plan) -> str:
     """Chooses compiled steps where the run is long enough to repay compiling."""
-    may_compile = plan.engine in ("loop", "ray") and plan.device == "cpu"
+    may_compile = ENGINES[plan.engine].compiles and plan.device == "cpu"
     if plan.step == "compiled" and not may_compile:
         raise IsthmusError(
             f"step=compiled with engine={plan.engine} and device={plan.device}; expected "
@@ -75,15 +70,6 @@ def choose_unroll(plan: Plan) -> int:
     if plan.step != "compiled" or plan.unroll:
         return plan.unroll
     return UNROLL if repays_several(plan) else 1
-
-
-def choose_workers(plan: Plan) -> int:
-    """Chooses one process for each core, or a single one where the run is over before they begin.
-
-    A client that is evaluated counts as a step of every round.
-    """
-    steps = plan.rounds * (plan.steps_per_round + len(plan.sizes))
-    return 1 if plan.parameters <= SMALL and steps <= BRIEF else count_workers()
 
 
 def explain_step(wanted: str, chosen: str, network: Flat) -> str:

@@ -11,7 +11,7 @@ from torch.func import grad
 
 from isthmus import tree
 from isthmus.client import Batch, Client, Examples, StepFunction, Steps
-from isthmus.context import Call, CallOutcome, Request, RunContext
+from isthmus.context import Call, Engine, Request, RunContext
 from isthmus.engines import messages
 from isthmus.engines import profile as spent
 from isthmus.engines.base import (
@@ -28,21 +28,19 @@ from isthmus.engines.compiled import Compiled
 from isthmus.engines.devices import Place
 from isthmus.engines.pool import Answer, Pool
 from isthmus.engines.profile import Profile
-from isthmus.engines.workers import START_METHOD, ProcessPool
+from isthmus.engines.workers import START_METHOD, ProcessPool, choose_workers
 
 HERE = Place()
 
 
-class Loop:
+class Loop(Engine):
     """Runs clients one by one, each on one thread, on exactly its own examples.
 
     With more than one worker, resident processes do so side by side; they start with the first
     call that is for several clients. On another device than the CPU this process computes.
     """
 
-    handle = None
-    outcomes: tuple[CallOutcome, ...] = ()
-    withheld: tuple[int, ...] = ()
+    compiles = True
 
     def __init__(
         self,
@@ -64,7 +62,7 @@ class Loop:
     def make(cls, plan: Plan) -> "Loop":
         """Makes the engine of a run, which compiles steps where the plan says so."""
         compiled = Compiled.make(plan) if plan.step == "compiled" else None
-        return cls(plan.workers, compiled, device=plan.device)
+        return cls(plan.workers or choose_workers(plan), compiled, device=plan.device)
 
     @property
     def workers(self) -> int:

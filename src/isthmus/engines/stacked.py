@@ -9,7 +9,7 @@ run repeats to the bit.
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from isthmus import tree
 from isthmus.client import Batch, Client, Examples, StepFunction, Steps
-from isthmus.context import Call, CallOutcome, Request, RunContext
+from isthmus.context import Call, Engine, Request, RunContext
 from isthmus.engines.base import (
     Plan,
     RandomPart,
@@ -59,18 +59,13 @@ class ClientBlock(NamedTuple):
     weight: Tensor  # [K, steps, B]
 
 
-class Stacked:
+class Stacked(Engine):
     """Runs `block` clients at a time."""
-
-    handle = None
-    outcomes: tuple[CallOutcome, ...] = ()
-    withheld: tuple[int, ...] = ()
 
     def __init__(self, block: int, device: str = "cpu", take_steps: Fold = fold):
         self.block = block
         self.take_steps = take_steps
         self.place = Place(device)
-        self.workers = 1
         self.notes: list[str] = []
 
     @classmethod
@@ -101,16 +96,6 @@ class Stacked:
     def describe(self, why: str = "") -> str:
         """Says how many clients are computed at a time; its steps run in one way only."""
         return f"stacked, {self.block} clients at a time"
-
-    def watch(self) -> NoReturn:
-        """Refuses to measure: one program computes many clients."""
-        raise IsthmusError(
-            "--profile with engine=stacked, whose clients cannot be told apart; expected "
-            "engine=loop; set it, or leave --profile out"
-        )
-
-    def close(self) -> None:
-        """Does nothing, since the engine holds nothing."""
 
     def _run_block(
         self, context: RunContext, call: Call, kind: int, members: Sequence[Request]

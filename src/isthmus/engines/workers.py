@@ -21,6 +21,7 @@ from typing import Any
 
 from isthmus.context import Call, Request, RunContext
 from isthmus.engines import messages
+from isthmus.engines.base import SMALL, Plan
 from isthmus.engines.pool import Answer, Ended, Pool
 from isthmus.engines.profile import Profile
 from isthmus.errors import IsthmusError
@@ -28,12 +29,19 @@ from isthmus.system.machine import count_cores
 
 Compute = Callable[[RunContext, Call, Request], Answer]
 
+BRIEF = 500  # steps of a small network, which take about as long as it takes to start workers
 START_METHOD = "fork" if sys.platform == "linux" else "spawn"  # elsewhere forking is not safe
 
 
-def count_workers() -> int:
-    """Counts the workers of a run: one for each core; 1 where each would run the script again."""
-    return count_cores() if START_METHOD == "fork" else 1
+def choose_workers(plan: Plan) -> int:
+    """Choose one process for each core; one, where each would run the script of the run again.
+
+    One, too, where the run is over before others begin. A client that is evaluated counts as a
+    step of every round.
+    """
+    steps = plan.rounds * (plan.steps_per_round + len(plan.sizes))
+    brief = plan.parameters <= SMALL and steps <= BRIEF
+    return 1 if brief or START_METHOD != "fork" else count_cores()
 
 
 class Worker:

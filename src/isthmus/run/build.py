@@ -115,7 +115,7 @@ def build(
     chosen = {name: getattr(plan, name) for name in CHOSEN}
     experiment = experiment.model_copy(update=chosen)
     task = _build_task(experiment, federation, networks)
-    engine = ENGINES[plan.engine](plan)
+    engine = ENGINES[plan.engine].make(plan)
     evaluated = _draw_evaluated(experiment, len(federation))
     return Built(experiment, RunContext(method, task, federation, engine, newcomers, evaluated))
 

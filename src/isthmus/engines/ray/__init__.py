@@ -64,6 +64,8 @@ def share_cluster(cluster: Cluster, runs: int | None) -> Iterator[ClusterShare]:
 class RayEngine(Loop):
     """Runs clients on a cluster, each on one thread, on exactly its own examples."""
 
+    uses_devices = False
+
     def __init__(
         self,
         cluster: Cluster = Cluster(),  # noqa: B008 - it is frozen
@@ -93,8 +95,8 @@ class RayEngine(Loop):
         """Tells that actors compute whatever there is, be it a single client."""
         return requests > 0
 
-    def open(self, context: RunContext) -> None:
-        """Starts actors, and waits until the nodes have their data; raises what is wrong there."""
+    def prepare(self, context: RunContext) -> None:
+        """Start actors, and wait until the nodes have their data; raise what is wrong there."""
         pool: Any = self.get_pool(context)
         pool.prepare()
 
