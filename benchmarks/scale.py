@@ -123,8 +123,8 @@ def serve(wanted: argparse.Namespace) -> None:
 
 def measure_evaluation(setting: RunContext, experiment: Experiment, path: Path) -> dict[str, float]:
     """Plays one more round, evaluates all clients after it, writes the records and reads them."""
-    store = Store(path, setting, Database(path / STATE))
-    store.start(experiment.toml())
+    store = Store(path, setting, experiment.toml(), Database(path / STATE))
+    store.start()
     began = time.process_time()
     step = advance(setting, store.progress, evaluate=True)
     processor = time.process_time() - began

@@ -18,13 +18,13 @@ from isthmus.engines.base import one_thread
 from isthmus.errors import IsthmusError, UnwritableError
 from isthmus.evaluation import Score, collect, splits_of
 from isthmus.experiment.settings import Experiment
+from isthmus.run import loop
 from isthmus.run import open as opened
 from isthmus.run.build import DISTANT, Built
-from isthmus.run.database import Database, is_blank
 from isthmus.run.loop import RoundResult, Run, train
 from isthmus.run.newcomers import Joining, make_visit, reach_newcomers
 from isthmus.run.open import Opened
-from isthmus.run.store import STATE, Progress, Store, read_experiment
+from isthmus.run.store import Progress, Store
 from isthmus.system.files import write_text
 from isthmus_sites import codec, exchange
 from isthmus_sites.codec import CallHead
@@ -206,6 +206,7 @@ def run_rounds(
     built, engine = _build(plan, transport)
     experiment, setting = built
     store = open_store(out, built)
+    store.start()
     own = dict(store.progress.own)  # to be had while the store is open
     if exchange.is_wanted(setting.federation):
         engine.scales = exchange.to_tensors(_find_scales(engine, setting.federation, out, store))
@@ -231,7 +232,7 @@ def run_rounds(
     if run.progress.t == experiment.rounds or run.reason:
         engine.send_end(run.progress.t - 1, own)
         if plan.newcomers and newcomers.list_present():
-            closed = Store(out, setting, Database(out / STATE))
+            closed = open_store(out, built)
             try:
                 record(newcomers.join(closed.progress, again=True, last=True), closed)
             finally:
@@ -262,17 +263,13 @@ def forget_site(folder: Path, name: str) -> int:
     place = find_server(folder)
     plan = ServePlan.load(place)
     built, _ = _build(plan, OfflineTransport())
-    store = Store(place.run, built.setting, Database(place.run / STATE))
+    store = open_store(place.run, built)
     status = str(json.loads((place.run / "summary.json").read_text("utf-8"))["status"])
-    gone = store.forget_newcomer(name)
+    store.start()
     try:
-        gone = gone or store.forget_figures(find_client(plan.study, name))
-    except IsthmusError:
-        store.release()
-        raise
-    store.start(built.experiment.toml())
-    store.close(status)
-    return gone
+        return store.forget_newcomer(name) or store.forget_figures(find_client(plan.study, name))
+    finally:
+        store.close(status)
 
 
 def _find_scales(engine: SitesEngine, data: Federation, out: Path, store: Store) -> Scales:
@@ -290,25 +287,17 @@ def _find_scales(engine: SitesEngine, data: Federation, out: Path, store: Store)
 
 
 def open_store(out: Path, built: Built) -> Store:
-    """Open a run's directory to continue it, or begin a new run there."""
-    text = built.experiment.toml()
-    path = out / STATE
-    if not path.is_file() or is_blank(path):
-        return Store.create(out, built.setting, text)
-    database = Database(path)
-    try:
-        there = read_experiment(database, out)
-        if there != text:
+    """Open the run of a directory, which has to be this one, or prepare it where there is none."""
+
+    def check(recorded: Experiment, cluster: None) -> Built:
+        if recorded.toml() != built.experiment.toml():
             raise IsthmusError(
                 f"{out} holds the run of another experiment; expected the one it was begun with; "
                 "move it elsewhere, or begin in a new folder"
             )
-        store = Store(out, built.setting, database)
-    except BaseException:
-        database.close()
-        raise
-    store.start(text)
-    return store
+        return built
+
+    return loop.open_run(out, built.experiment, resume=True, builder=check)[1]
 
 
 def open_run(path: Path, data_root: Path) -> Opened:

@@ -211,8 +211,10 @@ class TestReplay:
         store.release()
         from isthmus.run.database import Database
 
-        store = Store(tmp_path / "run", made, Database(tmp_path / "run" / "state.lmdb"))
-        store.start("seed = 0\n")
+        store = Store(
+            tmp_path / "run", made, "seed = 0\n", Database(tmp_path / "run" / "state.lmdb")
+        )
+        store.start()
         for _ in range(4):
             step = isthmus.run.loop.advance(made, store.progress, evaluate=True)
             store.commit(step)

@@ -316,7 +316,7 @@ def test_another_programs_lmdb_file_is_refused(path: Path) -> None:
     refused(path, "it is another program's")
 
 
-@pytest.mark.parametrize("name", ["isthmus vault 1", "isthmus run 4"])
+@pytest.mark.parametrize("name", ["isthmus run 2", "isthmus run 5"])
 def test_an_earlier_and_a_later_format_are_refused(path: Path, name: str) -> None:
     fill(path)
     raw(path, {FORMAT_KEY: name.encode()})

@@ -199,6 +199,7 @@ def test_a_run_of_real_processes_ends_with_the_bits_of_the_simulation(
     made, forms = prepare(experiment)
     engine = SitesEngine(Corridor({}), list(real.sites), "", forms, WaitLimits())
     store = open_store(run, Built(experiment, made._replace(engine=engine)))
+    store.start()
     here, there = store.progress, played(simulate(experiment, DATA), experiment.rounds)
     own = {i: tree.digest([state]) for i, state in there.own.items()}
     assert {i: name_state(handle) for i, handle in here.own.items()} == own

@@ -22,10 +22,9 @@ from isthmus.engines.base import Cluster
 from isthmus.errors import IsthmusError
 from isthmus.experiment.settings import Experiment
 from isthmus.run.build import Built, build
-from isthmus.run.database import is_blank
 from isthmus.run.forecast import estimate
-from isthmus.run.loop import RoundResult, reopen, train
-from isthmus.run.store import STATE, Store
+from isthmus.run.loop import RoundResult, holds_run, open_run, train
+from isthmus.run.store import Store
 
 Send = Callable[..., None]
 
@@ -97,9 +96,9 @@ def run(job: Mapping[str, Any], send: Send, stop: Event) -> None:
 
 def _open(job: Mapping[str, Any]) -> tuple[Built, Store]:
     place, data_root = Path(job["place"]), Path(job["data_root"])
-    if (place / STATE).is_file() and not is_blank(place / STATE):
-        built, store = reopen(place, data_root=data_root, **_read_share(job))
-        store.start(built.experiment.toml())
+    if holds_run(place):
+        built, store = open_run(place, data_root=data_root, **_read_share(job))
+        store.start()
         return built, store
     built = build(_read_experiment(job), data_root=data_root, **_read_share(job))
     keep_best = bool(job.get("keep_best"))

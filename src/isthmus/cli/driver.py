@@ -15,7 +15,7 @@ from isthmus.evaluation import splits_of
 from isthmus.experiment.settings import Experiment
 from isthmus.run.build import Built, build
 from isthmus.run.forecast import count_best_bytes, estimate, refuse_what_cannot_fit
-from isthmus.run.loop import RoundResult, Run, find_stop_reason, reopen, train
+from isthmus.run.loop import RoundResult, Run, find_stop_reason, open_run, train
 from isthmus.run.store import Store
 
 UNASKED = 1 << 30  # bytes of best models that are kept unless somebody says otherwise
@@ -79,7 +79,9 @@ def go_on(
 ) -> Run:
     """Goes on with a run, to more rounds if that is wanted."""
     tracking.check(track)
-    built, store = reopen(run, rounds=rounds, data_root=data_root, workers=workers, cluster=cluster)
+    built, store = open_run(
+        run, rounds=rounds, data_root=data_root, workers=workers, cluster=cluster
+    )
     experiment, setting = built
     with closing(setting.engine):
         done, best = store.progress.t, store.progress.best
@@ -92,7 +94,7 @@ def go_on(
             messages.print_estimate(experiment, needed, done)
             messages.print_line(f"engine: {setting.engine.describe('as when the run began')}")
             setting.engine.prepare(setting)
-        store.start(experiment.toml())
+        store.start()
         return _finish(built, store, run, track)
 
 

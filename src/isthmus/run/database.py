@@ -27,8 +27,8 @@ from isthmus.system.files import describe_unwritable
 
 Sync = Literal["round", "system"]
 
-FORMAT = b"isthmus run 3"
-READABLE = (FORMAT, b"isthmus vault 2")  # the earlier one keeps rows as text
+FORMAT = b"isthmus run 4"
+READABLE = (FORMAT, b"isthmus run 3")  # which has the rows of tables, too
 FORMAT_KEY = b"format"
 SEAL = b"seal/"  # and the key that it belongs to
 SUM = b"sum"

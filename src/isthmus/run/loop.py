@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from isthmus import streams
 from isthmus.cohort import Clients, NobodyAnswered, Round
@@ -17,7 +17,7 @@ from isthmus.evaluation import Evaluation
 from isthmus.evaluation import evaluate as evaluate_round
 from isthmus.experiment.settings import Experiment
 from isthmus.run.build import Built, OwnParts, build
-from isthmus.run.database import Database
+from isthmus.run.database import Database, Sync, is_blank
 from isthmus.run.newcomers import SHOTS, Newcomers, join
 from isthmus.run.store import (
     STATE,
@@ -122,10 +122,12 @@ def federate(
     returns True. With `keep_best` the directory also keeps each
     client's personal model that was best on its validation data.
     """
-    built = build(experiment, data_root=data_root, workers=workers, cluster=cluster, **own)
+    how: dict[str, Any] = {"data_root": data_root, "workers": workers, "cluster": cluster, **own}
     if out is None:
+        built = build(experiment, **how)
         return train(built, Memory(built.setting), watch)
-    store = Store.create(Path(out), built.setting, built.experiment.toml(), keep_best=keep_best)
+    built, store = open_run(Path(out), experiment, keep_best=keep_best, **how)
+    store.start()
     return train(built, store, watch)
 
 
@@ -144,47 +146,69 @@ def resume(
     `rounds` makes a run longer, where its method does not depend on its length. Parts of one's own
     are given as they were to `federate`.
     """
-    built, store = reopen(
-        path, rounds=rounds, data_root=data_root, workers=workers, cluster=cluster, **own
+    built, store = open_run(
+        Path(path), rounds=rounds, data_root=data_root, workers=workers, cluster=cluster, **own
     )
-    store.start(built.experiment.toml())
+    store.start()
     return train(built, store, watch)
 
 
-def reopen(
-    path: Path | str,
+def open_run(
+    out: Path,
+    experiment: Experiment | None = None,
     *,
+    resume: bool = False,
     rounds: int | None = None,
     device: str | None = None,
-    data_root: Path | str = "data",
-    workers: int | None = None,
-    cluster: Cluster | None = None,
+    sync: Sync = "round",
+    keep_best: bool = False,
     may_be_readonly: bool = False,
-    **own: Unpack[OwnParts],
+    builder: Callable[..., Built] = build,
+    cluster: Cluster | None = None,
+    **how: Any,
 ) -> tuple[Built, Store]:
-    """Opens a run to go on with it, or to look at it, perhaps on another device."""
-    path = Path(path)
-    database = Database(path / STATE, may_be_readonly=may_be_readonly)
+    """Open a run, or prepare a new one; nothing is written before `start` of what is returned.
+
+    Args:
+        out: The run's directory.
+        experiment: That of a new run; None for the run that the directory holds.
+        resume: Open the run that the directory holds, if it holds one, also where an experiment is
+            given.
+        rounds: The number of rounds in place of the one that the run was begun with.
+        device: Where to compute in place of where the run did.
+        sync: When rounds are flushed to disk, see `Store`.
+        keep_best: Keep the best model of each client of a new run, too.
+        may_be_readonly: Open a run to look at it, where nothing can be written as well.
+        builder: What builds the experiment.
+        cluster: Where to compute.
+        **how: What else the builder takes.
+    """
+    if experiment is not None and not (resume and holds_run(out)):
+        built = builder(experiment, cluster=cluster, **how)
+        text = built.experiment.toml()
+        return built, Store(out, built.setting, text, sync=sync, keep_best=keep_best)
+    database = Database(out / STATE, sync=sync, may_be_readonly=may_be_readonly)
     try:
-        # A run of an older version does not say; its steps were not compiled.
-        settings = {"step": "eager"} | tomllib.loads(read_experiment(database, path))
-        before = settings["rounds"]
-        settings |= {} if rounds is None else {"rounds": rounds}
+        recorded = tomllib.loads(read_experiment(database, out))
+        settings = recorded | ({} if rounds is None else {"rounds": rounds})
         settings |= {} if device is None else {"device": device}
-        if cluster is None and settings.get("engine") == "ray":
+        if cluster is None and settings["engine"] == "ray":
             settings["engine"] = "loop"  # the same bits, computed here
-        built = build(
-            Experiment(**settings), data_root=data_root, workers=workers, cluster=cluster, **own
-        )
-        after = built.experiment.rounds
-        _check_extension(built.setting, before, after, read_rounds_done(database, path))
-        store = Store(path, built.setting, database)
-        if after != before:
-            store.notes.append(f"{after} rounds instead of {before}; what is done stays")
+        built = builder(Experiment(**settings), cluster=cluster, **how)
+        before, after = recorded["rounds"], built.experiment.rounds
+        _check_extension(built.setting, before, after, read_rounds_done(database, out))
+        store = Store(out, built.setting, built.experiment.toml(), database, sync=sync)
     except BaseException:
         database.close()
         raise
+    if after != before:
+        store.notes.append(f"{after} rounds instead of {before}; what is done stays")
     return built, store
+
+
+def holds_run(path: Path) -> bool:
+    """Whether a directory holds a run that was begun."""
+    return (path / STATE).is_file() and not is_blank(path / STATE)
 
 
 def _check_extension(setting: RunContext, before: int, after: int, done: int) -> None:

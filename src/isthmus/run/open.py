@@ -22,7 +22,7 @@ from isthmus.experiment.settings import Experiment
 from isthmus.method import State
 from isthmus.metrics.score import Tally, figures, tally
 from isthmus.run.build import OwnParts
-from isthmus.run.loop import reopen
+from isthmus.run.loop import open_run
 from isthmus.run.newcomers import SHOTS, Newcomers, join
 from isthmus.run.store import BestModels, Progress, Store
 from isthmus.shelf import Shelf
@@ -245,9 +245,10 @@ def _tally_each(model: Personal, block: Sequence[Split]) -> Iterator[Tally]:
 
 def open(path: Path | str, *, data_root: Path | str = "data", **own: Unpack[OwnParts]) -> Opened:
     """Opens a run to look into it; parts of one's own are given as they were to `federate`."""
-    built, store = reopen(path, device="cpu", data_root=data_root, may_be_readonly=True, **own)
-    experiment, setting = built
-    return Opened(experiment, setting, store)
+    built, store = open_run(
+        Path(path), device="cpu", data_root=data_root, may_be_readonly=True, **own
+    )
+    return Opened(*built, store)
 
 
 def deploy(client: Client, own: State, *received: State) -> Point:

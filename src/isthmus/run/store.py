@@ -1,17 +1,18 @@
 """The run on disk: one directory, one transaction per round.
 
-    state.lmdb        server state, clients' own states, round number, records, experiment
+    state.lmdb        states of server and clients, round number, sizes of the tables, experiment
     experiment.toml   all settings; `isthmus run experiment.toml` runs them again
     *.csv             the tables, see isthmus.run.writer
     summary.json      how the run stands: status, digests, versions
 
-Only state.lmdb is ever read again; the rest is written for people and programs, and written anew
-when a run is resumed. A round is in state.lmdb altogether or not at all.
+A round is done when the transaction that has all its changes is committed. Its rows are in the
+tables by then; rows of a round that was not committed are cut off when a run is resumed.
 """
 
 import json
 import math
 import tomllib
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -20,6 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,16 +33,23 @@ from isthmus.evaluation import Evaluation, Score, splits_of
 from isthmus.experiment.flatten import flatten
 from isthmus.method import State
 from isthmus.run.database import Database, Sync, is_blank
-from isthmus.run.rows import pack_rows, read_rows, unpack_rows
-from isthmus.run.writer import Cost, TableRows, TableWriter, newcomer_rows, round_rows, table_text
+from isthmus.run.schema import TABLES
+from isthmus.run.writer import (
+    Cost,
+    TableRows,
+    TableSizes,
+    TableWriter,
+    newcomer_rows,
+    round_rows,
+)
 from isthmus.shelf import EMPTY, after
 from isthmus.system.files import explain_unwritable, remove_drafts, write_text
 
 # What is found of newcomers: examples that they trained on at most, and scores.
 Found: TypeAlias = Sequence[tuple[int | None, tuple[Score, ...]]]
 
-NEWCOMERS = b"newcomers/"  # and a number: 0 for those held out, then those who came in files
-HELD_OUT = "held_out"
+HELD_OUT = "held_out"  # in newcomers.csv in place of a file of data
+TABLE_SIZES = b"tables"
 STATE = "state.lmdb"
 LOCK = "state.lock"
 SHELF = b"shelf/"  # and a name
@@ -84,67 +93,72 @@ class Memory:
     """Keeps a run's state in memory only."""
 
     best_models = None
+    notes: Sequence[str] = ()
 
     def __init__(self, setting: RunContext):
         self.progress = Progress(0, setting.method.init(setting.task), {})
 
+    def start(self) -> None:
+        """Do nothing: nothing is written."""
+
     def commit(self, step: RoundUpdate) -> None:
-        """Takes over what a round changed."""
+        """Apply what a round changed."""
         self.progress = apply_update(self.progress, step)
 
     def add_newcomers(self, found: Found, digest: str, source: str = HELD_OUT) -> None:
-        """Does nothing: nothing is kept."""
+        """Do nothing: nothing is kept."""
 
     def close(self, status: str, reason: str = "") -> str:
-        """Gives the digest of the state; nothing is kept."""
+        """Return the digest of the state."""
         return digest_of(self.progress)
 
 
 class Store:
-    """Keeps a run's state in its directory; a run that is there already goes on where it was."""
+    """Keeps a run's state in its directory, in a database that may exist already.
 
-    def __init__(self, path: Path, setting: RunContext, database: Database):
+    Nothing is written before `start`, which creates the database of a new run. `sync="system"`
+    leaves flushing to the OS.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        setting: RunContext,
+        experiment: str,
+        database: Database | None = None,
+        *,
+        sync: Sync = "round",
+        keep_best: bool = False,
+    ):
         self._path = path
         self._setting = setting
-        self._database = database
-        self._federation = setting.federation.digest()
-        self._seconds = 0.0
-        self._tables: TableWriter | None = None
-        keeps = json.loads(database.read(b"run") or b"{}").get("keeps_best")
-        self.best_models = BestModels(database) if keeps else None
-        self._start = tree.digest([setting.task.w0])
-        self.notes = list(_differences(database.read(b"run"), self._federation, self._start))
+        self._experiment = experiment
+        self._sync = sync
+        self._about: dict[str, Any] = {
+            "federation": setting.federation.digest(),
+            "start": tree.digest([setting.task.w0]),
+            **_versions(),
+            **({"keeps_best": True} if keep_best else {}),
+        }
+        self.notes: list[str] = []
+        self.best_models: BestModels | None = None
+        self._is_new = database is None
+        if database is not None:
+            self._attach(database)
 
-    def start(self, experiment: str) -> None:
-        """Begins to write: a new run from nothing, one that is there from where it was."""
-        about: dict[str, Any] = {"federation": self._federation, "start": self._start}
-        about |= _versions() | ({} if self.best_models is None else {"keeps_best": True})
-        about |= json.loads(self._database.read(b"run") or b"{}")  # the versions that began it stay
-        about["experiment"] = experiment
-        changes = {b"run": json.dumps(about).encode()}
-        if b"progress" not in self._database:
-            server = self._setting.method.init(self._setting.task)
-            changes |= {b"server": tree.pack(server), b"progress": b"0"}
-        try:
-            self._database.write(changes)
-            remove_drafts(self._path)
-            write_text(self._path / "experiment.toml", experiment)
-            setting = self._setting
-            self._tables = TableWriter(
-                self._path,
-                experiment,
-                setting.federation,
-                setting.task.calibration,
-                name_kinds(setting),
-                setting.evaluated,
-            )
-            for key in self._database.keys(b"round/"):
-                self._add(unpack_rows(_present(self._database.read(key), self._path)))
-            self._write_newcomers()
-            self._summarise("running", {})
-        except BaseException:
-            self.release()
-            raise
+    def _attach(self, database: Database) -> None:
+        self._database = database
+        sync = self._sync == "round"
+        self._tables = TableWriter(
+            self._path, self._experiment, self._setting, self._commit_sizes, sync=sync
+        )
+        written = database.read(b"run")
+        if written is not None:
+            before = json.loads(written)
+            self.notes += _compare_origins(before, self._about)
+            self._about |= before  # the versions that began it stay
+        if self._about.get("keeps_best"):
+            self.best_models = BestModels(database)
 
     @classmethod
     def create(
@@ -155,20 +169,51 @@ class Store:
         sync: Sync = "round",
         keep_best: bool = False,
     ) -> "Store":
-        """Begins a run in a directory that holds none yet; it may keep clients' best models too."""
-        if keep_best and "validation" not in splits_of(setting):
+        """Create a run in a directory that is empty or not there."""
+        store = cls(path, setting, experiment, sync=sync, keep_best=keep_best)
+        store.start()
+        return store
+
+    def start(self) -> None:
+        """Begin to write: a new run, or one that exists from where it was."""
+        if self._is_new:
+            self._create()
+        try:
+            changes = {b"run": json.dumps(self._about | {"experiment": self._experiment}).encode()}
+            if b"progress" not in self._database:
+                server = self._setting.method.init(self._setting.task)
+                changes |= {b"server": tree.pack(server), b"progress": b"0"}
+            self._database.write(changes)
+            remove_drafts(self._path)
+            write_text(self._path / "experiment.toml", self._experiment)
+            self._open_tables()
+            self._summarise("running", {})
+        except BaseException:
+            self.release()
+            raise
+
+    def _create(self) -> None:
+        if self._about.get("keeps_best") and "validation" not in splits_of(self._setting):
             raise IsthmusError(
                 "best models are to be kept, and clients have no validation data to tell by; "
                 "expected validation > 0; set validation=0.1, or leave --keep-best out"
             )
-        with explain_unwritable(path):
-            _refuse_existing(path, experiment)
-            path.mkdir(parents=True, exist_ok=True)
-        database = Database(path / STATE, new=True, sync=sync)
-        store = cls(path, setting, database)
-        store.best_models = BestModels(database) if keep_best else None
-        store.start(experiment)
-        return store
+        with explain_unwritable(self._path):
+            _refuse_existing(self._path, self._experiment)
+            self._path.mkdir(parents=True, exist_ok=True)
+        self._attach(Database(self._path / STATE, new=True, sync=self._sync))
+
+    def _open_tables(self) -> None:
+        """Open the tables; of a run of version 3, move its rows from the database into them."""
+        database = self._database
+        older = [*database.keys(b"round/"), *database.keys(b"newcomers/")]
+        self._tables.open({} if older else json.loads(database.read(TABLE_SIZES) or b"{}"))
+        for key in older:
+            if key.startswith(b"round/"):
+                self._tables.append(unpack_rows(database.read(key) or b""))
+        if older:
+            sizes = json.dumps(self._tables.sizes).encode()
+            database.write({**dict.fromkeys(older), TABLE_SIZES: sizes})
 
     @property
     def progress(self) -> Progress:
@@ -179,89 +224,50 @@ class Store:
         )
         done = read_rounds_done(self._database, self._path)
         own, shelf = StoredStates(self._database, self._setting), StoredShelf(self._database)
-        best = Best(*json.loads(self._database.read(b"best") or b"[]"))  # older runs have none
+        best = Best(*json.loads(self._database.read(b"best") or b"[]"))
         return Progress(done, server, own, shelf, best)
 
     def commit(self, step: RoundUpdate) -> None:
-        """Writes what a round changed, in one transaction."""
-        rows = round_rows(step.cost, step.evaluation, step.notes, step.outcomes, step.withheld)
+        """Write the rows of a round, and then what it changed in one transaction."""
+        self._tables.append(round_rows(step))
         changes: dict[bytes, bytes | None] = {
             name_own(i): tree.pack(state) for i, state in step.changed.items()
         }
         for name, tensor in step.shelf.items():
             changes[SHELF + name.encode()] = None if tensor is None else tree.pack(tensor)
-        changes[b"round/%012d" % step.cost.round] = pack_rows(rows)
+        changes[TABLE_SIZES] = json.dumps(self._tables.sizes).encode()
         changes[b"server"] = tree.pack(step.server)
         changes[b"best"] = json.dumps(step.best).encode()
         changes[b"progress"] = str(step.cost.round).encode()
         changes |= {} if self.best_models is None else self.best_models.flush()
         self._database.write(changes)
-        self._add(rows)
 
-    def _add(self, rows: TableRows) -> None:
-        assert self._tables is not None  # it was started
-        self._tables.add(rows)
-        for row in rows["rounds"]:
-            cost = Cost(*row)
-            self._seconds += cost.train_seconds + cost.evaluate_seconds
+    def _commit_sizes(self, sizes: TableSizes) -> None:
+        self._database.write({TABLE_SIZES: json.dumps(sizes).encode()})
 
     def forget_figures(self, i: int) -> int:
-        """Takes a client's figures out of all rounds, before it is started; counts the rows."""
-        return self._forget(b"round/", "clients", i)
+        """Delete a client's figures of all rounds; return the number of rows."""
+        return self._tables.rewrite("clients", lambda row: row[1] == str(i))
 
     def forget_newcomer(self, site: str) -> int:
-        """Takes the figures out of a site that joined as a newcomer, in the same way."""
-        return self._forget(NEWCOMERS, "newcomers", site)
-
-    def _forget(self, prefix: bytes, table: str, whose: int | str) -> int:
-        changes: dict[bytes, bytes | None] = {}
-        gone = 0
-        for key in self._database.keys(prefix):
-            rows = dict(unpack_rows(_present(self._database.read(key), self._path)))
-            left = [row for row in rows[table] if row[1] != whose]  # the second column says whose
-            gone += len(rows[table]) - len(left)
-            changes[key] = pack_rows(rows | {table: left})
-        self._database.write(changes)
-        return gone
+        """Delete the figures of a site that joined as a newcomer; return the number of rows."""
+        return self._tables.rewrite("newcomers", lambda row: row[1] == site)
 
     def add_newcomers(
         self, found: Found, digest: str, source: str = HELD_OUT, outcome: str = ""
     ) -> None:
-        """Adds how newcomers did, and what became of asking a site; those held out count once."""
+        """Add how newcomers did, and what became of asking a site; those held out count once."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         done = read_rounds_done(self._database, self._path)
         rows = newcomer_rows((now, _to_printable(source), digest, done), found)
+        self._tables.rewrite("newcomers", lambda row: row[1] == source == HELD_OUT, rows)
         if outcome:
-            rows = {**rows, "joins": [(now, done, source, outcome)]}
-        changes: dict[bytes, bytes | None] = {}
-        keys, first = list(self._database.keys(NEWCOMERS)), NEWCOMERS + b"%012d" % 0
-        older = self._path / "newcomers.csv"
-        if not keys and older.is_file() and source != HELD_OUT:  # of a version that kept no rows
-            changes[first] = pack_rows(read_rows(older, "newcomers", self._per_batch))
-        latest = int(keys[-1].removeprefix(NEWCOMERS)) if keys else 0
-        key = first if source == HELD_OUT else NEWCOMERS + b"%012d" % (latest + 1)
-        self._database.write({**changes, key: pack_rows(rows)})
-        self._write_newcomers()
-
-    def _write_newcomers(self) -> None:
-        """Writes the tables of all that ever joined, or were asked to, if anybody was."""
-        packed = [self._database.read(key) for key in self._database.keys(NEWCOMERS)]
-        known = [unpack_rows(_present(each, self._path)) for each in packed]
-        for table in ("newcomers", "joins"):
-            rows = [row for each in known for row in each.get(table, ())]
-            path = self._path / f"{table}.csv"
-            if rows or (known and path.is_file()):  # some may be forgotten
-                experiment = read_experiment(self._database, self._path)
-                write_text(path, table_text(experiment, table, rows, per_batch=self._per_batch))
-
-    @property
-    def _per_batch(self) -> bool:
-        return self._setting.task.calibration == "per-batch"
+            self._tables.rewrite("joins", more=[(now, done, source, outcome)])
 
     def close(self, status: str, reason: str = "") -> str:
-        """Writes how the run stands, closes the store, and gives the digest of the state."""
+        """Write how the run stands, close the store, and return the digest of the state."""
         try:
-            progress, seconds = self.progress, round(self._seconds, 3)
+            progress, seconds = self.progress, round(self._tables.count_seconds(), 3)
             digest = digest_of(progress)
             figures = {"rounds": progress.t, "digest": digest, "seconds": seconds}
             self._summarise(status, ({"reason": reason} if reason else {}) | figures)
@@ -270,11 +276,12 @@ class Store:
             self.release()
 
     def release(self) -> None:
-        """Closes the store and says nothing of how the run stands."""
+        """Close the store without writing how the run stands."""
         self._database.close()
 
     def _summarise(self, status: str, figures: Mapping[str, Any]) -> None:
-        summary = {"status": status, **figures, "federation": self._federation, **_versions()}
+        federation = self._about["federation"]
+        summary = {"status": status, **figures, "federation": federation, **_versions()}
         if self.best_models is not None:
             summary["keeps_best"] = True
         if self._setting.evaluated is not None:
@@ -283,6 +290,25 @@ class Store:
         if not self._setting.method.about().federated:
             summary["federated"] = False  # so that no table takes it for a competitor
         write_text(self._path / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+
+def unpack_rows(data: bytes) -> TableRows:
+    """Read the rows of a round that version 3 of the format kept in the database.
+
+    A line of JSON has the columns by table and name; those of it that are null follow, packed in
+    eight bytes for each number.
+    """
+    whole = zlib.decompress(data)
+    start = whole.index(b"\n") + 1
+    rows: dict[str, list[tuple[Any, ...]]] = {}
+    for table, stored in json.loads(whole[:start]).items():
+        count = next(len(values) for values in stored.values() if values is not None)
+        for name, values in stored.items():
+            if values is None:
+                stored[name] = np.frombuffer(whole, "<f8", count, start).tolist()
+                start += 8 * count
+        rows[table] = list(zip(*(stored[column.name] for column in TABLES[table]), strict=True))
+    return rows
 
 
 class BestModelEntry(NamedTuple):
@@ -417,15 +443,6 @@ def read_rounds_done(database: Database, path: Path) -> int:
     return int(_present(database.read(b"progress"), path))
 
 
-def name_kinds(setting: RunContext) -> list[str]:
-    """Names the kind of each client by its second network; empty if they are all of one."""
-    names = setting.method.networks().names
-    if len(names) < 2:
-        return []
-    kinds = [f"{name} #{k}" if names.count(name) > 1 else name for k, name in enumerate(names, 1)]
-    return [kinds[setting.kind(i)] for i in range(len(setting.federation))]
-
-
 def apply_update(progress: Progress, step: RoundUpdate) -> Progress:
     """Gives the state after a round, in memory."""
     own = {**progress.own, **step.changed}
@@ -469,24 +486,20 @@ def _present(value: bytes | None, path: Path) -> bytes:
     return value
 
 
-def _differences(about: bytes | None, federation: str, start: str) -> Iterator[str]:
-    """Says what is not as it was when the run began; other data or weights are an error."""
-    if about is None:
-        return
-    was = json.loads(about)
-    if was["federation"] != federation:
+def _compare_origins(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which versions changed since a run began; other data or weights are an error."""
+    if was["federation"] != now["federation"]:
         raise IsthmusError(
-            f"the data have digest {federation}; the run was made with {was['federation']}; "
+            f"the data have digest {now['federation']}; the run was made with {was['federation']}; "
             "expected the same data; name their folder with --data-root"
         )
-    now = _versions()
     # Another torch may draw other numbers.
-    if was["torch"] == now["torch"] and was.get("start", start) != start:
+    if was["torch"] == now["torch"] and was["start"] != now["start"]:
         raise IsthmusError(
-            f"the model starts from {start}; the run's started from {was['start']}; expected the "
-            "same parameters; give the same model, and the same file of weights"
+            f"the model starts from {now['start']}; the run's started from {was['start']}; "
+            "expected the same parameters; give the same model, and the same file of weights"
         )
-    for name in now:
+    for name in _versions():
         if was[name] != now[name]:
             yield (
                 f"made with {name} {was[name]}, resumed with {now[name]}: "

@@ -1,36 +1,36 @@
-"""The tables of a run, as text files that anything can read.
+"""The tables of a run: CSV files that anything can read, to which every round appends its rows.
 
 Every table begins with the experiment in lines that start with "#". isthmus.run.schema has the
-columns; docs/records.md says when each table is written. The store keeps the same rows, as values,
-with the state they belong to; the tables are written anew when a run is resumed.
+columns; docs/records.md describes when each table is written. The rows are in these files alone;
+the database counts the bytes that belong to rounds that were committed.
 """
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from isthmus.context import CallOutcome
-from isthmus.data.federation import Federation
+from isthmus.context import RunContext
+from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation, Score
 from isthmus.metrics.calibration import BINS
-from isthmus.ranges import Calibration
-from isthmus.run.cells import format_lines
+from isthmus.run.cells import format_lines, parse_lines
+from isthmus.run.columns import columns, read_blocks
 from isthmus.run.schema import TABLES, RecordColumn, names
-from isthmus.system.files import append_text, write_text
+from isthmus.system.files import encode_text, explain_unwritable, overwrite, write_text
+
+if TYPE_CHECKING:
+    from isthmus.run.store import RoundUpdate
 
 # The rows that tables get, by the table's name: a value for each of its columns, None for nothing.
-TableRows: TypeAlias = Mapping[str, Collection[Sequence[Any]]]
+TableRows: TypeAlias = Mapping[str, Iterable[Sequence[Any]]]
+# The bytes of rows that each table has; None: its file counts as it is.
+TableSizes: TypeAlias = dict[str, int | None]
 
 BLOCK = 10_000  # rows that are written at a time
-
-OF_A_ROUND = (
-    "calls",
-    "notes",
-    "reliability",
-    "clients",
-    "rounds",
-)  # the last one says that all are there
+# The tables that rounds append to. The last one tells readers that all rows of a round are there.
+OF_A_ROUND = ("calls", "notes", "reliability", "clients", "rounds")
 
 
 class Cost(NamedTuple):
@@ -48,118 +48,173 @@ class Cost(NamedTuple):
 
 
 class TableWriter:
-    """Writes the tables of one run into its directory."""
+    """The tables of one run in its directory.
+
+    A round's rows are on disk before the transaction that commits the round, and `sizes` is a part
+    of that transaction. What a killed process wrote of a round that was not committed is cut off
+    when the tables are opened again.
+    """
 
     def __init__(
         self,
         path: Path,
         experiment: str,
-        federation: Federation,
-        calibration: Calibration,
-        kinds: Sequence[str] = (),
-        evaluated: Collection[int] | None = None,
+        setting: RunContext,
+        commit: Callable[[TableSizes], None],
+        *,
+        sync: bool = True,
     ):
         self._path = path
         self._experiment = experiment
-        self._per_batch = calibration == "per-batch"
-        there = {"kind": kinds, "evaluated": evaluated, "name": federation.names}
-        absent = [name for name, given in there.items() if not given]
-        self._begin("federation", _clients_of(federation, kinds, evaluated), absent)
-        self._begin("notes", ((0, note) for note in federation.notes))
-        for table in ("rounds", "clients", "reliability"):
-            self._begin(table)
-        (path / "calls.csv").unlink(missing_ok=True)  # written anew, as all are
+        self._setting = setting
+        self._commit = commit  # writes sizes into the database
+        self._sync = sync  # wait until rows are on the disk
+        self.sizes: TableSizes = {}
 
-    def add(self, rows: TableRows) -> None:
-        """Adds one round's rows."""
-        if rows.get("calls") and not (self._path / "calls.csv").exists():
-            self._begin("calls")  # where clients always answer there is no such table
-        for table in OF_A_ROUND if rows.get("calls") else OF_A_ROUND[1:]:
-            # Opened for each round: a full disk shows here, and closing has nothing left to write.
-            for block in split_rows(rows[table]):
-                append_text(self._path / f"{table}.csv", _text(TABLES[table], block))
+    def open(self, sizes: TableSizes) -> None:
+        """Open the tables to append to them; those of a new run, without sizes, are created."""
+        text = _federation_text(self._experiment, self._setting)
+        write_text(self._path / "federation.csv", text)
+        self.sizes = dict(sizes)
+        for table in OF_A_ROUND:
+            path = self._path / f"{table}.csv"
+            if table in sizes:
+                if self._cut(path, sizes[table]) != encode_text(self._head(table)):
+                    self.rewrite(table)
+            elif table == "calls":  # where clients always answer there is no such table
+                path.unlink(missing_ok=True)
+            else:
+                self._create(table)
+        if "notes" not in sizes:
+            self._append("notes", ((0, note) for note in self._setting.federation.notes))
 
-    def _begin(
-        self, table: str, rows: Iterable[Sequence[Any]] = (), absent: Sequence[str] = ()
-    ) -> None:
-        text = table_text(self._experiment, table, rows, absent, self._per_batch)
-        write_text(self._path / f"{table}.csv", text)
+    def append(self, rows: TableRows) -> None:
+        """Append the rows of a round."""
+        for table in OF_A_ROUND:
+            if rows.get(table):
+                if table not in self.sizes:
+                    self._create(table)
+                self._append(table, rows[table])
+
+    def rewrite(
+        self,
+        table: str,
+        drop: Callable[[Sequence[str]], bool] = lambda row: False,
+        more: Collection[Sequence[Any]] = (),
+    ) -> int:
+        """Write a table again, without some of its rows and with more; return how many it lost.
+
+        Columns that the file lacks, since an earlier version wrote it, are empty.
+        """
+        path, gone = self._path / f"{table}.csv", 0
+        if not path.is_file() and not more:
+            return 0
+        if table in self.sizes:
+            self._commit(self.sizes | {table: None})
+        text = self._head(table)
+        header, head = parse_lines(text.splitlines()[-1:])[0], encode_text(text)
+        with overwrite(path, sync=self._sync) as file:
+            file.write(head)
+            for block in read_blocks(path, ()) if path.is_file() else ():
+                lines = len(next(iter(block.values())))
+                cells = [block.get(name, [""] * lines) for name in header]
+                kept = [row for row in zip(*cells, strict=True) if not drop(row)]
+                gone += lines - len(kept)
+                file.write(encode_text(format_lines(kept)))
+            file.write(encode_text(_text(TABLES[table], more)))
+        if table in self.sizes:
+            self.sizes[table] = path.stat().st_size - len(head)
+            self._commit(self.sizes)
+        return gone
+
+    def count_seconds(self) -> float:
+        """Return how long all rounds took."""
+        spent = columns(self._path / "rounds.csv", ("train_seconds", "evaluate_seconds"))
+        return sum(map(float, spent["train_seconds"] + spent["evaluate_seconds"]))
+
+    def _append(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
+        path = self._path / f"{table}.csv"
+        # Opened for each round: a full disk shows here, and closing has nothing left to write.
+        with explain_unwritable(path), path.open("ab") as file:
+            left = iter(rows)
+            while block := list(islice(left, BLOCK)):
+                data = encode_text(_text(TABLES[table], block))
+                file.write(data)
+                self.sizes[table] = (self.sizes[table] or 0) + len(data)
+            file.flush()
+            if self._sync:
+                os.fsync(file.fileno())
+
+    def _create(self, table: str) -> None:
+        write_text(self._path / f"{table}.csv", self._head(table))
+        self.sizes[table] = 0
+
+    def _cut(self, path: Path, size: int | None) -> bytes:
+        """Cut off what follows the committed rows; return the file's head."""
+        head = _read_head(path) if path.is_file() else b""
+        if head:
+            with explain_unwritable(path), path.open("rb+") as file:
+                end = file.seek(0, os.SEEK_END) if size is None else len(head) + size
+                file.seek(end - 1)
+                if file.read(1) == b"\n":
+                    file.truncate(end)
+                    self.sizes[path.stem] = end - len(head)
+                    return head
+        raise IsthmusError(
+            f"{path} has lost rows of rounds that are done, or another program changed it; "
+            "restore it from a copy, or start the run again in a new directory"
+        )
+
+    def _head(self, table: str) -> str:
+        per_batch = self._setting.task.calibration == "per-batch"
+        return table_text(self._experiment, table, per_batch=per_batch)
 
 
-def round_rows(
-    cost: Cost,
-    evaluation: Evaluation | None,
-    notes: Iterable[str] = (),
-    outcomes: Iterable[CallOutcome] = (),
-    withheld: Collection[int] = (),
-) -> TableRows:
-    """Lists what one finished round and, where there was one, its evaluation add to the tables."""
-    bins = [] if evaluation is None else list(_rows_of_bins(cost.round, evaluation.scores))
+def round_rows(update: "RoundUpdate") -> TableRows:
+    """Return what a round and, where there was one, its evaluation add to the tables."""
+    number, evaluation = update.cost.round, update.evaluation
     return {
-        "rounds": [cost],
-        "clients": [] if evaluation is None else ScoreRows(cost.round, evaluation, withheld),
-        "notes": [(cost.round, note) for note in notes],
-        "calls": [(cost.round, *outcome) for outcome in outcomes],
-        "reliability": bins,
+        "rounds": [update.cost],
+        "clients": [] if evaluation is None else _evaluation_rows(update, evaluation),
+        "notes": [(number, note) for note in update.notes],
+        "calls": [(number, *outcome) for outcome in update.outcomes],
+        "reliability": [] if evaluation is None else _bin_rows(number, evaluation.scores),
     }
-
-
-class ScoreRows(Collection[tuple[Any, ...]]):
-    """The rows of an evaluation, made when they are looked at: they take ten times its memory."""
-
-    def __init__(self, round: int, evaluation: Evaluation, withheld: Collection[int] = ()):
-        self._round, self._evaluation, self._withheld = round, evaluation, withheld
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Yields the clients' rows and then, where there is one, that of the server's test set."""
-        for row in _rows_of_scores(self._round, self._evaluation.scores):
-            if row[1] not in self._withheld:
-                yield row
-        if self._evaluation.server is not None:
-            figures = (figure.item() for figure in self._evaluation.server)
-            yield self._round, "server", "shared", (), "test", *figures
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __contains__(self, row: object) -> bool:
-        return any(row == other for other in self)
-
-
-def split_rows(rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
-    """Yields rows some at a time.
-
-    >>> [len(block) for block in split_rows([()] * 10_001)]
-    [10000, 1]
-    """
-    left = iter(rows)
-    while block := list(islice(left, BLOCK)):
-        yield block
 
 
 def newcomer_rows(
     joined: Sequence[Any], each: Iterable[tuple[int | None, tuple[Score, ...]]]
-) -> TableRows:
-    """Lists how clients did that took part in no round; `joined` says when, whence, after what."""
-    rows = [
+) -> list[Sequence[Any]]:
+    """Return the rows of newcomers; `joined` is when they joined, from where, after what."""
+    return [
         (*joined, *row)
         for shots, scores in each
-        for row in _rows_of_scores("all" if shots is None else str(shots), scores)
+        for row in _score_rows("all" if shots is None else str(shots), scores)
     ]
-    return {"newcomers": rows}
 
 
 def table_text(
     experiment: str,
     table: str,
-    rows: Iterable[Sequence[Any]],
+    rows: Iterable[Sequence[Any]] = (),
     absent: Sequence[str] = (),
     per_batch: bool = False,
 ) -> str:
-    """Writes a table: the experiment in lines that start with "#", columns' names, rows."""
-    head = "".join(f"# {line}".rstrip() + "\n" for line in experiment.splitlines())
+    """Return a table: the experiment in lines that start with "#", columns' names, rows."""
     columns = [column for column in TABLES[table] if column.name not in absent]
-    return head + format_lines([names(columns, per_batch)]) + _text(columns, rows)
+    comment = "".join(f"# {line}".rstrip() + "\n" for line in experiment.splitlines())
+    return comment + format_lines([names(columns, per_batch)]) + _text(columns, rows)
+
+
+def _read_head(path: Path) -> bytes:
+    """Read the lines of the experiment and of the columns' names, as they are in a file."""
+    lines = []
+    with path.open("rb") as file:
+        for line in file:
+            lines.append(line)
+            if not line.startswith(b"#"):
+                break
+    return b"".join(lines)
 
 
 def _text(columns: Sequence[RecordColumn], rows: Iterable[Sequence[Any]]) -> str:
@@ -170,7 +225,7 @@ def _text(columns: Sequence[RecordColumn], rows: Iterable[Sequence[Any]]) -> str
 
 
 def _cell(column: RecordColumn) -> Callable[[Any], Any]:
-    """Says how a column's values are written; None is an empty text."""
+    """Return what writes a column's values; None is an empty text."""
     digits = column.format
     if column.type is tuple:
         return lambda values: " ".join([format(value, digits) for value in values or ()])
@@ -179,19 +234,38 @@ def _cell(column: RecordColumn) -> Callable[[Any], Any]:
     return lambda value: value
 
 
-def _clients_of(
-    federation: Federation, kinds: Sequence[str], evaluated: Collection[int] | None
-) -> Iterator[tuple[Any, ...]]:
-    sample = set(evaluated or ())
-    for i in range(len(federation)):
-        name = federation.name(i)
-        sampled = ["yes" if i in sample else "no"] if sample else []
-        others = (*kinds[i : i + 1], *sampled, *([] if name is None else [name]))
-        yield i, *federation.count_holdings(i), *others
+def _federation_text(experiment: str, setting: RunContext) -> str:
+    """Return the table of the clients, without the columns that no client has a value for."""
+    federation, networks = setting.federation, setting.method.networks().names
+    sample = set(setting.evaluated or ())
+    # The kind of a client is its second network, by its name and, where names repeat, its number.
+    kinds = [f"{n} #{k}" if networks.count(n) > 1 else n for k, n in enumerate(networks, 1)]
+    there = {"kind": len(kinds) > 1, "evaluated": sample, "name": federation.names}
+    rows = (
+        (
+            i,
+            *federation.count_holdings(i),
+            *([kinds[setting.kind(i)]] if there["kind"] else []),
+            *(["yes" if i in sample else "no"] if sample else []),
+            *([federation.name(i)] if federation.names else []),
+        )
+        for i in range(len(federation))
+    )
+    return table_text(experiment, "federation", rows, [name for name in there if not there[name]])
 
 
-def _rows_of_scores(first: Any, scores: Iterable[Score]) -> Iterator[tuple[Any, ...]]:
-    """Lists one row per client or, along a path, one per client and point."""
+def _evaluation_rows(update: "RoundUpdate", evaluation: Evaluation) -> Iterator[Sequence[Any]]:
+    """Yield the clients' rows and then, where there is one, that of the server's test set."""
+    number = update.cost.round
+    for row in _score_rows(number, evaluation.scores):
+        if row[1] not in update.withheld:
+            yield row
+    if evaluation.server is not None:
+        yield number, "server", "shared", (), "test", *(f.item() for f in evaluation.server)
+
+
+def _score_rows(first: Any, scores: Iterable[Score]) -> Iterator[tuple[Any, ...]]:
+    """Yield one row per client or, along a path, one per client and point."""
     for model, split, clients, at, figures, _ in scores:
         places = at if at.ndim == 3 else at[:, None]
         numbers = [c if c.ndim == 2 else c[:, None] for c in figures]
@@ -203,7 +277,7 @@ def _rows_of_scores(first: Any, scores: Iterable[Score]) -> Iterator[tuple[Any, 
                     yield first, i, model, point, split, *values
 
 
-def _rows_of_bins(round: int, scores: Iterable[Score]) -> Iterator[tuple[Any, ...]]:
+def _bin_rows(round: int, scores: Iterable[Score]) -> Iterator[tuple[Any, ...]]:
     for model, split, _, _, _, pooled in scores:
         if pooled is not None:
             for b, (n, *sums) in enumerate(zip(*(c.tolist() for c in pooled.bins), strict=True)):
