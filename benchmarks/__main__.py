@@ -5,14 +5,13 @@ soak, faults, scale and absentees are programs of their own: `python -m benchmar
 
 import argparse
 
-from benchmarks import blocks, cluster, engines, estimates, pooling, recurrent, speed
+from benchmarks import blocks, cluster, engines, pooling, recurrent, speed
 
 BENCHMARKS = {
     "speed": speed.main,
     "engines": engines.main,
     "cluster": cluster.main,
     "blocks": blocks.main,
-    "estimates": estimates.main,
     "pooling": pooling.main,
     "recurrent": recurrent.main,
 }

@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--surface", choices=SURFACES, action="append")
     parser.add_argument("--case", type=int, help="only this one, shown in full")
     wanted = parser.parse_args()
-    import isthmus.batch.conduct
+    import isthmus.batch.comparison
     import isthmus.cli.driver
     import isthmus.report.figures.printing
     import isthmus.report.page

@@ -12,7 +12,7 @@ from isthmus.cli.options import AsJson, DataRoot, Jobs
 from isthmus.errors import IsthmusError
 
 if TYPE_CHECKING:
-    from isthmus_papers.conduct import Prospect
+    from isthmus.batch.named_runs import Failure
     from isthmus_papers.plan import PlannedRun
     from isthmus_papers.recipe import Preset, Recipe, TableCell
     from isthmus_papers.verdict import Records
@@ -110,13 +110,9 @@ def reproduce(
         print(json.dumps(tables.list_rows(published, records, chosen), indent=1))
         return
     if not names and not running:
-        with messages.show_arrivals() as tell:
-            table = tables.draw_list(
-                recipes, records, chosen, lambda done: tell("timed", done, len(recipes))
-            )
-        Console().print(table)
+        Console().print(tables.draw_list(recipes, records, chosen))
         print(describe_counts(count_outcomes(list_cells(), records, chosen)))
-        print("Hours: a guess, on all cores here; + where some runs are not known.")
+        print("Hours: those of the records, where they are known; + where some runs are not.")
         print("To check an installation, without any data: isthmus reproduce check --out checked")
     if names or page is not None or running:
         _show(recipes, cells, records, chosen, page, quiet=not names)
@@ -156,45 +152,44 @@ def _run(
     jobs: int | None,
     seconds: float | None,
 ) -> None:
-    from isthmus.batch.pool import JobPool
-    from isthmus.cli.progress import Board
-    from isthmus.system.machine import count_cores
+    from isthmus.batch.named_runs import hold, read_jobs
+    from isthmus.cli.progress import open_batch
     from isthmus_papers import record
-    from isthmus_papers.conduct import Reproducer, hold
+    from isthmus_papers.conduct import LOCK, Reproducer, find_end
 
-    at_a_time = min(count_cores(), len(runs)) if jobs is None else jobs
-    if at_a_time < 1:
-        raise IsthmusError(f"--jobs {jobs}; expected at least 1; for example --jobs 2")
-    pool: JobPool[PlannedRun]
+    at_a_time = min(read_jobs(jobs), len(runs))
     try:
-        with hold(out), messages.catch_interrupts() as stop, JobPool(at_a_time) as pool:
-            cores = count_cores() if jobs is None else 1
-            reproducer = Reproducer(out, data_root, pool, stop, cores)
-            left = reproducer.list_left(runs)
+        with hold(out, LOCK):
+            reproducer = Reproducer(out)
             known = record.read_all([record.find_shipped(), out / record.RESULTS])
-            with messages.show_arrivals() as tell:
-                prospect = reproducer.forecast(
-                    left, known, lambda done, total: tell("estimated", done, total)
-                )
-            if not prospect.left and len(set(prospect.failed.values())) == 1:
-                raise IsthmusError(next(iter(prospect.failed.values())))
-            _print_prospect(runs, prospect, at_a_time)
-            rounds = {run.name: run.experiment.rounds for run in prospect.left}
-            needed = {run.name: prospect.seconds(run) for run in prospect.left}
-            failed = dict(prospect.failed)
-            if prospect.left:
-                with Board(rounds, seconds=needed) as board:
-                    failed |= reproducer.run(prospect, board, seconds)
-            waiting = [r for r in reproducer.list_left(prospect.left) if r.name not in failed]
+            left = reproducer.list_left(runs, known)
+            length = messages.describe_length(find_end(left, at_a_time))
+            unknown = sum(each.seconds is None for each in left)
+            beside = f", and {unknown} that no record tells" if unknown else ""
+            messages.print_line(
+                f"{len(runs)} runs, {len(left)} left; estimate: {length}{beside}, with "
+                f"{at_a_time} at a time"
+            )
+            rounds = {each.run.name: each.run.experiment.rounds for each in left}
+            failed: dict[str, Failure] = {}
+            if left:
+                with open_batch(rounds, data_root, jobs) as (batch, board):
+                    failed = reproducer.run(left, batch, board, seconds)
+            waiting = [
+                each for each in reproducer.list_left(runs, known) if each.run.name not in failed
+            ]
     except KeyboardInterrupt:
         messages.exit_stopped("stopped; go on with the same command")
     reasons: dict[str, list[str]] = {}
-    for name, why in failed.items():
-        reasons.setdefault(why, []).append(name)
+    for name, failure in failed.items():
+        reasons.setdefault(failure.why, []).append(name)
+    is_all = bool(failed) and len(failed) == len(left)
+    if is_all and len(reasons) == 1 and not any(each.began for each in failed.values()):
+        raise IsthmusError(next(iter(reasons)))
     for why, (first, *others) in reasons.items():
         which = f"{first} and {len(others)} more are" if others else f"{first} is"
         messages.print_line(f"isthmus: {which} missing: {why}")
-    if failed and len(failed) == len(left):
+    if is_all:
         sys.exit(1)
     if waiting:
         messages.print_line(
@@ -224,14 +219,6 @@ def _compare(runs: "list[PlannedRun]", out: Path) -> None:
             "explains; expected the same numbers; compare versions, and isthmus run the experiment"
         )
         sys.exit(1)
-
-
-def _print_prospect(runs: "list[PlannedRun]", prospect: "Prospect", jobs: int) -> None:
-    at_a_time = max(1, min(jobs, len(prospect.left)))
-    messages.print_line(
-        f"{len(runs)} runs, {len(prospect.left)} left; "
-        f"estimate: {messages.describe_length(prospect.end(at_a_time))} with {at_a_time} at a time"
-    )
 
 
 def _show(

@@ -1,211 +1,148 @@
-"""Published runs made again: cheapest first, in a pool of processes, until the time is up.
+"""Published runs made again: those known to be quick first, until the time is up.
 
 Each is an ordinary run below `runs`; what has ended leaves a record below `results`. Called again,
-it goes on where it stopped.
+it continues where it stopped.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from heapq import heapreplace
 from pathlib import Path
-from typing import IO, NamedTuple
+from statistics import median
+from typing import Any, NamedTuple
 
-from isthmus.batch.conduct import Display, show_message
-from isthmus.batch.grid import is_finished
-from isthmus.batch.pool import JobMessage, JobPool
+from isthmus.batch.named_runs import Batch, Display, Failure, NamedRun, is_finished
 from isthmus.errors import IsthmusError
+from isthmus.experiment.settings import Experiment
 from isthmus.run import record as reader
 from isthmus.run.columns import columns
-from isthmus.run.forecast import Estimate, refuse_what_cannot_fit
-from isthmus.run.lock import open_lock
-from isthmus.system.files import explain_unwritable
 from isthmus_papers import record
-from isthmus_papers.inputs import explain_other_clients, explain_other_data
+from isthmus_papers.inputs import list_inputs
 from isthmus_papers.plan import PlannedRun
-from isthmus_papers.record import RESULTS, describe_machine
+from isthmus_papers.record import RESULTS
 from isthmus_papers.verdict import Records
 
 RUNS = "runs"
 LOCK = "reproduction.lock"
 
 
-class Prospect(NamedTuple):
-    """The runs that are left, cheapest first, and what each of them will need."""
+class RunForecast(NamedTuple):
+    """A run that is left, and the seconds that it needs, where records of such runs have them."""
 
-    left: Sequence[PlannedRun]
-    needed: Mapping[str, Estimate]  # by name
-    failed: Mapping[str, str]  # those that cannot begin, and why
-
-    def seconds(self, run: PlannedRun) -> float:
-        """How long a run takes, where it is known."""
-        return self.needed[run.name].seconds if run.name in self.needed else 1.0
-
-    def end(self, jobs: int) -> float:
-        """How long all of them take, so many at a time: whoever is free takes the next."""
-        ends = [0.0] * jobs
-        for run in self.left:
-            heapreplace(ends, ends[0] + self.seconds(run))
-        return max(ends)
+    run: PlannedRun
+    seconds: float | None
 
 
 class Reproducer:
-    """Makes runs again in a directory, until `stop` says that it is enough.
+    """Makes runs again in a directory."""
 
-    Where it stops, KeyboardInterrupt is raised; whatever was done stays on disk. Where fewer runs
-    are left than there are cores to share, each has several worker processes.
-    """
-
-    def __init__(
-        self,
-        out: Path,
-        data_root: Path,
-        pool: JobPool[PlannedRun],
-        stop: Callable[[], bool],
-        cores: int = 1,
-    ):
+    def __init__(self, out: Path):
         self._out = out
-        self._data_root = data_root
-        self._pool = pool
-        self._stop = stop
-        self._cores = cores
 
     def place(self, run: PlannedRun) -> Path:
-        """Says where a run is kept."""
+        """Return the directory of a run."""
         return self._out / RUNS / run.name
 
-    def list_left(self, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-        """Lists the runs that have not come to their end; of the others, records are written.
+    def list_left(self, runs: Sequence[PlannedRun], known: Records) -> list[RunForecast]:
+        """List the runs that have not ended, the quickest first; write the others' records.
 
-        A run that diverged has come to it: it would do so again.
+        A run that diverged has ended: it would diverge again.
         """
         left = []
-        lost = {
-            name for name, known in record.read_all([self._out / RESULTS]).items() if known.failed
-        }
+        here = record.read_all([self._out / RESULTS])
+        lost = {name for name, each in here.items() if each.failed}
         for run in runs:
             if run.identity in lost:
                 continue
             if is_finished(self.place(run), run.experiment):
                 self._keep(run)
-            else:
-                left.append(run)
-        return left
-
-    def forecast(
-        self, runs: Sequence[PlannedRun], known: Records, tell: Callable[[int, int], None]
-    ) -> Prospect:
-        """Estimates what each run still needs; `tell` hears how many are estimated, of how many.
-
-        Of a run that has a record of such a machine, what it took then is taken for granted, where
-        runs have one process each, as most had.
-        """
-        machine, is_single = describe_machine(), self._share(len(runs)) == 1
-        needed: dict[str, Estimate] = {}
-        failed = self._list_other_data(runs)
-        for run, message in self._work("estimate", [r for r in runs if r.name not in failed]):
-            if "failed" in message:
-                failed[run.name] = message["failed"]
-            elif (why := explain_other_clients(run.experiment, message["clients"])) is not None:
-                failed[run.name] = why
-            elif message["ended"] is not None:
-                needed[run.name] = Estimate(**message["ended"])
-                before = known.get(run.identity)
-                seconds = needed[run.name].seconds
-                if is_single and before is not None and before.machine == machine:
-                    seconds = before.seconds
-                seconds *= self._find_share_left(run)
-                needed[run.name] = needed[run.name]._replace(seconds=seconds)
-            tell(len(needed) + len(failed), len(runs))
-        left = [run for run in runs if run.name not in failed]
-        prospect = Prospect(left, needed, failed)
-        return prospect._replace(left=sorted(left, key=prospect.seconds))
-
-    def _list_other_data(self, runs: Sequence[PlannedRun]) -> dict[str, str]:
-        """Lists the runs whose data here are not those of the published numbers, and why."""
-        data = {run.experiment.data["name"]: run.experiment.data for run in runs}
-        why = {name: explain_other_data(each, self._data_root) for name, each in data.items()}
-        reasons = {run.name: why[run.experiment.data["name"]] for run in runs}
-        return {name: reason for name, reason in reasons.items() if reason is not None}
+                continue
+            seconds = guess_seconds(run.experiment, known)
+            share = self._find_share_left(run)
+            left.append(RunForecast(run, None if seconds is None else share * seconds))
+        return sorted(left, key=lambda each: (each.seconds is None, each.seconds))
 
     def run(
-        self, prospect: Prospect, display: Display, seconds: float | None = None
-    ) -> dict[str, str]:
-        """Makes the runs, for so many seconds; says of those that failed why they did."""
-        ends = None if seconds is None else time.monotonic() + seconds
-        for run in prospect.left:
-            if run.name in prospect.needed:
-                refuse_what_cannot_fit(prospect.needed[run.name], self._out.absolute())
-        failed: dict[str, str] = {}
-        over = _Deadline(self._stop, ends)
-        for run, message in self._work("run", prospect.left, over):
-            show_message(display, run.name, message, figures=not run.is_trial)
-            if "failed" in message:
-                failed[run.name] = message["failed"]
-                if message.get("diverged"):
-                    lost = record.note_divergence(run.experiment, message["failed"])
-                    record.write(lost, self._out / RESULTS)
-            elif message.get("ended"):
-                self._keep(run)
+        self,
+        left: Sequence[RunForecast],
+        batch: Batch,
+        display: Display,
+        seconds: float | None = None,
+    ) -> dict[str, Failure]:
+        """Make the runs, for so many seconds; return by name which failed."""
+        until = None if seconds is None else time.monotonic() + seconds
+        runs = {each.run.name: each.run for each in left}
+        named = [
+            NamedRun(
+                name,
+                run.experiment,
+                self.place(run),
+                shows_figures=not run.is_trial,
+                inputs=list_inputs(run.experiment),
+            )
+            for name, run in runs.items()
+        ]
+        failed: dict[str, Failure] = {}
+        for each, failure in batch.run(named, display, until):
+            if failure is None:
+                self._keep(runs[each.name])
+                continue
+            failed[each.name] = failure
+            if failure.diverged:
+                lost = record.note_divergence(each.experiment, failure.why)
+                record.write(lost, self._out / RESULTS)
         return failed
 
     def _find_share_left(self, run: PlannedRun) -> float:
-        """Gives which part of a run's rounds is left."""
+        """Return which share of a run's rounds is left."""
         done = 0
-        with suppress(OSError, IsthmusError):  # it has not begun, or somebody wrote in its table
+        with suppress(OSError, IsthmusError):  # it has not begun, or its table is damaged
             done = len(columns(self.place(run) / "rounds.csv", ["round"])["round"])
         return max(0.0, 1 - done / run.experiment.rounds)
-
-    def _share(self, runs: int) -> int:
-        """Gives the processes that each of so many runs has."""
-        return max(1, self._cores // max(1, min(self._pool.size, runs)))
 
     def _keep(self, run: PlannedRun) -> None:
         there = reader.read(self.place(run))
         record.write(record.measure(there, run.experiment), self._out / RESULTS)
 
-    def _work(
-        self, do: str, runs: Sequence[PlannedRun], stop: Callable[[], bool] | None = None
-    ) -> Iterator[tuple[PlannedRun, JobMessage]]:
-        workers = self._share(len(runs))
-        jobs = [
-            (
-                run,
-                {
-                    "do": do,
-                    "experiment": run.experiment.toml(),
-                    "place": str(self.place(run)),
-                    "data_root": str(self._data_root),
-                    "workers": workers,
-                },
-            )
-            for run in runs
-        ]
-        yield from self._pool.run(jobs, stop or self._stop)
-        if self._stop():
-            raise KeyboardInterrupt
+
+def guess_seconds(experiment: Experiment, records: Records) -> float | None:
+    """Guess the seconds of a run from records of the same network on the same data.
+
+    Those of the run itself come first, then those of its method; they are scaled by how often an
+    example is trained on.
+    """
+    named, table = experiment.method["name"], experiment.table()
+    if (same := records.get(record.identify(experiment))) is not None and not same.failed:
+        return same.seconds
+    like = [
+        each
+        for each in records.values()
+        if not each.failed
+        and each.experiment["data"]["name"] == experiment.data["name"]
+        and each.experiment["model"] == table["model"]
+    ]
+    like = [each for each in like if each.experiment["method"]["name"] == named] or like
+    paces = [each.seconds / _count_passes(each.experiment) for each in like]
+    return median(paces) * _count_passes(table) if paces else None
 
 
-def hold(out: Path) -> IO[bytes]:
-    """Makes a directory where it is missing, and keeps others out until it is closed."""
-    with explain_unwritable(out):
-        out.mkdir(parents=True, exist_ok=True)
-    return open_lock(out / LOCK)
+def _count_passes(experiment: Mapping[str, Any]) -> float:
+    """Count how often an example is trained on, on average."""
+    share = experiment["clients_per_round"] / max(1, experiment["clients"])
+    return float(experiment["rounds"] * share * experiment["epochs"])
 
 
-class _Deadline:
-    """Says that it is enough: when somebody says so, or the time is up."""
-
-    def __init__(self, stop: Callable[[], bool], ends: float | None):
-        self._stop = stop
-        self._ends = ends
-
-    def __call__(self) -> bool:
-        return self._stop() or (self._ends is not None and time.monotonic() > self._ends)
+def find_end(left: Sequence[RunForecast], jobs: int) -> float:
+    """Return the seconds until all runs have ended, `jobs` at a time, where they are known."""
+    ends = [0.0] * jobs
+    for each in left:
+        heapreplace(ends, ends[0] + (each.seconds or 0.0))
+    return max(ends)
 
 
 def read_budget(text: str) -> float:
-    """Reads a length of time as seconds.
+    """Read a length of time as seconds.
 
     >>> read_budget("2h"), read_budget("90m"), read_budget("45s")
     (7200.0, 5400.0, 45.0)

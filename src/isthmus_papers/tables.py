@@ -1,12 +1,12 @@
 """Published numbers beside ours, for a terminal and for programs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from rich import box
 from rich.table import Table
 
-from isthmus_papers.cost import guess_hours
+from isthmus_papers.conduct import guess_seconds
 from isthmus_papers.plan import plan
 from isthmus_papers.recipe import Preset, Recipe, TableCell
 from isthmus_papers.section import MARKS, RecipeSection
@@ -36,26 +36,20 @@ def draw_section(section: RecipeSection) -> list[Table]:
     return tables
 
 
-def draw_list(
-    recipes: Iterable[Recipe], records: Records, preset: Preset, tell: Callable[[int], None]
-) -> Table:
-    """Draws all recipes for a terminal: their cells, what became of them, the hours of all runs.
-
-    To guess hours takes a second; `tell` hears how many recipes are done.
-    """
+def draw_list(recipes: Iterable[Recipe], records: Records, preset: Preset) -> Table:
+    """Draw all recipes for a terminal: their cells, what became of them, the hours of all runs."""
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("recipe", no_wrap=True)
     for title in ("numbers", "●", "▲", "▼", "·", "×", "runs", "hours"):
         table.add_column(title, justify="right")
-    for done, recipe in enumerate(recipes, start=1):
+    for recipe in recipes:
         counts = count_outcomes(recipe.cells, records, preset)
         runs = plan([*recipe.cells, *recipe.runs], preset)
-        hours = [guess_hours(run.experiment, records.get(run.identity)) for run in runs]
-        known = [each for each in hours if each is not None]
-        shown = f"{sum(known):,.1f}" + ("+" if len(known) < len(hours) else "")
+        seconds = [guess_seconds(run.experiment, records) for run in runs]
+        known = [each for each in seconds if each is not None]
+        shown = f"{sum(known) / 3600:,.1f}" + ("+" if len(known) < len(runs) else "")
         numbers = [str(counts[outcome]) for outcome in MARKS]
         table.add_row(recipe.name, str(len(recipe.cells)), *numbers, str(len(runs)), shown)
-        tell(done)
     return table
 
 

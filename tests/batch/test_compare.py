@@ -19,8 +19,8 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, IsthmusError
-from isthmus.batch.conduct import hold
-from isthmus.batch.grid import Grid, change, check, is_finished, read, refuse_another
+from isthmus.batch.grid import LOCK, Grid, change, check, read, refuse_another
+from isthmus.batch.named_runs import hold, is_finished
 from isthmus.batch.pool import JobPool
 from isthmus.cli.app import main
 from isthmus.experiment.registry import PARTS
@@ -187,7 +187,7 @@ def test_the_lock_of_a_comparison_that_was_killed_before_it_began_keeps_nobody_o
     (tmp_path / "compare.lock").write_text("4711")
     (tmp_path / "compare.toml.a1b2c3d4.part").write_text("half a file")
     refuse_another(grid("local"), tmp_path)
-    hold(grid("local"), tmp_path).close()
+    hold(tmp_path, LOCK).close()
     (tmp_path / "precious").write_text("kept")
     with pytest.raises(IsthmusError, match="is not empty and holds no comparison"):
         refuse_another(grid("local"), tmp_path)
@@ -519,19 +519,18 @@ def test_another_reference_is_no_other_comparison(tmp_path: Path) -> None:
 
 
 def test_a_process_that_dies_takes_only_its_own_job_along(tmp_path: Path) -> None:
-    cell = grid("fedavg").runs()[0]
-    job = {"do": "run", "experiment": cell.experiment.toml(), "data_root": ""}
+    experiment = Experiment(method="fedavg", data="synthetic", rounds=3, epochs=1)
+    job = {"do": "run", "experiment": experiment.toml(), "data_root": ""}
     jobs = [(name, job | {"place": str(tmp_path / name)}) for name in ("first", "second")]
-    jobs[1][1]["do"] = "estimate"
     last: dict[str, Any] = {}
     pool: JobPool[str]
     with JobPool(1) as pool:
         for name, message in pool.run(jobs):
             last[name] = message
-            if "started" in message:
+            if name == "first" and "started" in message:
                 os.kill(pool.processes[0].pid, signal.SIGKILL)
     assert last["first"]["failed"] == "its process ended with code -9"
-    assert last["second"]["ended"]["seconds"] > 0
+    assert last["second"]["ended"]
 
 
 def test_a_run_of_several_worker_processes_is_the_run_of_one(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from isthmus import Experiment, IsthmusError, federate
 from isthmus.batch.headline import Headline
 from isthmus.cli import progress
 from isthmus.cli.progress import Board, format_clock
-from isthmus.run.store import Best
 
 TINY: dict[str, Any] = {
     "data": {"name": "synthetic", "samples": 120},
@@ -84,7 +83,7 @@ def test_the_best_is_that_of_least_validation_loss(moment: Callable[[float], Non
     """Of losses 1.5, 0.5, 0.75 the second; one from before the run was resumed counts."""
     shown = Board({"new": 9, "resumed": 9})
     shown.start("new")
-    shown.start("resumed", 2, Best(0.25, 2))
+    shown.start("resumed", 2, 0.25, 2)
     for name in ("new", "resumed"):
         for round, loss in ((3, 1.5), (6, 0.5), (9, 0.75)):
             shown.update(name, round, Headline(0.5, None, loss))
@@ -97,33 +96,34 @@ def test_the_board_counts_runs_and_the_time_that_is_left(moment: Callable[[float
     """12 rounds in 24 s; 8 + 10 are left of the one that runs and the one that waits, 36 s."""
     shown = Board({"a": 10, "b": 10, "c": 10, "d": 10})
     shown.start("a")
+    moment(20)
     shown.update("a", 10)
     shown.end("a")
     shown.start("b")
     shown.end("b", "failed")
     shown.start("c")
-    shown.update("c", 2)
     moment(24)
+    shown.update("c", 2)
     said = "4 runs: 1 running, 1 failed, 1 done, 1 waiting; 0:00:24, about 0:00:36 left"
     assert said in [line.strip() for line in picture(shown)]
 
 
-def test_the_time_left_follows_from_what_each_run_is_estimated_to_take(
+def test_the_time_left_follows_from_rounds_of_runs_of_the_same_kind(
     moment: Callable[[float], None],
 ) -> None:
-    """Half of a, 10 s by the estimate, took 8: the 10 + 80 of what is left will take 72, and what
-    was done before nothing. If b goes on in its middle, 10 + 40 are left, which will take 40.
-    """
-    shown = Board({"a": 4, "b": 2, "c": 9}, seconds={"a": 20, "b": 80, "c": 50})
+    """Rounds of x take 1 s, those of y 10; of b 2 rounds are left, and all 4 of d, 60 s."""
+    shown = Board(dict.fromkeys("abcd", 4), kinds={"a": "x", "b": "y", "c": "x", "d": "y"})
     shown.skip("c")
     shown.start("a")
-    shown.update("a", 2)
-    moment(8)
+    moment(4)
+    shown.update("a", 4)
+    shown.end("a")
+    shown.start("b")
+    moment(24)
+    shown.update("b", 2)
     lines = [line.strip() for line in picture(shown)]
-    assert "3 runs: 1 running, 1 done, 1 waiting; 0:00:08, about 0:01:12 left" in lines
-    assert lines[3].split() == ["c", "9/9", "-", "-", "-", "-", "done"]
-    shown.start("b", 1)
-    assert "about 0:00:40 left" in "\n".join(picture(shown))
+    assert "4 runs: 1 running, 2 done, 1 waiting; 0:00:24, about 0:01:00 left" in lines
+    assert lines[3].split() == ["c", "4/4", "-", "-", "-", "-", "done"]
 
 
 def test_a_number_chosen_on_test_data_is_marked() -> None:

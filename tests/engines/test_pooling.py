@@ -17,7 +17,6 @@ from isthmus.engines.native.pooling import load_kernels, pool_images
 from isthmus.models import MODELS
 from isthmus.models.flat import Flat
 from isthmus.models.layout import find_pooled
-from isthmus.run.sampler import pool_time
 
 if load_passes() is None:
     pytest.skip(f"made for the compiler of {list_known()}", allow_module_level=True)
@@ -217,16 +216,3 @@ def test_layers_that_it_is_not_made_for_are_not_found(
     assert not list(find_pooled(nn.Sequential(convolution, nn.ReLU(), pool)))
     usual = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2))
     assert len(list(find_pooled(usual))) == 1
-
-
-def test_time_is_estimated_where_layers_are_frozen_or_not_used() -> None:
-    def build() -> nn.Module:
-        network = nn.Sequential(
-            *(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2)),
-            *(nn.Flatten(), nn.Linear(18, 2)),
-        )
-        network[0].weight.requires_grad_(False)
-        network[4].register_parameter("unused", nn.Parameter(torch.zeros(1)))
-        return network
-
-    assert 0 < pool_time(Flat(build), torch.randn(2, 1, 8, 8)) <= 1

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,7 @@ from isthmus.engines.base import Cluster
 from isthmus.engines.ray import share_cluster
 from isthmus.errors import ClusterLostError
 from isthmus.run.build import build
-from isthmus.run.forecast import estimate
 from isthmus.run.loop import RoundResult
-from isthmus.system.machine import Crowd
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of Ray's own
@@ -117,20 +115,6 @@ def test_a_comparison_spreads_its_runs_over_the_nodes(cluster: Any, isthmus: Ist
         digests.append([json.loads(run.read_text())["digest"] for run in runs])
     assert len(digests[0]) == 2
     assert digests[0] == digests[1]
-
-
-def test_an_estimate_does_not_take_ray_itself_for_a_crowd(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A Ray that starts keeps this machine busy, which says nothing about later rounds."""
-    monkeypatch.setattr(Crowd, "slow_down", lambda *_: 20.0)
-    built = build(Experiment(**SMALL), cluster=Cluster(cluster.address))
-    alone = build(Experiment(**SMALL), workers=3)
-    with closing(built.setting.engine):
-        there, here = estimate(*built), estimate(*alone)
-    assert there is not None
-    assert here is not None
-    assert there.seconds < here.seconds / 4  # 20 times as long but for noise
 
 
 def catch_actor(raylets: set[int]) -> psutil.Process:

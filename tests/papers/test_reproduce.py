@@ -3,7 +3,6 @@
 import json
 import shutil
 import struct
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +11,9 @@ import pytest
 
 from commands import Isthmus
 from isthmus import Experiment, IsthmusError, federate
-from isthmus.batch.pool import JobMessage, JobPool
 from isthmus.run import record as reader
-from isthmus.run.forecast import Estimate
 from isthmus_papers import conduct, plan, recipe, record, tables
-from isthmus_papers.inputs import INPUTS, explain_other_clients, explain_other_data
+from isthmus_papers.inputs import EXAMPLES, list_inputs
 from isthmus_papers.recipe import Recipe, TableCell, build_recipe, find_recipe, read_sheet
 from isthmus_papers.record import MeasuredNumber, RunRecord
 from isthmus_papers.section import build_row, build_section
@@ -233,7 +230,6 @@ class TestCommand:
         assert said.code == 0, said.err
         assert "tiny/table2" in said.out
         assert "isthmus reproduce check --out checked" in said.out
-        assert "timed: 100 % of 2" in said.err
 
     def test_a_table_loses_nothing_in_a_terminal_of_80_columns(
         self, isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch
@@ -283,60 +279,52 @@ class TestCommand:
         assert message in isthmus("reproduce", *arguments).mistake
 
 
-class FewClients(JobPool[plan.PlannedRun]):
-    """A pool whose processes find three clients, whatever they are asked to estimate."""
-
-    def __init__(self, size: int) -> None:
-        JobPool.__init__(self, size)
-        self.workers: list[int] = []  # that jobs were given
-
-    def run(
-        self,
-        jobs: Sequence[tuple[plan.PlannedRun, JobMessage]],
-        stop: Callable[[], bool] = lambda: False,
-    ) -> Iterator[tuple[plan.PlannedRun, JobMessage]]:
-        needed = {"seconds": 1.0, "ram_bytes": 1, "disk_bytes": 1, "wire_bytes": 1}
-        for run, job in jobs:
-            self.workers.append(job["workers"])
-            yield run, {"ended": needed, "clients": 3}
-
-
-@pytest.mark.parametrize(
-    ("size", "cores", "runs", "workers"),
-    [(2, 2, 1, 2), (2, 2, 3, 1), (1, 1, 1, 1), (2, 1, 1, 1), (8, 8, 3, 2)],
-)
-def test_cores_that_no_run_would_have_are_shared_out(
-    size: int, cores: int, runs: int, workers: int, tmp_path: Path, tiny: dict[str, Recipe]
-) -> None:
-    """One process a run where there are as many runs; --jobs says one core for each."""
-    pool = FewClients(size)
-    reproducer = conduct.Reproducer(tmp_path, tmp_path, pool, lambda: False, cores)
+@pytest.fixture
+def three(tiny: dict[str, Recipe]) -> list[plan.PlannedRun]:
     table = tiny["tiny/table1"]
-    planned = plan.plan([*table.cells, *table.runs])[:runs]
-    assert len(reproducer.forecast(planned, {}, lambda done, total: None).left) == runs
-    assert set(pool.workers) == {workers}
+    return plan.plan([*table.cells, *table.runs])
 
 
-def test_the_end_is_when_the_last_of_several_at_a_time_ends(tiny: dict[str, Recipe]) -> None:
+def test_the_end_is_when_the_last_of_several_at_a_time_ends(three: list[plan.PlannedRun]) -> None:
     """Of 1, 2 and 4 seconds two at a time: 1 + 4, and not half of 7."""
-    table = tiny["tiny/table1"]
-    runs = plan.plan([*table.cells, *table.runs])
-    needed = {run.name: Estimate(s, 0, 0, 0) for run, s in zip(runs, (1, 2, 4), strict=True)}
-    prospect = conduct.Prospect(runs, needed, {})
-    assert [prospect.end(jobs) for jobs in (1, 2, 3)] == [7, 5, 4]
+    left = [conduct.RunForecast(run, s) for run, s in zip(three, (1.0, 2.0, 4.0), strict=True)]
+    assert [conduct.find_end(left, jobs) for jobs in (1, 2, 3)] == [7, 5, 4]
 
 
-def test_of_a_run_that_goes_on_only_what_is_left_is_estimated(
-    tmp_path: Path, tiny: dict[str, Recipe]
+def test_of_a_run_that_is_continued_only_what_is_left_is_estimated(
+    tmp_path: Path, three: list[plan.PlannedRun]
 ) -> None:
-    """The pool says one second for each run; of two rounds one is done."""
-    reproducer = conduct.Reproducer(tmp_path, tmp_path, FewClients(1), lambda: False)
-    first, second, *_ = plan.plan(tiny["tiny/table1"].cells + tiny["tiny/table1"].runs)
-    reproducer.place(second).mkdir(parents=True)
-    (reproducer.place(second) / "rounds.csv").write_text("round,lr\n1,0.1\n2,")
-    prospect = reproducer.forecast([first, second], {}, lambda done, total: None)
-    assert prospect.left == [second, first]  # the cheaper one first
-    assert [prospect.seconds(run) for run in prospect.left] == [0.5, 1.0]
+    """Records say 9 and 4 seconds; of two rounds of the first one is done. Nothing is unknown:
+    the third has the network and the data of the others.
+    """
+    reproducer = conduct.Reproducer(tmp_path)
+    first, second, third = three
+    reproducer.place(first).mkdir(parents=True)
+    (reproducer.place(first) / "rounds.csv").write_text("round,lr\n1,0.1\n2,")
+    known = {
+        run.identity: a_record(run.cells[0], 0.5)._replace(
+            experiment=run.experiment.table(), seconds=seconds
+        )
+        for run, seconds in ((first, 9.0), (second, 4.0))
+    }
+    left = reproducer.list_left(three, known)
+    assert [(each.run, each.seconds) for each in left] == [
+        (second, 4.0),
+        (first, 4.5),
+        (third, 6.5),
+    ]
+    assert [each.seconds for each in reproducer.list_left(three, {})] == [None] * 3
+
+
+def test_seconds_are_scaled_by_how_often_an_example_is_trained_on() -> None:
+    """A record of 40 rounds, 8 of 80 clients, 5 epochs: 9 s; twice the rounds and the cohort."""
+    few = {"data": "mnist", "clients": 80, "clients_per_round": 8, "rounds": 40}
+    experiment = Experiment(method="fedavg", **few)
+    known = RunRecord(experiment.table(), "d", "f", 40, 9.0, "machine", {}, ())
+    more = Experiment(method="fedprox", **few | {"rounds": 80, "clients_per_round": 16})
+    records = {known.identity: known}
+    assert conduct.guess_seconds(more, records) == pytest.approx(36)
+    assert conduct.guess_seconds(more.model_copy(update={"data": {"name": "x"}}), records) is None
 
 
 class TestData:
@@ -345,42 +333,35 @@ class TestData:
     def test_fewer_examples_are_refused_before_anything_runs(self, isthmus: Isthmus) -> None:
         Path("data/mnist").mkdir(parents=True)
         for part in ("train", "t10k"):
-            images, labels = np.zeros((20, 28, 28), np.uint8), np.arange(20, dtype=np.uint8) % 10
-            for name, array in (("images-idx3", images), ("labels-idx1", labels)):
+            images, labels = np.zeros((2000, 28, 28), np.uint8), np.arange(2000) % 10
+            for name, array in (("images-idx3", images), ("labels-idx1", np.uint8(labels))):
                 sizes = struct.pack(f">{array.ndim}I", *array.shape)
                 head = bytes([0, 0, 8, array.ndim]) + sizes
                 Path(f"data/mnist/{part}-{name}-ubyte").write_bytes(head + array.tobytes())
         column = ("superfed/table1", "--columns", "MNIST, 100", "--methods", "fedavg,apfl")
         said = isthmus("reproduce", *column, "--out", "repro").mistake
-        assert "mnist has 20 examples of 10 classes here; expected 60,000 of 10" in said
+        assert "mnist has 2,000 examples here, and the run needs 60,000" in said
         assert "isthmus data get mnist --force --data-root data" in said
         assert not Path("repro/runs").exists()
 
-    @pytest.mark.parametrize("name", sorted(INPUTS))
-    def test_data_that_are_not_there_are_refused_by_what_reads_them(
-        self, name: str, tmp_path: Path
-    ) -> None:
-        data = Experiment(data=name).data
-        assert f"isthmus data get {name}" in (explain_other_data(data, tmp_path) or "")
-
-    def test_fewer_writers_than_the_paper_has_are_refused(self, tmp_path: Path) -> None:
+    def test_fewer_writers_than_the_paper_has_are_refused(self, isthmus: Isthmus) -> None:
+        column = ("floco/table1", "--columns", "FEMNIST, SimpleCNN", "--methods", "fedavg")
         cells = find_recipe("floco/table1").choose(["FEMNIST, SimpleCNN"], ["fedavg"])
-        reproducer = conduct.Reproducer(tmp_path, tmp_path, FewClients(1), lambda: False)
-        prospect = reproducer.forecast(plan.plan(cells), {}, lambda done, total: None)
-        assert not prospect.left
-        (why,) = set(prospect.failed.values())
-        assert why.startswith("femnist has 3 clients here; expected 100, as many as")
+        assert {tuple(list_inputs(run.experiment).items()) for run in plan.plan(cells)} == {
+            (("clients", 100),)
+        }
+        assert "isthmus data get femnist" in isthmus("reproduce", *column, "--out", "x").mistake
 
     def test_what_every_data_set_without_owners_holds_is_known(self) -> None:
         cells = [cell for cell in recipe.list_cells() if cell.reason is None]
-        assert {cell.experiment(1).data["name"] for cell in cells} - set(INPUTS) == {
+        assert {cell.experiment(1).data["name"] for cell in cells} - set(EXAMPLES) == {
             "femnist",
             "shakespeare",
         }
 
     def test_a_partition_that_makes_as_many_clients_as_it_likes_is_not_asked(self) -> None:
         (cell, *_) = find_recipe("superfed-v1/table2").choose(["EMNIST"], ["fedavg"])
-        assert explain_other_clients(cell.experiment(1), 1540) is None
+        assert "clients" not in list_inputs(cell.experiment(1))
 
 
 class TestCheck:

@@ -106,7 +106,6 @@ from isthmus.run import record as reader
 from isthmus.report.tables import summary
 from isthmus.run import open as opened
 from isthmus.run import database
-from isthmus.run import forecast as estimate
 
 def at(place, number):
     write = database.Database.write

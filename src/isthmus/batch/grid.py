@@ -347,18 +347,6 @@ def read_tuning(
     return tune
 
 
-def is_finished(place: Path, experiment: Experiment) -> bool:
-    """Tells whether a run came to its end."""
-    try:
-        summary = json.loads((place / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    if not isinstance(summary, dict) or summary.get("status") != "finished":
-        return False
-    rounds = summary.get("rounds")
-    return bool(summary.get("reason") or (isinstance(rounds, int) and rounds >= experiment.rounds))
-
-
 def refuse_another(grid: Grid, out: Path) -> None:
     """Refuses a directory that holds something else than this comparison."""
     if not out.exists() or (out.is_dir() and _is_unused(out)):

@@ -59,7 +59,7 @@ class JobProcess:
         self._reader.join()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
-            with suppress(OSError):  # what was not sent is not wanted any more
+            with suppress(OSError):  # nothing more is sent
                 pipe.close()
 
     def _read(self, inbox: "Queue[tuple[JobProcess, JobMessage]]") -> None:

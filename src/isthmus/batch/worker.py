@@ -1,7 +1,7 @@
-"""`python -m isthmus.batch.worker`: runs, one after another, for whoever started this process.
+"""`python -m isthmus.batch.worker`: runs, one after another, for the process that started it.
 
-Jobs come in and messages go out as lines of JSON, see processes.py. The process ends at once when
-its input does: then the one that started it is gone, and a run is whole after any end.
+Jobs arrive and messages leave as lines of JSON (isthmus.batch.pool). The process ends at once when
+its input does: the process that started it is gone, and a run is whole after any end.
 """
 
 import json
@@ -10,7 +10,6 @@ import sys
 import tomllib
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 from queue import Queue
 from threading import Event, Thread
@@ -22,7 +21,7 @@ from isthmus.engines.base import Cluster
 from isthmus.errors import IsthmusError
 from isthmus.experiment.settings import Experiment
 from isthmus.run.build import Built, build
-from isthmus.run.forecast import estimate
+from isthmus.run.forecast import forecast, refuse_what_cannot_fit
 from isthmus.run.loop import RoundResult, holds_run, open_run, train
 from isthmus.run.store import Store
 
@@ -30,11 +29,11 @@ Send = Callable[..., None]
 
 
 def main() -> None:
-    """Does the jobs that arrive until no more can."""
+    """Do the jobs that arrive until the input ends."""
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     sys.stdout = sys.stderr  # what a library prints is no message
     lines = os.fdopen(os.dup(sys.stdin.fileno()))
-    sys.stdin = open(os.devnull)  # noqa: SIM115  # who forks closes it, as if nobody were reading
+    sys.stdin = open(os.devnull)  # noqa: SIM115  # a fork closes it, as if nobody were reading
     jobs: Queue[dict[str, Any]] = Queue()
     stop = Event()
     Thread(target=_read, args=(lines, jobs, stop), daemon=True).start()
@@ -45,7 +44,7 @@ def main() -> None:
     while True:
         job = jobs.get()
         try:
-            (estimate_run if job["do"] == "estimate" else run)(job, send, stop)
+            run(job, send, stop)
         except IsthmusError as error:
             send(failed=str(error), diverged=isinstance(error, DivergenceError))
         except Exception as error:
@@ -63,27 +62,14 @@ def _read(lines: TextIO, jobs: "Queue[dict[str, Any]]", stop: Event) -> None:
     os._exit(1)
 
 
-def estimate_run(job: Mapping[str, Any], send: Send, stop: Event) -> None:
-    """Estimates what a run will need; nothing is written."""
-    built = build(_read_experiment(job), data_root=job["data_root"], **_read_share(job))
-    with closing(built.setting.engine):
-        needed = estimate(*built)
-    if needed is not None and job.get("keep_best"):
-        needed = needed.keep_best(built.setting)
-    send(
-        ended=None if needed is None else needed._asdict(),
-        clients=built.experiment.clients,
-        resident_bytes=_count_resident_bytes(),
-    )
-
-
 def run(job: Mapping[str, Any], send: Send, stop: Event) -> None:
-    """Begins a run or goes on with it; stops after the round in which that was asked for."""
+    """Start or continue a run; stop after the round in which that was asked for."""
     built, store = _open(job)
     experiment, setting = built
     done, total = store.progress.t, experiment.rounds
+    best = store.progress.best
     notes = [*setting.federation.notes, *store.notes]
-    send(started=done, best=store.progress.best, notes=notes)
+    send(started=done, best=(best.loss, best.round), notes=notes)
 
     def watch(done: RoundResult) -> bool:
         send(round=done.cost.round, headline=Headline.of(experiment, done))
@@ -96,32 +82,33 @@ def run(job: Mapping[str, Any], send: Send, stop: Event) -> None:
 
 def _open(job: Mapping[str, Any]) -> tuple[Built, Store]:
     place, data_root = Path(job["place"]), Path(job["data_root"])
+    cluster = Cluster(**job["cluster"]) if "cluster" in job else None
+    where = {"data_root": data_root, "workers": job.get("workers", 1), "cluster": cluster}
     if holds_run(place):
-        built, store = open_run(place, data_root=data_root, **_read_share(job))
+        built, store = open_run(place, **where)
         store.start()
         return built, store
-    built = build(_read_experiment(job), data_root=data_root, **_read_share(job))
+    built = build(Experiment(**tomllib.loads(job["experiment"])), **where)
+    _check_inputs(built, job.get("inputs", {}), data_root)
+    refuse_what_cannot_fit(forecast(*built, place), place)
     keep_best = bool(job.get("keep_best"))
     return built, Store.create(place, built.setting, built.experiment.toml(), keep_best=keep_best)
 
 
-def _read_share(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Reads where a run computes: in this process, or on its share of a cluster."""
-    cluster = Cluster(**job["cluster"]) if "cluster" in job else None
-    return {"workers": job.get("workers", 1), "cluster": cluster}
-
-
-def _read_experiment(job: Mapping[str, Any]) -> Experiment:
-    return Experiment(**tomllib.loads(job["experiment"]))
-
-
-def _count_resident_bytes() -> int:
-    """Counts the bytes that this process takes, program and data, where the system tells."""
-    try:
-        pages = Path("/proc/self/statm").read_text().split()[1]
-    except OSError:
-        return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+def _check_inputs(built: Built, wanted: Mapping[str, int], data_root: Path) -> None:
+    """Refuse data that are only a part of those that the run is meant for."""
+    federation, name = built.setting.federation, built.experiment.data["name"]
+    here = {
+        "examples": len(federation.arrays.y),
+        "classes": federation.classes,
+        "clients": built.experiment.clients,
+    }
+    for what, count in wanted.items():
+        if here[what] != count:
+            raise IsthmusError(
+                f"{name} has {here[what]:,} {what} here, and the run needs {count:,}; get all of "
+                f"them: isthmus data get {name} --force --data-root {data_root}"
+            )
 
 
 if __name__ == "__main__":

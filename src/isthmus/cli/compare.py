@@ -1,5 +1,6 @@
 """The command compare: several methods by several seeds on one federation."""
 
+import shutil
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,15 +22,14 @@ from isthmus.cli.options import (
     read_cluster,
     read_experiment,
 )
-from isthmus.errors import IsthmusError, quote
+from isthmus.errors import IsthmusError
 
 if TYPE_CHECKING:
-    from isthmus.batch.conduct import Forecast, Outcome
-    from isthmus.batch.grid import Cell, Grid
+    from isthmus.batch.comparison import Outcome, PlannedComparison
+    from isthmus.batch.grid import Grid
     from isthmus.engines.base import Cluster
     from isthmus.experiment.settings import Experiment
 
-MOST_JOBS = 1024
 FAIR = (
     "For each seed, all methods had the same split, the same cohorts and the same budget (checked)."
 )
@@ -111,45 +111,39 @@ def carry_out(
     grid: "Grid", out: Path, data_root: Path, jobs: int | None, cluster: "Cluster | None" = None
 ) -> None:
     """Does what is left of a comparison, shows it, then writes its tables and its page."""
-    from isthmus.batch.conduct import Conductor, hold
-    from isthmus.batch.grid import is_comparison
-    from isthmus.batch.pool import JobPool
-    from isthmus.cli.progress import Board
-    from isthmus.engines.ray import share_cluster
-    from isthmus.system.machine import count_cores
+    from isthmus.batch import grid as grids
+    from isthmus.batch.comparison import PlannedComparison
+    from isthmus.batch.named_runs import hold, read_jobs
+    from isthmus.cli.progress import open_batch
 
-    at_a_time = count_cores() if jobs is None else jobs
-    if not 1 <= at_a_time <= MOST_JOBS:
-        raise IsthmusError(
-            f"--jobs {quote(jobs)}; expected at least 1 and at most {MOST_JOBS:,}; for example "
-            "--jobs 2"
-        )
-    pool: JobPool[Cell]
+    at_a_time = read_jobs(jobs)
+    is_new, is_mine = not out.exists(), False
     try:
         with ExitStack() as held:
             share = None
             if cluster is not None:
+                from isthmus.engines.ray import share_cluster
+
                 share = held.enter_context(share_cluster(cluster, jobs))
                 at_a_time = share.runs
-            is_new = not out.exists()
-            if not is_new:
-                held.enter_context(hold(grid, out))
-            with messages.catch_interrupts() as stop, JobPool(at_a_time) as pool:
-                conductor = Conductor(grid, out, data_root, pool, stop, messages.print_note, share)
-                forecast = conductor.forecast()
-                _print_forecast(grid, forecast, at_a_time)
-                if is_new:  # what is refused before leaves no directory
-                    held.enter_context(hold(grid, out))
-                rounds = {cell.name: cell.experiment.rounds for cell in forecast.cells}
-                seconds = {cell.name: forecast.seconds(cell) for cell in forecast.cells}
-                below = None if share is None else share.describe
-                with Board(rounds, seconds=seconds, below=below) as board:
-                    outcome = conductor.run(forecast, board)
+            held.enter_context(hold(out, grids.LOCK))
+            is_mine = is_new
+            grids.refuse_another(grid, out)  # somebody may have started one here meanwhile
+            planned = PlannedComparison(grid, out)
+            _print_plan(planned, at_a_time)
+            rounds = {cell.name: cell.experiment.rounds for cell in planned.cells}
+            kinds = {cell.name: cell.method for cell in planned.cells}
+            with open_batch(rounds, data_root, jobs, kinds, share) as (batch, board):
+                outcome = planned.run(batch, board)
             _conclude(grid, outcome, out)
     except KeyboardInterrupt:
-        began = is_comparison(out)
+        began = grids.is_comparison(out)
         how = f"; go on with: isthmus resume {out}" if began else " before it began"
         messages.exit_stopped(f"stopped{how}")
+    except IsthmusError:
+        if is_mine and not any((out / name).exists() for name in ("runs", "trials")):
+            shutil.rmtree(out, ignore_errors=True)  # nothing ran: what was asked for cannot be
+        raise
 
 
 def _locate(experiment: "Experiment", seed: int, data_root: Path) -> "Experiment":
@@ -163,22 +157,21 @@ def _locate(experiment: "Experiment", seed: int, data_root: Path) -> "Experiment
     return change(experiment, seed=seed, data=data)
 
 
-def _print_forecast(grid: "Grid", forecast: "Forecast", jobs: int) -> None:
+def _print_plan(planned: "PlannedComparison", jobs: int) -> None:
+    grid = planned.grid
     methods, seeds = len(grid.experiments), len(grid.seeds)
-    tried = len(grid.trials()) // methods
+    tried = len(planned.trials) // methods
     each = f", {tried} trials of each with seed {grid.tuning_seed}" if tried else ""
-    length = messages.describe_length(sum(map(forecast.seconds, forecast.left)) / jobs)
     messages.print_line(
         f"{methods} methods, {seeds} seeds{each}: {methods * (seeds + tried)} runs, "
-        f"{len(forecast.left)} left; estimate: {length} with {jobs} at a time, "
-        f"{forecast.disk_bytes / 1e6:,.0f} MB on disk"
+        f"{len(planned.left)} left, with {jobs} at a time"
     )
 
 
 def _conclude(grid: "Grid", outcome: "Outcome", out: Path) -> None:
     from rich.console import Console
 
-    from isthmus.batch.conduct import write_results
+    from isthmus.batch.comparison import write_results
     from isthmus.report.tables import comparison
 
     compared = write_results(grid, outcome, out)

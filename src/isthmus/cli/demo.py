@@ -5,8 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
+from isthmus.cli import messages
 from isthmus.cli.landscape import landscape
 from isthmus.cli.report import report
+from isthmus.errors import IsthmusError
 
 DEMO: dict[str, dict[str, Any]] = {
     "local": {},
@@ -41,16 +43,25 @@ def demo(
 
     Example: `isthmus demo --out demo`
     """
-    from isthmus.cli import driver
-    from isthmus.cli.progress import Board
+    from isthmus.batch.named_runs import NamedRun
+    from isthmus.cli.driver import find_free
+    from isthmus.cli.progress import open_batch
     from isthmus.experiment.settings import Experiment
 
-    folder = driver.find_free(out)
-    with Board(dict.fromkeys(DEMO, DEMO_SETTINGS["rounds"])) as board:
-        for method, options in DEMO.items():
-            chosen = {"name": method, **options}
-            experiment = Experiment(method=chosen, seed=seed, **DEMO_SETTINGS)
-            driver.begin(experiment, folder / method, Path("data"), board=board)
+    folder = find_free(out)
+    runs = []
+    for method, options in DEMO.items():
+        chosen = {"name": method, **options}
+        experiment = Experiment(method=chosen, seed=seed, **DEMO_SETTINGS)
+        runs.append(NamedRun(method, experiment, folder / method))
+    try:
+        rounds = dict.fromkeys(DEMO, DEMO_SETTINGS["rounds"])
+        with open_batch(rounds, Path("data"), None) as (batch, board):
+            for run, failure in batch.run(runs, board):
+                if failure is not None:
+                    raise IsthmusError(f"{run.name}: {failure.why}")
+    except KeyboardInterrupt:
+        messages.exit_stopped("stopped")
     for method in ("superfed-mm", "floco"):
         landscape(folder / method)
     report([folder / method for method in DEMO], folder / "report.html")

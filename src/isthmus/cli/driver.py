@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from pathlib import Path
 
 from isthmus import tracking
@@ -14,7 +14,7 @@ from isthmus.errors import ClusterLostError, IsthmusError, UnwritableError
 from isthmus.evaluation import splits_of
 from isthmus.experiment.settings import Experiment
 from isthmus.run.build import Built, build
-from isthmus.run.forecast import count_best_bytes, estimate, refuse_what_cannot_fit
+from isthmus.run.forecast import count_best_bytes, forecast, refuse_what_cannot_fit
 from isthmus.run.loop import RoundResult, Run, find_stop_reason, open_run, train
 from isthmus.run.store import Store
 
@@ -28,14 +28,13 @@ def begin(
     sync: str = "round",
     track: Sequence[str] = (),
     workers: int | None = None,
-    board: Board | None = None,
     profile: bool = False,
     keep_best: bool | None = False,
     cluster: Cluster | None = None,
 ) -> Run:
-    """Begins a run, on a board if there is one that has a row of its method's name.
+    """Start a run.
 
-    Of `keep_best` None says: where there are validation data to tell by, and the models are small.
+    With `keep_best=None` best models are kept if there are validation data and they are small.
     """
     if sync not in ("round", "system"):
         raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
@@ -47,22 +46,17 @@ def begin(
         spent = setting.engine.watch() if profile else None
         if keep_best is None:
             keep_best = count_best_bytes(setting) <= UNASKED and "validation" in splits_of(setting)
-        needed = estimate(experiment, setting)
-        if needed is not None:
-            if keep_best:
-                needed = needed.keep_best(setting)
-            refuse_what_cannot_fit(needed, out)
+        needed = forecast(experiment, setting, out)
+        refuse_what_cannot_fit(needed, out)
         setting.engine.prepare(setting)
         store = Store.create(out, setting, experiment.toml(), sync, keep_best)  # type: ignore[arg-type]
         for note in setting.federation.notes:
             messages.print_note(note)
-        if board is None:
-            if needed is not None:
-                messages.print_estimate(experiment, needed)
-            why = choice.explain_step(step, experiment.step, setting.task.model)
-            messages.print_line(f"engine: {setting.engine.describe(why)}")
+        messages.print_forecast(experiment, needed)
+        why = choice.explain_step(step, experiment.step, setting.task.model)
+        messages.print_line(f"engine: {setting.engine.describe(why)}")
         began = time.perf_counter()
-        run = _finish(built, store, out, track, board)
+        run = _finish(built, store, out, track)
         if spent is not None:
             costs = [done.cost for done in run.rounds]
             messages.print_profile(spent(), costs, time.perf_counter() - began)
@@ -89,18 +83,15 @@ def go_on(
             messages.print_note(note)
         messages.print_line(f"{run}: {done} of {experiment.rounds} rounds are done")
         over = done == experiment.rounds or find_stop_reason(experiment, done, best)
-        needed = None if over else estimate(experiment, setting)
-        if needed is not None:
-            messages.print_estimate(experiment, needed, done)
+        if not over:
+            messages.print_forecast(experiment, forecast(experiment, setting, run, done), done)
             messages.print_line(f"engine: {setting.engine.describe('as when the run began')}")
             setting.engine.prepare(setting)
         store.start()
         return _finish(built, store, run, track)
 
 
-def _finish(
-    built: Built, store: Store, out: Path, track: Sequence[str], board: Board | None = None
-) -> Run:
+def _finish(built: Built, store: Store, out: Path, track: Sequence[str]) -> Run:
     """Runs the rounds that are left; called when nothing can be wrong any more."""
     experiment, name = built.experiment, built.experiment.method["name"]
     done, best = store.progress.t, store.progress.best
@@ -110,14 +101,16 @@ def _finish(
         with (
             messages.catch_interrupts() as stop,
             tracking.track(track, out, experiment) as write,
-            nullcontext(board) if board else Board({name: experiment.rounds}, below=below) as shown,
+            Board({name: experiment.rounds}, below=below) as shown,
             shown.follow(name, experiment, done, best) as show,
         ):
 
-            def watch(done: RoundResult) -> bool:
-                show(done)
-                write(done)
-                return stop() and done.cost.round < experiment.rounds
+            def watch(round: RoundResult) -> bool:
+                if round.cost.round == done + 1:
+                    messages.print_traffic(experiment, round.cost)
+                show(round)
+                write(round)
+                return stop() and round.cost.round < experiment.rounds
 
             run = train(built, store, watch)
     except KeyboardInterrupt:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from isthmus.experiment.settings import Experiment
-    from isthmus.run.forecast import Estimate
+    from isthmus.run.forecast import RunForecast
     from isthmus.run.loop import Run
     from isthmus.run.writer import Cost
 
@@ -106,15 +106,27 @@ def describe_length(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def print_estimate(experiment: "Experiment", needed: "Estimate", done: int = 0) -> None:
-    """Prints what a run, or what is left of it, will need."""
-    left = experiment.rounds - done
-    share = left / experiment.rounds
+def print_forecast(experiment: "Experiment", needed: "RunForecast", done: int = 0) -> None:
+    """Print what a run, or what is left of it, will need."""
+    most = describe_length(needed.most_seconds)
+    if needed.record:
+        length = f"about {most}, as {needed.record} took"
+    else:
+        length = f"between {describe_length(needed.least_seconds)} and {most}"
     print_line(
-        f"{experiment.method['name']}: {left} rounds{' more' if done else ''}; estimate: "
-        f"{describe_length(needed.seconds * share)}, "
-        f"{needed.ram_bytes / 1e6:,.0f} MB of memory, {needed.disk_bytes / 1e6:,.0f} MB on disk, "
-        f"{needed.wire_bytes * share / 1e6:,.0f} MB between clients and server"
+        f"{experiment.method['name']}: {experiment.rounds - done} rounds{' more' if done else ''}; "
+        f"estimate: {length}; at least {needed.memory_bytes / 1e6:,.1f} MB of memory, "
+        f"{needed.disk_bytes / 1e6:,.1f} MB on disk"
+    )
+
+
+def print_traffic(experiment: "Experiment", cost: "Cost") -> None:
+    """Print what went between clients and server in a round, and what will if it stays so."""
+    each = (cost.down_bytes + cost.up_bytes) / 1e6
+    left = experiment.rounds - cost.round + 1
+    print_line(
+        f"{experiment.method['name']}: {each:,.1f} MB between clients and server in round "
+        f"{cost.round}; {each * left:,.0f} MB in all {left} if it stays so"
     )
 
 

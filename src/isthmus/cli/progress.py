@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from isthmus.cli.messages import print_line
+from isthmus.cli.messages import catch_interrupts, print_line, print_note
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console, Group
 
     from isthmus.batch.headline import Headline
+    from isthmus.batch.named_runs import Batch
+    from isthmus.engines.ray import ClusterShare
     from isthmus.experiment.settings import Experiment
     from isthmus.run.loop import RoundResult
     from isthmus.run.store import Best
@@ -39,7 +43,7 @@ class BoardRow(NamedTuple):
     """How one run stands."""
 
     rounds: int  # in all
-    seconds: float  # that they were estimated to take, on a scale common to all runs
+    kind: str  # runs of one kind take about as long
     status: Status = "waiting"
     first: int = 0  # rounds that were done before it was begun here
     round: int = 0
@@ -50,11 +54,6 @@ class BoardRow(NamedTuple):
     headline: "Headline | None" = None  # of the last evaluation
     best: float = math.inf  # the least validation loss so far
     best_round: int = 0
-
-    @property
-    def each(self) -> float:
-        """The estimate for a round."""
-        return self.seconds / self.rounds
 
     @property
     def left(self) -> float | None:
@@ -70,7 +69,8 @@ class Board:
                 federate(experiment, watch=show)
 
     Where runs go on in other processes, `start`, `update` and `end` do the same step by step. The
-    time left follows from what each run was estimated to take; without that, rounds count alike.
+    time left follows from the rounds that ended: those of a run itself, else of runs of its kind,
+    else of all.
     Where there is no terminal, one run has a line per evaluation; several have one when each of
     them begins and ends, and in between per evaluation, but no more than one a minute each.
     """
@@ -79,11 +79,11 @@ class Board:
         self,
         rounds: Mapping[str, int],
         console: "Console | None" = None,
-        seconds: Mapping[str, float] | None = None,
+        kinds: Mapping[str, str] | None = None,
         below: Callable[[], str] | None = None,
     ):
-        needed = seconds or rounds
-        self._rows = {name: BoardRow(count, needed[name]) for name, count in rounds.items()}
+        kinds = kinds or {}
+        self._rows = {name: BoardRow(n, kinds.get(name, "")) for name, n in rounds.items()}
         self._console = console
         self._below = below  # says what else there is to know, in a line
         self._ends: dict[str, list[tuple[int, float]]] = {}  # of rounds: which, and when
@@ -120,7 +120,7 @@ class Board:
         self, name: str, experiment: "Experiment", done: int = 0, best: "Best | None" = None
     ) -> Iterator[Show]:
         """Gives what is to be called after each round of a run; `best` is what it had before."""
-        self.start(name, done, best)
+        self.start(name, done, *((math.inf, 0) if best is None else (best.loss, best.round)))
         from isthmus.batch.headline import Headline
 
         def show(done: "RoundResult") -> None:
@@ -133,15 +133,15 @@ class Board:
         finally:
             self.end(name, status)
 
-    def start(self, name: str, done: int = 0, best: "Best | None" = None) -> None:
-        """Shows that a run goes on, after so many rounds."""
+    def start(
+        self, name: str, done: int = 0, best_loss: float = math.inf, best_round: int = 0
+    ) -> None:
+        """Show that a run starts after so many rounds, with its best validation loss so far."""
         now = time.monotonic()
         row = self._rows[name]._replace(status="running", first=done, round=done)
         row = row._replace(began=now, updated=now, told=now)
         self._ends[name] = [(done, now)]
-        if best is not None:
-            row = row._replace(best=best.loss, best_round=best.round)
-        self._rows[name] = row
+        self._rows[name] = row._replace(best=best_loss, best_round=best_round)
         if self._live is None and len(self._rows) > 1:
             how = f"goes on after round {done}" if done else "begins"
             print_line(f"{name}: {how}")
@@ -190,7 +190,7 @@ class Board:
         rows = list(self._rows.values())
         statuses = [row.status for row in rows]
         counts = [f"{statuses.count(each)} {each}" for each in BEFORE if each in statuses]
-        here = sum(row.each * (row.round - row.first) for row in rows)
+        here = sum(self._pace(row) * (row.round - row.first) for row in rows)
         left = self._seconds_left()
         elapsed = time.monotonic() - self._began
         line = f"{len(rows)} runs: {', '.join(counts)}; {format_clock(elapsed)}"
@@ -200,7 +200,14 @@ class Board:
 
     def _seconds_left(self) -> float:
         rows = [row for row in self._rows.values() if row.status in ("running", "waiting")]
-        return sum(row.each * (row.rounds - row.round) for row in rows)
+        return sum(self._pace(row) * (row.rounds - row.round) for row in rows)
+
+    def _pace(self, row: BoardRow) -> float:
+        """Return the seconds of a round: the run's own, or those of runs like it."""
+        others = [each for each in self._rows.values() if each.pace]
+        alike = [each for each in others if each.kind == row.kind] or others
+        paces = [row.pace] if row.pace else [each.pace or 0.0 for each in alike]
+        return sum(paces) / len(paces) if paces else 1.0
 
     def _conclude(self) -> str:
         """Says in a line what is left of the table when it goes."""
@@ -232,7 +239,7 @@ class Board:
         for name, row in self._choose_rows(height - 8).items():
             style = {"running": "bold", "failed": "red", "waiting": "dim"}.get(row.status, "")
             table.add_row(name, *_write_cells(row, time.monotonic()), style=style)
-        total = sum(row.seconds for row in rows)
+        total = sum(self._pace(row) * row.rounds for row in rows)
         below = Table.grid(expand=True)
         below.add_row(ProgressBar(total=total, completed=total - self._seconds_left()))
         if len(rows) > 1:
@@ -243,6 +250,34 @@ class Board:
         legend = [LEGEND, *([SAMPLED] if any(each.sampled for each in shown) else [])]
         legend += [DAGGER] if any(each.on_test for each in shown) else []
         return Group(table, below, Text("\n".join(legend), style="dim"))
+
+
+@contextmanager
+def open_batch(
+    rounds: Mapping[str, int],
+    data_root: "Path",
+    jobs: int | None,
+    kinds: Mapping[str, str] | None = None,
+    share: "ClusterShare | None" = None,
+) -> Iterator[tuple["Batch", Board]]:
+    """Open a pool of processes for named runs, and the board that shows them.
+
+    Without `jobs` there are as many runs at a time as cores, and idle cores are shared out.
+    """
+    from isthmus.batch.named_runs import Batch, NamedRun, read_jobs
+    from isthmus.batch.pool import JobPool
+    from isthmus.system.machine import count_cores
+
+    pool: JobPool[NamedRun]
+    at_a_time = read_jobs(jobs) if share is None else share.runs
+    below = None if share is None else share.describe
+    with (
+        catch_interrupts() as stop,
+        JobPool(at_a_time) as pool,
+        Board(rounds, kinds=kinds, below=below) as board,
+    ):
+        cores = count_cores() if jobs is None else 1
+        yield Batch(pool, data_root, stop, print_note, cores, share), board
 
 
 def find_pace(ends: Sequence[tuple[int, float]]) -> float:

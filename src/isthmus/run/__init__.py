@@ -1,1 +1,1 @@
-"""Runs: built once, estimated, trained round by round, joined by newcomers afterwards."""
+"""Runs: built once, trained round by round, joined by newcomers afterwards."""

@@ -17,7 +17,6 @@ from isthmus.engines.compiled import Compiled
 from isthmus.engines.loop import Loop
 from isthmus.engines.pool import Pool
 from isthmus.engines.ray.connection import Connected, connect, count_things
-from isthmus.engines.ray.cost import cost_call
 
 if TYPE_CHECKING:
     from isthmus.engines.ray.actors import ActorPool
@@ -114,11 +113,6 @@ class RayEngine(Loop):
         nodes = count_things(len(connected.list_nodes()), "node")
         cores = count_things(self.workers, "core")
         return f"ray {connected.where}: {nodes}, {cores}; {self.describe_steps(why)}"
-
-    def time_call(self, clients: int, seconds: float, down: int, up: int) -> float:
-        """Says how long a call takes of so many clients, of so many seconds and bytes each."""
-        nodes = len(self._connect().list_nodes())
-        return cost_call(clients, seconds, down, up, max(1, nodes), self.workers).seconds
 
     def describe_now(self) -> str:
         """Says how many nodes and actors there are, and how many of these compute."""

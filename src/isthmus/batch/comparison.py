@@ -1,0 +1,197 @@
+"""A comparison: its trials, the choice among them, the runs that are reported, tables and page."""
+
+from collections.abc import Mapping, Sequence
+from math import isnan
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isthmus.batch import grid as grids
+from isthmus.batch.grid import Cell, Grid
+from isthmus.batch.named_runs import Batch, Display, Failure, NamedRun, is_finished
+from isthmus.errors import IsthmusError
+from isthmus.report import page
+from isthmus.report.contrasts import Comparison
+from isthmus.report.tables import comparison
+from isthmus.run import record as reader
+from isthmus.run.cells import format_lines
+from isthmus.run.record import RecordedRun
+from isthmus.system.files import remove_drafts, write_text
+
+COLUMNS = (
+    *("method", "trial", "seed", "settings", "validation_loss", "validation_top1"),
+    *("chosen", "failed", "run"),
+)
+
+
+class Outcome(NamedTuple):
+    """The runs that finished, and why others did not."""
+
+    cells: Sequence[Cell]
+    missing: Mapping[str, str]  # by the name of a run, or of a method without any
+
+
+class TrialScore(NamedTuple):
+    """How a trial did on validation data: means over clients."""
+
+    loss: float
+    top1: float
+
+
+class PlannedComparison:
+    """The runs of a comparison in a directory, and which of them are left."""
+
+    def __init__(self, grid: Grid, out: Path):
+        self.grid = grid
+        self.out = out
+        self.trials = grid.trials()
+        self.likely = grid.runs(dict.fromkeys(grid.tune, 1))  # as if all first trials were best
+        self.cells = [*self.trials, *self.likely]
+        self.left = [c for c in self.cells if not is_finished(out / c.place, c.experiment)]
+        grids.refuse_other_runs(self.trials if grid.tune else self.likely, out)
+
+    def run(self, batch: Batch, display: Display) -> Outcome:
+        """Run the trials, choose among them, then run what is reported."""
+        grid, out = self.grid, self.out
+        if "local" not in grid.experiments:
+            batch.note("without local, tables cannot tell which clients a method harms")
+        remove_drafts(out)
+        write_text(out / grids.FILE, grid.toml())
+        for cell in self.cells:
+            if cell not in self.left:
+                display.skip(cell.name)
+        chosen: dict[str, int] | None = None
+        missing: dict[str, str] = {}
+        if grid.tune:
+            failures = self._run(self.trials, batch, display)
+            scores = read_scores(self.trials, out, failures)
+            chosen, missing = choose_trials(grid, self.trials, scores, failures)
+            table = write_table(grid, self.trials, scores, failures, chosen)
+            write_text(out / "trials.csv", table)
+            for method, number in chosen.items():
+                tried = grid.combinations(method)
+                settings = " ".join(tried[number - 1])
+                batch.note(f"{method}: {settings} is the best of {len(tried)} trials")
+        for cell in self.likely:
+            if cell.method in missing:
+                display.end(cell.name, "failed", missing[cell.method])
+        reported = grid.runs(chosen)
+        grids.refuse_other_runs(reported, out)
+        failures = self._run(reported, batch, display)
+        missing |= {name: failure.why for name, failure in failures.items()}
+        return Outcome([cell for cell in reported if cell.name not in missing], missing)
+
+    def _run(self, cells: Sequence[Cell], batch: Batch, display: Display) -> dict[str, Failure]:
+        """Run what is left; return by name which runs failed."""
+        runs = [
+            NamedRun(
+                cell.name,
+                cell.experiment,
+                self.out / cell.place,
+                shows_figures=cell.trial is None,
+                keep_best=self.grid.keep_best and cell.trial is None,
+            )
+            for cell in cells
+        ]
+        failures: dict[str, Failure] = {}
+        for run, failure in batch.run(runs, display):
+            if failure is not None:
+                if not failure.began and not run.place.exists():
+                    raise IsthmusError(f"{run.name.partition(' ')[0]}: {failure.why}")
+                failures[run.name] = failure
+        return failures
+
+
+def read_scores(
+    trials: Sequence[Cell], out: Path, failures: Mapping[str, Failure]
+) -> dict[str, TrialScore]:
+    """Return how the trials did that finished, by their names."""
+    scores = {}
+    for cell in trials:
+        if cell.name not in failures:
+            run = reader.read(out / cell.place)
+            values = (run.values(metric, split="validation") for metric in TrialScore._fields)
+            scores[cell.name] = TrialScore(*(float(np.nanmean(value)) for value in values))
+    return scores
+
+
+def choose_trials(
+    grid: Grid,
+    trials: Sequence[Cell],
+    scores: Mapping[str, TrialScore],
+    failures: Mapping[str, Failure],
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Choose the trial of least loss of each method; say why a method has none.
+
+    Of equal ones it is the first. A trial that diverged lost, but where one failed otherwise the
+    others must not win by default.
+    """
+    missing = {
+        cell.method: f"trial {cell.trial} failed, {failures[cell.name].why}"
+        for cell in trials
+        if cell.name in failures and not failures[cell.name].diverged
+    }
+    best: dict[str, int] = {}
+    for method in grid.experiments:
+        if method in missing:
+            continue
+        ended = [
+            (scores[cell.name].loss, cell.trial or 0)
+            for cell in trials
+            if cell.method == method and cell.name in scores
+        ]
+        comparable = [pair for pair in ended if not isnan(pair[0])]
+        if comparable:
+            best[method] = min(comparable)[1]
+        else:
+            missing[method] = "all of its trials diverged"
+    return best, missing
+
+
+def write_table(
+    grid: Grid,
+    trials: Sequence[Cell],
+    scores: Mapping[str, TrialScore],
+    failures: Mapping[str, Failure],
+    best: Mapping[str, int],
+) -> str:
+    """Return all trials as CSV."""
+    rows: list[Sequence[Any]] = [COLUMNS]
+    for cell in trials:
+        settings = " ".join(grid.combinations(cell.method)[(cell.trial or 1) - 1])
+        score = scores.get(cell.name)
+        figures = ["", ""] if score is None else [f"{figure:.6g}" for figure in score]
+        mark = "yes" if best.get(cell.method) == cell.trial else "no"
+        why = failures[cell.name].why if cell.name in failures else ""
+        row = [cell.method, cell.trial, grid.tuning_seed, settings, *figures, mark, why]
+        rows.append([*row, cell.place.as_posix()])
+    return format_lines(rows)
+
+
+def write_results(grid: Grid, outcome: Outcome, out: Path) -> Comparison | None:
+    """Write tables, which say what is missing in them, and a page, if any run finished."""
+    runs = [reader.read(out / cell.place) for cell in outcome.cells]
+    refuse_unlike(runs)
+    if not runs:
+        return None
+    there = any(run.method == grid.reference for run in runs)
+    reference = grid.reference if there else None
+    compared = comparison.write(runs, out, reference, outcome.missing)
+    page.write(runs, out / "report.html", baseline=reference)
+    return compared
+
+
+def refuse_unlike(runs: Sequence[RecordedRun]) -> None:
+    """Refuse runs of one seed that did not see the same clients, cohorts and budget."""
+    same = ("clients", "clients_per_round", "rounds", "epochs", "batch_size")
+    first: dict[int | None, RecordedRun] = {}
+    for run in runs:
+        before = first.setdefault(run.seed, run)
+        here, there = ([r.split_digest, *map(r.settings.get, same)] for r in (run, before))
+        for name, mine, theirs in zip(("split", *same), here, there, strict=True):
+            if mine != theirs:
+                raise IsthmusError(
+                    f"{run.path} has {name} {mine}, {before.path} has {theirs}; expected the same "
+                    "for all methods of a seed; are the data still those it began with?"
+                )
