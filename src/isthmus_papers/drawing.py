@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.errors import IsthmusError, nearest
-from isthmus.experiment.flatten import flatten
-from isthmus.experiment.settings import Experiment
+from isthmus.experiment.settings import Experiment, flatten
 from isthmus.metrics.metric import METRICS
 from isthmus.run.record import RecordedRun, RecordTable
 from isthmus.run.schema import FEDERATION, NEWCOMERS, RELIABILITY, ROUNDS, RecordColumn

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isthmus.errors import IsthmusError
-from isthmus.experiment.settings import CHOSEN, Experiment
+from isthmus.experiment.settings import FACTS, Experiment, list_filled
 from isthmus.metrics import spread
 from isthmus.metrics.metric import METRICS
 from isthmus.run.columns import Floats
@@ -27,11 +27,8 @@ from isthmus_papers.number import LAMBDA
 
 DIGITS = 6  # of what figures draw
 LATE = 10  # evaluations at the end of a run, whose mean tells a level from a swing
-# Settings that records from before lack, and what they were.
+# Options of methods that records from before lack, and what they were.
 LATER = {
-    "balance": "none",
-    "eval_sample": None,
-    "test_set": "server",
     "ditto.proximity": "squared",
     "fedsimsup.starts": "equal",
     "fedsimsup-tcl.starts": "equal",
@@ -115,11 +112,13 @@ def identify(experiment: Experiment) -> str:
     >>> identify(Experiment(seed=1)) == identify(Experiment(seed=1, engine="loop"))
     True
     """
+    method, filled = experiment.method["name"], list_filled("placement")
+    later = {key.replace(method, "method", 1): value for key, value in LATER.items()}
+    later |= {name: facts.before for name, facts in FACTS.items()}
     settings = {
         key: value
         for key, value in experiment.flat().items()
-        if key not in CHOSEN
-        and LATER.get(key.replace("method", experiment.method["name"], 1), ()) != value
+        if key not in filled and (key not in later or later[key] != value)
     }
     text = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -198,7 +197,8 @@ def read_untuned(record: RunRecord) -> RunRecord | None:
 
 
 def _list_settings(experiment: Experiment) -> dict[str, Any]:
-    return {key: value for key, value in experiment.table().items() if key not in CHOSEN}
+    filled = list_filled("placement")
+    return {key: value for key, value in experiment.table().items() if key not in filled}
 
 
 def _list_versions(isthmus: str, torch: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from isthmus.data.federation import Federation
 from isthmus.data.own.sites import check_deployable_schema
 from isthmus.errors import IsthmusError, nearest
-from isthmus.experiment.settings import Experiment
+from isthmus.experiment.settings import ANYTHING, FACTS, Experiment
 from isthmus.system.files import write_text
 from isthmus_sites.folders import SiteFolder
 
@@ -116,10 +116,10 @@ def find_client(experiment: Experiment, site: str) -> int:
 
 def check_deployable(experiment: Experiment) -> None:
     """Refuse an experiment that cannot be run at sites as it would be in simulation."""
-    for name, wanted in (("noise", "none"), ("held_out", 0.0), ("device", "cpu")):
-        given = getattr(experiment, name)
-        given = given["name"] if name == "noise" else given
-        if given != wanted:
+    for name, facts in FACTS.items():
+        given, wanted = getattr(experiment, name), facts.at_sites
+        given = given["name"] if isinstance(given, Mapping) else given
+        if wanted is not ANYTHING and given != wanted:
             raise IsthmusError(
                 f"{name}={given}; expected {name}={wanted} where data lie at sites; change it"
             )

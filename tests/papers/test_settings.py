@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from isthmus.experiment.flatten import flatten
 from isthmus.experiment.registry import merge
+from isthmus.experiment.settings import flatten
 from isthmus_papers.recipe import find_recipe, read_recipes
 
 EXPECTED: dict[str, Any] = tomllib.loads(Path(__file__).with_name("expected.toml").read_text())

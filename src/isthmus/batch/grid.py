@@ -1,7 +1,8 @@
 """Several methods by several seeds on one federation: the runs that it means, as a value.
 
 For one seed, all methods see the same clients, the same cohorts and the same budget: they differ in
-nothing but OWN_SETTINGS. Cohorts come from streams that are keyed by the seed alone.
+nothing but settings whose role is `method`. Cohorts come from streams that are keyed by the
+seed alone.
 """
 
 import json
@@ -20,18 +21,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isthmus.errors import IsthmusError, nearest, quote
 from isthmus.experiment.registry import PARTS, list_options, merge
-from isthmus.experiment.settings import CHOSEN, Experiment, read_assignments
+from isthmus.experiment.settings import FACTS, Experiment, list_filled, read_assignments
 from isthmus.ranges import NonNegativeInt
 
 FILE = "compare.toml"
 LOCK = "compare.lock"
 RUNS = 10_000  # of one comparison, trials included
-OWN_SETTINGS = ("method", "lr", "lr_decay", "momentum", "weight_decay", "head", "selection")
-# What a run may make of its settings when it begins: engine chosen, clients counted, files found.
-SETTLED = (
-    *CHOSEN,
-    *("clients", "clients_per_round", "partition.drawn", "data.path"),
-)
 
 
 class Cell(NamedTuple):
@@ -232,7 +227,7 @@ def _check_trials(grid: Grid) -> None:
 def _refuse_unlike(one: str, here: Experiment, other: str, there: Experiment) -> None:
     """Refuses two that differ in more than what may be a method's own."""
     for key, (mine, theirs) in find_differences(here, there).items():
-        if key.partition(".")[0] not in OWN_SETTINGS:
+        if FACTS[key.partition(".")[0]].role != "method":
             raise IsthmusError(
                 f"{key}={mine} for {one}, {theirs} for {other}; expected the same data and the "
                 f"same budget for all; set it for all, for example --set {key}={mine}"
@@ -397,7 +392,7 @@ def refuse_other_runs(cells: Sequence[Cell], out: Path) -> None:
         if file.is_file():
             differences = find_differences(cell.experiment, Experiment.load(file))
             for key, (mine, theirs) in differences.items():
-                if key not in SETTLED:
+                if key not in list_filled():
                     raise IsthmusError(
                         f"{file.parent} holds another run ({key}={theirs} there, {mine} asked "
                         "for); expected a run of this comparison; move it elsewhere"

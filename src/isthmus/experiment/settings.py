@@ -6,12 +6,13 @@ What cannot move a number (paths, verbosity) is not here.
 import errno
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -20,7 +21,6 @@ from isthmus.data import SOURCES
 from isthmus.engines import ENGINES
 from isthmus.errors import IsthmusError, nearest, quote
 from isthmus.experiment import registry
-from isthmus.experiment.flatten import flatten
 from isthmus.experiment.registry import OWN, PARTS, Table, merge, to_table
 from isthmus.ranges import (
     Balance,
@@ -35,9 +35,28 @@ from isthmus.ranges import (
 from isthmus.selection import RULES, Rule, Selection
 from isthmus.system.files import open_regular
 
-CHOSEN = ("engine", "block", "step", "unroll")  # what a run fills in when it begins
 LARGEST_FILE = 2**24  # bytes of an experiment; a device has no end
 Part = Annotated[Mapping[str, Any], AfterValidator(MappingProxyType)]  # {"name": ..., options}
+ANYTHING: Any = object()  # no value is required
+Role = Literal["seed", "data", "task", "budget", "method", "measurement", "placement"]
+
+ALL_ROLES: tuple[Role, ...] = get_args(Role)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a setting beside its range.
+
+    Roles: a `method` setting may differ between the methods of a comparison, `data` decides who
+    holds which examples, `task` what is learned from them, `budget` how much is computed and sent,
+    `measurement` what is evaluated and when, `placement` where and how it is computed; runs that
+    differ in a `seed` alone repeat each other.
+    """
+
+    role: Role
+    before: Any = ANYTHING  # what a run was made with that is older than the setting
+    at_sites: Any = ANYTHING  # the only value that is possible where data lie at sites
+    filled: str | bool = False  # whether a run replaces what was asked for, or which option of it
 
 
 class Experiment(BaseModel):
@@ -51,44 +70,59 @@ class Experiment(BaseModel):
     What is left out takes the preset's value, then the default, which is the paper's.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="allow")  # of files from before
 
-    preset: Literal["clean", "paper", "release"] = "clean"
-    seed: NonNegativeInt = 0
-    split_seed: NonNegativeInt | None = None  # divides the data; None: seed does
+    preset: Annotated[Literal["clean", "paper", "release"], Facts("task")] = "clean"
+    seed: Annotated[NonNegativeInt, Facts("seed")] = 0
+    # divides the data; None: seed does
+    split_seed: Annotated[NonNegativeInt | None, Facts("data")] = None
 
-    rounds: Repeats = 500  # R
-    clients: NonNegativeInt = 100  # N; a data set brings its own default; 0: one for each owner
-    clients_per_round: PositiveInt = 5  # K
-    epochs: Repeats = 10  # E
-    batch_size: PositiveInt = 10  # B
-    lr: Positive = 0.01
-    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.99  # per round
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: NonNegative = 1e-4
+    rounds: Annotated[Repeats, Facts("budget")] = 500  # R
+    # N; a data set brings its own default; 0: one for each owner
+    clients: Annotated[NonNegativeInt, Facts("data", filled=True)] = 100
+    clients_per_round: Annotated[PositiveInt, Facts("budget", filled=True)] = 5  # K
+    epochs: Annotated[Repeats, Facts("budget")] = 10  # E
+    batch_size: Annotated[PositiveInt, Facts("budget")] = 10  # B
+    lr: Annotated[Positive, Facts("method")] = 0.01
+    lr_decay: Annotated[float, Field(gt=0, le=1), Facts("method")] = 0.99  # per round
+    momentum: Annotated[float, Field(ge=0, lt=1), Facts("method")] = 0.9
+    weight_decay: Annotated[NonNegative, Facts("method")] = 1e-4
 
-    test: Annotated[float, Field(gt=0, lt=1)] = 0.2  # share of a client's examples
-    validation: Annotated[float, Field(ge=0, lt=1)] = 0.1  # share of the rest
-    test_set: Literal["server", "clients"] = "server"  # who gets the data's own test examples
-    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0  # share of clients that join afterwards
-    head: Head = "last"
-    eval_every: NonNegativeInt = 10  # 0: only after the last round
-    eval_sample: float | None = None  # clients evaluated: a share, or 2 or more; None: all
-    patience: NonNegativeInt = 0  # evaluations without a better one that end a run; 0: none do
-    selection: Selection = "validation"
-    calibration: Calibration = "split"  # per-batch: as the released SuPerFed code measures it
-    balance: Balance = "none"  # classes: all classes of a client count alike in its loss
-    engine: str = "auto"  # as engines/choice.py says
-    block: NonNegativeInt = 0  # clients that `stacked` computes together; 0: what stays in cache
-    step: Literal["auto", "eager", "compiled"] = "auto"  # compiled where the run is long enough
-    unroll: Annotated[int, Field(ge=0, le=64)] = 0  # steps of a compiled program; 0: what repays
-    device: str = "cpu"  # or cuda, cuda:1 and so on, mps: where client functions compute
+    # share of a client's examples
+    test: Annotated[float, Field(gt=0, lt=1), Facts("data")] = 0.2
+    validation: Annotated[float, Field(ge=0, lt=1), Facts("data")] = 0.1  # share of the rest
+    # who gets the data's own test examples
+    test_set: Annotated[Literal["server", "clients"], Facts("data", before="server")] = "server"
+    # share of clients that join afterwards
+    held_out: Annotated[float, Field(ge=0, lt=1), Facts("data", at_sites=0.0)] = 0.0
+    head: Annotated[Head, Facts("method")] = "last"
+    eval_every: Annotated[NonNegativeInt, Facts("measurement")] = 10  # 0: only after the last round
+    # clients evaluated: a share, or 2 or more; None: all
+    eval_sample: Annotated[float | None, Facts("measurement", before=None)] = None
+    # evaluations without a better one that end a run; 0: none do
+    patience: Annotated[NonNegativeInt, Facts("budget")] = 0
+    selection: Annotated[Selection, Facts("method")] = "validation"
+    # per-batch: as the released SuPerFed code measures it
+    calibration: Annotated[Calibration, Facts("measurement")] = "split"
+    # classes: all classes of a client count alike in its loss
+    balance: Annotated[Balance, Facts("task", before="none")] = "none"
+    engine: Annotated[str, Facts("placement", filled=True)] = "auto"  # as engines/choice.py says
+    # clients that `stacked` computes together; 0: what stays in cache
+    block: Annotated[NonNegativeInt, Facts("placement", filled=True)] = 0
+    # compiled where the run is long enough
+    step: Annotated[
+        Literal["auto", "eager", "compiled"], Facts("placement", before="eager", filled=True)
+    ] = "auto"
+    # steps of a compiled program; 0: what repays
+    unroll: Annotated[int, Field(ge=0, le=64), Facts("placement", before=0, filled=True)] = 0
+    # or cuda, cuda:1 and so on, mps: where client functions compute
+    device: Annotated[str, Facts("task", at_sites="cpu")] = "cpu"
 
-    method: Part
-    data: Part
-    partition: Part
-    model: Part
-    noise: Part
+    method: Annotated[Part, Facts("method")]
+    data: Annotated[Part, Facts("data", filled="path")]
+    partition: Annotated[Part, Facts("data", filled="drawn")]
+    model: Annotated[Part, Facts("task")]
+    noise: Annotated[Part, Facts("data", at_sites="none")]
 
     def __init__(self, /, **given: Any):
         try:
@@ -125,6 +159,42 @@ class Experiment(BaseModel):
             )
         return cls(**merge(given, changes))
 
+    @classmethod
+    def parse(cls, text: str, place: object = "the experiment") -> "Experiment":
+        """Return the experiment that a run, a plan or a consent recorded.
+
+        It is complete: nothing is filled in but what is younger than the record, no default and no
+        preset counts, and the options of its parts are not held against the code that there is now.
+
+        >>> Experiment.parse(Experiment(lr=0.5).toml()) == Experiment(lr=0.5)
+        True
+        """
+        try:
+            given = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise IsthmusError(f"{place} is not valid TOML: {error}") from None
+        before = {name: facts.before for name, facts in FACTS.items()}
+        given = {k: v for k, v in before.items() if v is not ANYTHING} | given
+        for part in PARTS.keys() & given.keys():
+            if isinstance(given[part], Mapping):
+                options = given[part].items()
+                given[part] = {k: tuple(v) if isinstance(v, list) else v for k, v in options}
+        experiment = cls.__new__(cls)
+        try:
+            BaseModel.__init__(experiment, **given)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            name = ".".join(map(str, wrong["loc"]))
+            raise IsthmusError(
+                f"{place} does not record a whole experiment ({name}: {wrong['msg']}); restore it, "
+                "or run again"
+            ) from None
+        return experiment
+
+    def select(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return the settings that are among these names."""
+        return {name: getattr(self, name) for name in names if name in FACTS}
+
     @property
     def rule(self) -> Rule:
         """The rule by which a point of a path is chosen."""
@@ -157,6 +227,51 @@ class Experiment(BaseModel):
         0.01
         """
         return flatten(dict(self))
+
+
+FACTS: Mapping[str, Facts] = MappingProxyType(
+    {
+        name: next(each for each in field.metadata if isinstance(each, Facts))
+        for name, field in Experiment.model_fields.items()
+    }
+)
+
+
+def list_settings(*roles: Role) -> tuple[str, ...]:
+    """Return the names of all settings that have one of these roles, or any if none is given.
+
+    >>> list_settings("seed")
+    ('seed',)
+    """
+    return tuple(name for name, facts in FACTS.items() if facts.role in (roles or ALL_ROLES))
+
+
+def list_filled(*roles: Role) -> tuple[str, ...]:
+    """Return the settings of these roles that a run fills in when it begins, named as in `flat`.
+
+    >>> list_filled("placement")
+    ('engine', 'block', 'step', 'unroll')
+    """
+    return tuple(
+        name if FACTS[name].filled is True else f"{name}.{FACTS[name].filled}"
+        for name in list_settings(*roles)
+        if FACTS[name].filled
+    )
+
+
+def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """List settings by their names, those within a table as `table.name`.
+
+    >>> flatten({"lr": 0.1, "method": {"name": "fedavg"}})
+    {'lr': 0.1, 'method.name': 'fedavg'}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{option}": choice for option, choice in value.items()}
+        else:
+            flat[key] = value
+    return flat
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from isthmus.errors import IsthmusError
+from isthmus.experiment.settings import list_settings
 from isthmus.report import statistics
 from isthmus.report.groups import SEEDED, Group, group_by_seed, name_apart
 from isthmus.report.statistics import Interval, WinTieLoss
@@ -13,8 +14,7 @@ from isthmus.report.tables.summary import SummaryRow, average_over_seeds, summar
 from isthmus.run.columns import Floats
 from isthmus.run.record import RecordedRun
 
-# Settings that decide who holds which examples: runs that differ in one are on other data.
-FEDERATION = ("data", "partition", "noise", "clients", "test", "validation", "held_out")
+FEDERATION = list_settings("data")  # runs that differ in one of them are on other data
 REFERENCE = "fedavg"
 
 

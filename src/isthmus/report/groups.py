@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isthmus.errors import IsthmusError
+from isthmus.experiment.settings import list_settings
 from isthmus.run.record import RecordedRun
 
-SEEDED = frozenset({"seed", "data.digest"})  # settings that may differ within a group
+SEEDED = {*list_settings("seed"), "data.digest"}  # settings that may differ within a group
 
 
 class Group(NamedTuple):

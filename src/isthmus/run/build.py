@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -21,7 +22,7 @@ from isthmus.engines.base import Cluster, Plan
 from isthmus.errors import IsthmusError, quote
 from isthmus.experiment import registry
 from isthmus.experiment.registry import OWN
-from isthmus.experiment.settings import CHOSEN, Experiment
+from isthmus.experiment.settings import Experiment, list_filled
 from isthmus.method import Method
 from isthmus.models.descent import train
 from isthmus.models.flat import Flat
@@ -95,15 +96,7 @@ def build(
     networks = _build_networks(experiment, federation, method, model, others)
     plan = choice.choose(
         Plan(
-            engine=experiment.engine,
-            step=experiment.step,
-            block=experiment.block,
-            unroll=experiment.unroll,
-            device=experiment.device,
-            rounds=experiment.rounds,
-            clients_per_round=experiment.clients_per_round,
-            epochs=experiment.epochs,
-            batch_size=experiment.batch_size,
+            **experiment.select(Plan._fields),
             sizes=[federation.sizes(i)[0] for i in range(len(federation))],
             networks=networks,
             own=model is not None or bool(others),
@@ -112,7 +105,7 @@ def build(
             read_data=None if data is not None else partial(read_again, experiment.toml(), root),
         )
     )
-    chosen = {name: getattr(plan, name) for name in CHOSEN}
+    chosen = {name: getattr(plan, name) for name in list_filled("placement")}
     experiment = experiment.model_copy(update=chosen)
     task = _build_task(experiment, federation, networks)
     engine = ENGINES[plan.engine].make(plan)
@@ -325,24 +318,12 @@ def refuse_huge(table: registry.Table, shape: tuple[int, ...], classes: int) -> 
 def _build_task(e: Experiment, federation: Federation, networks: Sequence[Flat]) -> Task:
     network, *seconds = networks
     w0 = network.fresh(streams.seed_of(e.seed, "start"))
+    settings = e.select(field.name for field in fields(Task))
     task = Task(
-        model=network,
+        **settings | {"model": network, "clients": len(federation)},
         w0=w0,
         classes=federation.classes,
         features=_count_features(network, w0, federation),
-        clients=len(federation),
-        rounds=e.rounds,
-        epochs=e.epochs,
-        batch_size=e.batch_size,
-        lr=e.lr,
-        lr_decay=e.lr_decay,
-        momentum=e.momentum,
-        weight_decay=e.weight_decay,
-        seed=e.seed,
-        clients_per_round=e.clients_per_round,
-        selection=e.selection,
-        calibration=e.calibration,
-        balance=e.balance,
         others=tuple(seconds),
     )
     for second in seconds:

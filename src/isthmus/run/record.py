@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.errors import IsthmusError, quote
-from isthmus.experiment.flatten import flatten
+from isthmus.experiment.settings import flatten
 from isthmus.metrics import calibration, cost, spread
 from isthmus.metrics.metric import METRICS
 from isthmus.run.columns import Floats, Integers, freeze, number, parse, read_arrays

@@ -30,7 +30,7 @@ from isthmus.client import Point
 from isthmus.context import CallOutcome, RunContext
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation, Score, splits_of
-from isthmus.experiment.flatten import flatten
+from isthmus.experiment.settings import flatten
 from isthmus.method import State
 from isthmus.run.database import Database, Sync, is_blank
 from isthmus.run.schema import TABLES

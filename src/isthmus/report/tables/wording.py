@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from math import isnan
 from typing import NamedTuple
 
+from isthmus.experiment.settings import list_settings
 from isthmus.metrics.metric import METRICS
 from isthmus.report.contrasts import Comparison, Difference, MethodBlock, MethodRow
 from isthmus.report.statistics import LEVEL, RESAMPLES, Interval
@@ -28,7 +29,6 @@ from isthmus.report.tables.summary import (
 
 TIED = "≈"
 FEW = 10  # data sets; below, the approximations of rank tests are rough
-BUDGET = ("rounds", "epochs", "clients_per_round")
 
 
 class ComparisonColumn(NamedTuple):
@@ -235,7 +235,7 @@ def _name_left_out(block: MethodBlock) -> str | None:
 
 def _describe_budgets(block: MethodBlock) -> str | None:
     different = []
-    for key in BUDGET:
+    for key in list_settings("budget"):
         given = {row.label: row.group.runs[0].settings.get(key, MISSING) for row in block.rows}
         if len(set(given.values())) > 1:
             different.append(f"{key}: " + ", ".join(f"{label} {n}" for label, n in given.items()))
