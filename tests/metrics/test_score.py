@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot, softmax
 
 from isthmus import tree
-from isthmus.metrics import calibration
+from isthmus.metrics import metric
 from isthmus.metrics.score import Tally, figures, pool, tally
 
 # Sums of float64 in another grouping differ by their last digits; hundreds of terms, not more.
@@ -263,7 +263,7 @@ def test_what_is_pooled_is_calibrated_over_all_examples() -> None:
     assert found == pool(tally(logits, y))._replace(bins=found.bins)
     assert found.bins.n.sum() == 90
     assert found.bins.top1.sum() == found.figures.top1 * 90
-    assert found.figures.ece == calibration.ece(*found.bins)
+    assert found.figures.ece == metric.ece(*found.bins)
 
 
 def test_opposite_errors_cancel_inside_a_bin_and_not_across() -> None:
@@ -276,15 +276,15 @@ def test_opposite_errors_cancel_inside_a_bin_and_not_across() -> None:
 
 
 def test_without_examples_the_largest_gap_is_one() -> None:
-    empty = np.zeros((2, calibration.BINS))
-    assert calibration.mce(empty, empty, empty).tolist() == [1, 1]
-    assert calibration.ece(empty, empty, empty).tolist() == [0, 0]
+    empty = np.zeros((2, metric.BINS))
+    assert metric.mce(empty, empty, empty).tolist() == [1, 1]
+    assert metric.ece(empty, empty, empty).tolist() == [0, 0]
 
 
 def test_an_empty_bin_has_no_gap() -> None:
     """One example, wrong, of confidence .6 in bin 8: its gap is .6 and the other 14 are 0."""
-    n, hits, sums = np.zeros((3, calibration.BINS))
+    n, hits, sums = np.zeros((3, metric.BINS))
     n[8], sums[8] = 1, 0.6
     expected = [0.6 if bin == 8 else 0 for bin in range(15)]
-    assert calibration.gaps(n, hits, sums).tolist() == expected
-    assert calibration.mce(n, hits, sums) == 0.6
+    assert metric.gaps(n, hits, sums).tolist() == expected
+    assert metric.mce(n, hits, sums) == 0.6

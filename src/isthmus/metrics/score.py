@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.nn.functional import log_softmax, pad
 
 from isthmus import tree
-from isthmus.metrics.calibration import BINS
-from isthmus.metrics.metric import METRICS, Predictions
+from isthmus.metrics.metric import BINS, METRICS, Predictions
 
 OF_EXAMPLES = {name: metric.of_examples for name, metric in METRICS.items() if metric.of_examples}
 OF_CLASSES = {name: metric.of_classes for name, metric in METRICS.items() if metric.of_classes}

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from isthmus.errors import IsthmusError, quote
 from isthmus.experiment.settings import flatten
-from isthmus.metrics import calibration, cost, spread
-from isthmus.metrics.metric import METRICS
+from isthmus.metrics import spread
+from isthmus.metrics.metric import BINS, METRICS
 from isthmus.run.columns import Floats, Integers, freeze, number, parse, read_arrays
 from isthmus.run.schema import CLIENTS, FEDERATION, NEWCOMERS, RELIABILITY, ROUNDS
 from isthmus.selection import RULES
@@ -177,7 +177,7 @@ class RecordedRun(NamedTuple):
         """Returns, of all clients' test examples together, (n, top-1, confidence) of each bin."""
         table = self.reliability
         rows = (table.round == self.last) & (table.model == model) & (table.split == "test")
-        if rows.sum() != calibration.BINS:  # of an older version, or cut short
+        if rows.sum() != BINS:  # of an older version, or cut short
             return None
         return table.n[rows].astype(np.float64), table.top1[rows], table.confidence[rows]
 
@@ -195,14 +195,14 @@ class RecordedRun(NamedTuple):
         known = ~np.isnan(values)
         return float(np.average(values[known], weights=n[known])) if known.any() else None
 
-    def to_reach(self, target: float, model: str = "personal") -> cost.Spent | None:
+    def to_reach(self, target: float, model: str = "personal") -> spread.Spent | None:
         """Returns what was spent when the mean top-1 over clients' test parts reached a target."""
         curve, rounds = self.curve("top1", model), self.rounds
-        last = cost.rounds_to(target, curve.round, curve.mean)
+        last = spread.rounds_to(target, curve.round, curve.mean)
         if last is None:
             return None
         sent = rounds.down_bytes + rounds.up_bytes
-        return cost.add_up(last, rounds.round, rounds.train_seconds, sent)
+        return spread.add_up(last, rounds.round, rounds.train_seconds, sent)
 
     def curve(self, metric: str, model: str = "personal", split: str = "test") -> Curve:
         """Returns the mean over clients, on a part of their own data, at each evaluated round."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from isthmus.context import RunContext
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation, Score
-from isthmus.metrics.calibration import BINS
+from isthmus.metrics.metric import BINS
 from isthmus.run.cells import format_lines, parse_lines
 from isthmus.run.columns import columns, read_blocks
 from isthmus.run.schema import TABLES, RecordColumn, names

@@ -7,7 +7,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from isthmus.metrics.cost import Spent, improvement
+from isthmus.metrics.spread import Spent, improvement
 from isthmus.report.groups import group_by_seed
 from isthmus.report.tables.formats import (
     DAGGER,
