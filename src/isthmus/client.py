@@ -73,13 +73,13 @@ class Batch(NamedTuple):
     weight: Tensor | None = None  # as in Examples
 
     def mean(self, values: Tensor) -> Tensor:
-        """Averages values [B, ...] over the real examples."""
+        """Average values [B, ...] over the real examples."""
         if self.weight is None:
             return values.mean(0)
         return torch.einsum("b,b...->...", self.weight, values) / self.weight.sum().clamp(min=1)
 
     def cross_entropy(self, logits: Tensor) -> Tensor:
-        """Averages the cross-entropy of logits [B, C] over the real examples, as each counts."""
+        """Average the cross-entropy of logits [B, C] over the real examples, as each counts."""
         if isinstance(self.importance, Tensor):
             return self.mean(self.importance * cross_entropy(logits, self.y, reduction="none"))
         if self.weight is None:
@@ -127,7 +127,7 @@ class Client:
         self.own = own  # what the client held when the call began
         self.kind = kind
         self.method = method
-        self._part = cache(part)  # "train", "validation" or "test", once somebody asks
+        self._part = cache(part)  # "train", "validation" or "test", when first needed
         self._plan = cache(plan)
         self.gradient = gradient  # of a function, at a vector or several: gradient(f, w)
         self._fold = fold
@@ -143,7 +143,7 @@ class Client:
         passes: int | None = None,
         draw: Callable[[Tensor], Tensor] | None = None,
     ) -> Any:
-        """Folds `step(carry, batch) -> carry` over the batches of some passes over the data.
+        """Fold `step(carry, batch) -> carry` over the batches of some passes over the data.
 
         `draw` turns the uniforms of all these steps [S, noise] into what the steps find in
         `batch.u` instead, [S, ...]: a law that is costly to draw from is drawn from once.
@@ -164,10 +164,10 @@ class Client:
         lr: Tensor | float | None = None,
         momentum: float | None = None,
     ) -> Any:
-        """Runs SGD on loss(at(w, u), batch) + penalty(w) from `start`, a vector or several.
+        """Run SGD on loss(at(w, u), batch) + penalty(w) from `start`, a vector or several.
 
-        u is `batch.u`: uniforms, or what `draw` made of them, as in `scan`. What `at` gives is what
-        `loss` takes: one vector, or several for a loss of one's own.
+        u is `batch.u`: uniforms, or what `draw` made of them, as in `scan`. What `at` returns is
+        what `loss` takes: one vector, or several for a loss of one's own.
 
         Momentum starts at zero; weight decay is coupled: g <- grad + wd * w; v <- momentum * v + g;
         w <- w - lr * v. It acts on every vector in `start` and on nothing else.
@@ -225,9 +225,10 @@ class Client:
         return find_shares(networks, self.gradient, lambda w: value(w, batch), start)
 
     def reestimate_statistics(self, w: Tensor, where: Tensor | None = None) -> Tensor:
-        """Gives models [P] or [L, P] the running statistics that they have on the training part.
+        """Re-estimate running statistics on the training split; return models of the same shape.
 
-        All of them, or those `where` it says so. A network that keeps none is left as it is.
+        Of models [P] or [L, P]: all of them, or those where `where` is true. A network without
+        running statistics is returned unchanged.
         """
         if self.model.statistics is None:
             return w
@@ -243,11 +244,11 @@ class Client:
         return self.model.reestimate_statistics(w, split_evenly(self._part("train").x))
 
     def loss(self, z: Tensor, batch: Batch) -> Tensor:
-        """Gives the mean cross-entropy of the network with parameters z on a batch."""
+        """Return the mean cross-entropy of the network with parameters z on a batch."""
         return batch.cross_entropy(self.method.logits(self, z, batch.x))
 
     def best(self, path: Point) -> Point:
-        """Picks the point of a path that the experiment's selection rule asks for.
+        """Pick the point of a path that the experiment's selection rule asks for.
 
         By default the one of least loss on the client's own validation part; never by test data,
         unless the experiment names an oracle.
@@ -269,7 +270,7 @@ class Client:
         return index
 
     def validation_loss(self, w: Tensor) -> Tensor:
-        """Gives the mean cross-entropy on the client's own validation part."""
+        """Return the mean cross-entropy on the client's own validation part."""
         sums = self.tally(w, "validation")
         return (sums.loss / sums.n).to(w.device, w.dtype)
 
@@ -283,7 +284,7 @@ class Client:
         return Batch(x, y, x.new_zeros(0), torch.arange(len(y)), importance, weight)
 
     def label_counts(self) -> Tensor:
-        """Counts the training examples of each class, [C]."""
+        """Count the training examples of each class, [C]."""
         _, y, weight, _ = self._part("train")
         counts = one_hot(y, self.task.classes)
         if weight is not None:
@@ -291,14 +292,14 @@ class Client:
         return counts.sum(0)
 
     def tally(self, w: Tensor, split: str) -> Tally:
-        """Sums up how a model [P], or each of several [L, P], does on a part of the data.
+        """Return the sums of a model [P], or of each of several [L, P], on a part of the data.
 
         The sums are on the CPU, whatever the device: not every device has double precision.
         """
         return self.tallies(w, split)[0]
 
     def tallies(self, w: Tensor, *splits: str) -> tuple[Tally, ...]:
-        """Does so on several parts, which go through the network together."""
+        """Return the sums on several parts, which go through the network together."""
         for split in splits:
             if not len(self._part(split).y):
                 raise IsthmusError(

@@ -21,7 +21,7 @@ CLIENTS_AT_A_TIME = 256  # clients whose scores are summed up at a time
 
 
 class DivergenceError(IsthmusError):
-    """Says which client ended with numbers that are not finite, and when."""
+    """Raised for the client that ended with numbers that are not finite."""
 
 
 class NobodyAnswered(Exception):  # noqa: N818 - it is no error
@@ -46,7 +46,7 @@ class Round:
     notes: list[str] = field(default_factory=list)
 
     def own(self, i: int) -> State | InitialState:
-        """Finds what client i holds; a client that never took part costs nothing until now."""
+        """Return what client i holds; for one that never took part, what stands for it."""
         for states in (self.changed, self.stored):
             if i in states:
                 return states[i]
@@ -76,15 +76,15 @@ class Clients:
         return Clients(ids, self._round)
 
     def note(self, text: str) -> None:
-        """Tells the user of something, and the records too."""
+        """Show a note to the user, and keep it in the records."""
         self._round.notes.append(text)
 
     def map(
         self, f: ClientFunction, *shared: State, each: Each = None, purpose: str = "train"
     ) -> tuple[Tensor, Any]:
-        """Runs f(client, own, *shared) -> (own, reply) for every client of the cohort.
+        """Run f(client, own, *shared) -> (own, reply) for every client of the cohort.
 
-        Gives the ids of the clients that answered, [K], and their replies, stacked. `each` is one
+        Return the ids of the clients that answered, [K], and their replies, stacked. `each` is one
         more message for every client: it has a leading axis as long as the cohort, or is a function
         of a client's id, called when its turn comes; a newcomer's id is N or more. A call of
         another purpose has random streams of its own: what is trained besides goes as it would have
@@ -114,7 +114,7 @@ class Clients:
         return torch.tensor(ids), stacked
 
     def pool(self, f: ClientFunction, *shared: State) -> Any:
-        """Runs f(client, own, *shared) -> (own, reply) for one client, and gives its reply.
+        """Run f(client, own, *shared) -> (own, reply) for one client, and return its reply.
 
         That client trains on as many examples as these clients have together, drawn from those of
         all N. Data leave their owners for it: a method that calls this is not federated, and says
@@ -139,10 +139,10 @@ class Clients:
         purpose: str = "evaluate",
         block: int = CLIENTS_AT_A_TIME,
     ) -> Iterator[dict[int, Any]]:
-        """Runs f(client, own, *received) for every client, and changes nothing.
+        """Run f(client, own, *received) for every client, and change nothing.
 
-        Yields what it returns by client, a block of clients at a time, in their order; who does not
-        answer is left out. `choice` is the point of a path that all of them take, where there is
+        Yield the results by client, a block of clients at a time, in their order, without those
+        that do not answer. `choice` is the point of a path that all of them take, where there is
         one for all.
         """
         round = self._round
@@ -156,7 +156,7 @@ class Clients:
 
     def _requests(self, each: Each, span: range) -> Iterator[Request]:
         federation = self._round.context.federation
-        # The largest first, so that nobody waits for one of them in the end.
+        # The largest first, so that none of them is left for the end.
         for k in sorted(span, key=lambda k: -federation.sizes(self.ids[k])[0]):
             yield Request(self.ids[k], self._round.own(self.ids[k]), self._message(each, k))
 
@@ -176,14 +176,14 @@ class Clients:
 
 
 def find_message(each: Each, k: int, number: int) -> tuple[State, ...]:
-    """Finds what a client alone receives: the k-th of those asked, of this number; or nothing."""
+    """Return what the k-th client alone receives, whose number is `number`; or nothing."""
     if each is None:
         return ()
     return (each(number) if callable(each) else tree.row(each, k),)
 
 
 def last_layers(model: Flat, replies: State) -> Tensor | None:
-    """Finds the last layer's part in stacked replies: of models, of heads, of a simplex's vertices.
+    """Return the last layers in stacked replies: in models, heads, or a simplex's vertices.
 
     >>> from torch import nn
     >>> network = Flat(lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)))

@@ -36,7 +36,7 @@ class Request(NamedTuple):
     each: tuple[State, ...]  # empty, or one message
 
     def find_own(self, context: "RunContext") -> State:
-        """Gives what the client holds."""
+        """Return what the client holds."""
         if isinstance(self.own, InitialState):
             return context.method.own(context.task, self.own.number)
         return self.own
@@ -112,11 +112,11 @@ class RunContext(NamedTuple):
     first: int = 0  # the number of the federation's first client; newcomers come after all others
 
     def kind(self, i: int) -> int:
-        """Gives the kind of the federation's client i."""
+        """Return the kind of the federation's client i."""
         return self.method.networks().kind(self.first + i)
 
     def own_like(self, i: int) -> State:
-        """Gives something of the shape of what is kept here of client i's own state."""
+        """Return a state of the shape in which client i's own state is kept here."""
         if self.engine.handle is not None:
             return self.engine.handle
         return self.method.own(self.task, i)

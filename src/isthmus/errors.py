@@ -2,19 +2,19 @@
 
 
 class IsthmusError(ValueError):
-    """Says in one line what was given, what was expected and what to do."""
+    """A user's mistake: one line with what was given, what would be right, what to do."""
 
 
 class UnwritableError(IsthmusError):
-    """Says which file cannot be written, and why."""
+    """A file cannot be written."""
 
 
 class ClusterLostError(IsthmusError):
-    """Says that the cluster is gone on which a run was computed."""
+    """The cluster is gone on which a run was computed."""
 
 
 def quote(value: object) -> str:
-    """Shows a value that was given, at a length that a line can hold.
+    """Show a value that was given, at a length that a line can hold.
 
     >>> quote("lr"), quote("x" * 1000)
     ("'lr'", "'xxxxxxxxxxxxxxxxxxxxxxxxxxxx...xxxxxxxxxxxxxxxxxxxxxxxxxxxx'")
@@ -27,7 +27,7 @@ def quote(value: object) -> str:
 
 
 def nearest(given: str, known: "list[str]") -> str:
-    """Ends an error message about an unknown name with the nearest known one.
+    """End an error message about an unknown name with the nearest known one.
 
     >>> nearest("superfed-nm", ["fedavg", "superfed-mm"])
     "did you mean 'superfed-mm'?"

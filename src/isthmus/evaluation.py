@@ -43,7 +43,7 @@ class Evaluation(NamedTuple):
     chosen: bool = False  # personal models were chosen along a path
 
     def __call__(self, model: str, split: str = "test") -> Score:
-        """Finds the score of one kind of model on one split."""
+        """Find the score of one kind of model on one split."""
         for score in self.scores:
             if (score.model, score.split) == (model, split):
                 return score
@@ -54,10 +54,10 @@ Keep = Callable[[int, float, Point], None]  # a client, its validation loss, its
 
 
 def evaluate(round: Round, server: State, keep: Keep | None = None) -> Evaluation:
-    """Scores what every client would deploy, the shared model, and the path, on all data.
+    """Score what every client would deploy, the shared model, and the path, on all data.
 
-    Where only some clients are evaluated, also a choice for all is made by theirs. `keep` gets each
-    client's personal model, where somebody wants them.
+    Where only some clients are evaluated, a choice for all is made by theirs too. `keep`, if any,
+    gets each client's personal model.
     """
     context = round.context
     everybody = range(context.task.clients)
@@ -70,7 +70,7 @@ def evaluate(round: Round, server: State, keep: Keep | None = None) -> Evaluatio
 def score(
     context: RunContext, clients: Clients, delivery: Delivery, keep: Keep | None = None
 ) -> tuple[Score, ...]:
-    """Scores models on these clients' data: personal, shared, and along the path."""
+    """Score models on these clients' data: personal, shared, and along the path."""
     path, splits = context.method.path(), splits_of(context)
     names = ["personal", *(["shared"] if delivery.common is not None else [])]
     names += [] if path is None else [path.name]
@@ -88,7 +88,7 @@ def score(
 
 
 def report_models(measured: Iterable[Mapping[int, Any]], keep: Keep) -> Iterator[dict[int, Any]]:
-    """Hands personal models over as they come, and passes on what was measured."""
+    """Pass each personal model to `keep`; yield what was measured."""
     for block in measured:
         for i, (point, ((_, (validation, *_)), *_)) in block.items():
             keep(i, float(validation.loss / validation.n), point)
@@ -96,7 +96,7 @@ def report_models(measured: Iterable[Mapping[int, Any]], keep: Keep) -> Iterator
 
 
 def score_on_server(context: RunContext, common: Tensor | None) -> Figures | None:
-    """Scores the shared model on the server's own test set, where there are both."""
+    """Score the shared model on the server's own test set, where there are both."""
     task, test = context.task, context.federation.server_test()
     if common is None or not len(test.y):
         return None
@@ -111,7 +111,7 @@ def score_on_server(context: RunContext, common: Tensor | None) -> Figures | Non
 
 
 def choose_for_all(context: RunContext, clients: Clients, delivery: Delivery) -> int | None:
-    """Finds the point of the path that all clients take, where the selection rule is such a one."""
+    """Return the point of the path that all clients take, where the rule chooses one for all."""
     path, rule = context.method.path(), context.task.rule
     if path is None or not path.chosen or not rule.for_all or rule.split is None:
         return None
@@ -126,20 +126,20 @@ def choose_for_all(context: RunContext, clients: Clients, delivery: Delivery) ->
 
 
 def is_chosen(context: RunContext) -> bool:
-    """Tells whether personal models are chosen along a path."""
+    """Whether personal models are chosen along a path."""
     path = context.method.path()
     return path is not None and path.chosen
 
 
 def splits_of(context: RunContext) -> tuple[str, ...]:
-    """Names the parts of the clients' data that models are scored on."""
+    """Name the parts of the clients' data that models are scored on."""
     data = context.federation
     chosen_on = any(data.sizes(i)[1] for i in range(len(data)))  # at a site only one client has any
     return ("validation", "test") if chosen_on else ("test",)
 
 
 def measure(client: Client, model: Tensor | Point, splits: tuple[str, ...]) -> Any:
-    """Gives a model's place, and its sums on each split; of a path, those of every point."""
+    """Return a model's place, and its sums on each split; of a path, those of every point."""
     at, w = model if isinstance(model, Point) else (model.new_zeros(0), model)
     return at, client.tallies(w, *splits)
 
@@ -152,15 +152,15 @@ class Scoring:
     splits: tuple[str, ...]
 
     def __call__(self, client: Client, own: State, *received: State) -> Any:
-        """Builds the personal model and measures all of them."""
+        """Build the personal model and measure all models."""
         return self.score(client, *self.build(client, own, *received), *received)
 
     def build(self, client: Client, own: State, *received: State) -> tuple[State, Tensor | Point]:
-        """Gives what the client holds, and the model that it deploys."""
+        """Return what the client holds, and the model that it deploys."""
         return own, client.method.personal(client, own, *received)
 
     def score(self, client: Client, own: State, model: Tensor | Point, *received: State) -> Any:
-        """Measures the models in this order, those there are; none is measured twice."""
+        """Measure the models in this order, those there are; none is measured twice."""
         path, walked = client.method.path(), client.walked
         if walked is not None and walked.point is not model:
             walked = None
@@ -187,7 +187,7 @@ class Scoring:
 
 
 def is_deployed(common: Tensor, model: Tensor | Point) -> bool:
-    """Tells whether a client deploys the shared model as it is, where looking costs nothing."""
+    """Whether a client deploys the shared model as it is, where looking costs nothing."""
     of_many = torch._C._are_functorch_transforms_active()  # as in `stacked`
     return common.is_cpu and not of_many and torch.equal(common, place_model(model).w)
 
@@ -199,13 +199,13 @@ class DeployAndMeasure:
     measuring: Scoring
 
     def __call__(self, client: Client, own: State, *received: State) -> tuple[Point, Any]:
-        """Gives its model, and what is asked."""
+        """Return its model, and what is asked."""
         own, model = self.measuring.build(client, own, *received)
         return place_model(model), self.measuring.score(client, own, model, *received)
 
 
 def place_model(model: Tensor | Point) -> Point:
-    """Gives a model with its place; one that lies on no path has none."""
+    """Return a model with its place; one that lies on no path has none."""
     return model if isinstance(model, Point) else Point(model.new_zeros(0), model)
 
 
@@ -216,7 +216,7 @@ class MeasurePath:
     splits: tuple[str, ...]
 
     def __call__(self, client: Client, own: State, *received: State) -> Any:
-        """Measures all points."""
+        """Measure all points."""
         path = client.method.path()
         assert path is not None
         return (measure(client, path.points(client, own, *received), self.splits),)
@@ -225,7 +225,7 @@ class MeasurePath:
 def collect(
     names: Sequence[str], splits: tuple[str, ...], measured: Iterable[Mapping[int, Any]]
 ) -> Iterator[Score]:
-    """Turns what `measure` gave for each client and each of the named models into scores.
+    """Turn what `measure` gave for each client and each of the named models into scores.
 
     The sums of a block are divided before the next block is visited: they are much larger.
     """

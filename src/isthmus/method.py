@@ -40,7 +40,7 @@ class ModelPath(NamedTuple):
 
 
 def load_network(task: Task, kind: int, params: Tensor) -> nn.Module:
-    """Builds the network with these parameters as a plain module."""
+    """Build the network with these parameters as a plain module."""
     if len(params) != task.model.size:
         raise IsthmusError(
             f"what a client deploys has {len(params):,} parameters, its network "
@@ -62,57 +62,57 @@ class Method:
     """What a method's author writes, and the defaults of the rest."""
 
     def about(self) -> About:
-        """Says what a user should know before choosing it."""
+        """Describe what a user should know before choosing it."""
         return About("one's own", down="as its author says", up="as its author says")
 
     def init(self, task: Task) -> State:
-        """Gives the server's state before the first round."""
+        """Return the server's state before the first round."""
         raise NotImplementedError
 
     def round(self, server: State, clients: "Clients") -> State:
-        """Gives the server's state after one round with this cohort."""
+        """Return the server's state after one round with this cohort."""
         raise NotImplementedError
 
     def personal(self, client: Client, own: State, *received: State) -> Tensor | Point:
-        """Gives the parameters that this client would deploy, from what `deliver` gave it."""
+        """Return the parameters that this client would deploy, from what `deliver` gave it."""
         raise NotImplementedError
 
     def own(self, task: Task, i: int) -> State:
-        """Gives what client i holds before its first round: a pure function of (task, i)."""
+        """Return what client i holds before its first round: a pure function of (task, i)."""
         return ()
 
     def common(self, server: State) -> Tensor | None:
-        """Gives the one model that everybody shares, if there is one."""
+        """Return the one model that everybody shares, if there is one."""
         return None
 
     def deliver(self, server: State, clients: "Clients") -> Delivery:
-        """Gives what these clients build their personal models from: members, or newcomers."""
+        """Return what these clients build their personal models from: members, or newcomers."""
         return Delivery(self.common(server), (server,))
 
     def path(self) -> ModelPath | None:
-        """Describes the models among which the personal one lies, where there are such."""
+        """Describe the models among which the personal one lies, where there are such."""
         return None
 
     def join(self, client: Client, *received: State) -> State:
-        """Gives what a client that took part in no round builds for itself."""
+        """Return what a client that took part in no round builds for itself."""
         return client.own
 
     def logits(self, client: Client, params: Tensor, x: Tensor) -> Tensor:
-        """Evaluates a model on inputs."""
+        """Evaluate a model on inputs."""
         return client.model.logits(params, x)
 
     def noise(self, task: Task) -> int:
-        """Gives how many uniform random numbers each step wants in `batch.u`."""
+        """Return how many uniform random numbers each step wants in `batch.u`."""
         return 0
 
     def passes(self, task: Task) -> int:
-        """Gives how many passes over the data one call of a client function may make."""
+        """Return how many passes over the data one call of a client function may make."""
         return task.epochs
 
     def schedule(self, rounds: int) -> tuple[int, ...]:
-        """Gives the rounds at which the method changes what it does, in a run of so many."""
+        """Return the rounds at which the method changes what it does, in a run of so many."""
         return ()
 
     def networks(self) -> Networks:
-        """Describes second networks, where clients have them."""
+        """Describe second networks, where clients have them."""
         return Networks()

@@ -27,7 +27,7 @@ Names = Annotated[
 
 
 def count_share(share: float, n: int) -> int:
-    """Counts the whole things in a share of n; a product that falls short by a bit is not cut.
+    """Count the whole things in a share of n; a product that falls short by a bit is not cut.
 
     >>> count_share(0.29, 100), 0.29 * 100
     (29, 28.999999999999996)

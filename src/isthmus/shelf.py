@@ -53,6 +53,6 @@ class Shelf(MutableMapping[str, Tensor]):
 
 
 def after(stored: Mapping[str, Tensor], changed: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
-    """Gives what is on a shelf once changes are made."""
+    """Return what is on a shelf once changes are made."""
     both = {**stored, **changed}
     return {name: tensor for name, tensor in both.items() if tensor is not None}

@@ -12,7 +12,7 @@ import numpy as np
 
 
 def key(seed: int, purpose: str, *place: int) -> int:
-    """Hashes a stream's name to 128 bits.
+    """Hash a stream's name to 128 bits.
 
     >>> key(11, "batches", 3, 7) == key(11, "batches", 3, 7)
     True
@@ -24,19 +24,19 @@ def key(seed: int, purpose: str, *place: int) -> int:
 
 
 def stream(seed: int, purpose: str, *place: int) -> np.random.Generator:
-    """Opens the generator of one stream."""
+    """Open the generator of one stream."""
     return np.random.Generator(np.random.Philox(key=key(seed, purpose, *place)))
 
 
 def seed_of(seed: int, purpose: str, *place: int) -> int:
-    """Derives a 63-bit seed for libraries that want a number."""
+    """Derive a 63-bit seed for libraries that want a number."""
     return key(seed, purpose, *place) & (2**63 - 1)
 
 
 def sample(seed: int, total: int, wanted: float) -> list[int]:
-    """Draws the clients that are evaluated throughout a run: a share of all, or a number above 1.
+    """Draw the clients that are evaluated throughout a run: a share of all, or a number above 1.
 
-    At least two, since of one there is no telling how far others are from it; in ascending order.
+    At least two, since one does not show how far others are from it; in ascending order.
 
     >>> len(sample(7, 100, 0.05)), len(sample(7, 100, 12)), sample(7, 3, 0.9)
     (5, 12, [0, 1, 2])
@@ -49,6 +49,6 @@ def sample(seed: int, total: int, wanted: float) -> list[int]:
 
 
 def cohort(seed: int, t: int, total: int, size: int) -> list[int]:
-    """Draws the clients of round t, uniformly without replacement, in ascending order."""
+    """Draw the clients of round t, uniformly without replacement, in ascending order."""
     ids = stream(seed, "cohort", t).choice(total, size=size, replace=False)
     return sorted(int(i) for i in ids)

@@ -40,13 +40,13 @@ class Task:
 
     @property
     def calibrated(self) -> int | None:
-        """Gives the size of the mini-batches that are calibrated one by one; None: none are."""
+        """The size of the mini-batches that are calibrated one by one; None: none are."""
         return self.batch_size if self.calibration == "per-batch" else None
 
     def seed_of(self, *place: int | str) -> int:
-        """Derives a seed for something the method draws by itself, for example a client's start."""
+        """Derive a seed for something the method draws by itself, for example a client's start."""
         return streams.seed_of(self.seed, ":".join(["method", *(str(part) for part in place)]))
 
     def lr_at(self, t: int) -> float:
-        """Gives round t's learning rate: lr * lr_decay^(t + 1), constant within a round."""
+        """Return round t's learning rate: lr * lr_decay^(t + 1), constant within a round."""
         return self.lr * self.lr_decay ** (t + 1)

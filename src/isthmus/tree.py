@@ -33,7 +33,7 @@ def _rebuild(like: Tree, parts: Iterable[Tree]) -> Tree:
 
 
 def map(f: Callable[..., Any], tree: T, *others: Tree) -> T:
-    """Applies f to the corresponding tensors of one or several trees of the same shape.
+    """Apply f to the corresponding tensors of one or several trees of the same shape.
 
     >>> map(lambda a, b: a + b, (torch.ones(2), ()), (torch.ones(2), ()))
     (tensor([2., 2.]), ())
@@ -45,7 +45,7 @@ def map(f: Callable[..., Any], tree: T, *others: Tree) -> T:
 
 
 def leaves(tree: Tree) -> Iterator[Tensor]:
-    """Yields the tensors of a tree in order."""
+    """Yield the tensors of a tree in order."""
     if isinstance(tree, tuple):
         for part in tree:
             yield from leaves(part)
@@ -59,17 +59,17 @@ def leaves(tree: Tree) -> Iterator[Tensor]:
 
 
 def stack(trees: Sequence[T]) -> T:
-    """Stacks K trees into one whose tensors have a leading axis of length K."""
+    """Stack K trees into one whose tensors have a leading axis of length K."""
     return map(lambda *rows: torch.stack(rows), trees[0], *trees[1:])
 
 
 def row(tree: T, k: int) -> T:
-    """Takes entry k of a stacked tree."""
+    """Take entry k of a stacked tree."""
     return map(lambda rows: rows[k], tree)
 
 
 def nbytes(tree: Tree) -> int:
-    """Counts the bytes of all tensors.
+    """Count the bytes of all tensors.
 
     >>> nbytes((torch.zeros(3), torch.zeros(2, dtype=torch.float64)))
     28
@@ -78,7 +78,7 @@ def nbytes(tree: Tree) -> int:
 
 
 def finite(tree: Tree) -> bool:
-    """Tells whether every floating-point entry is a number."""
+    """Whether every floating-point entry is a number."""
     # One pass where all is well: a sum is finite only if all entries are.
     return all(
         bool(torch.isfinite(leaf.sum())) or bool(torch.isfinite(leaf).all())
@@ -88,7 +88,7 @@ def finite(tree: Tree) -> bool:
 
 
 def pack(tree: Tree) -> bytes:
-    """Writes a tree as bytes: a small typed header, then raw little-endian tensors."""
+    """Write a tree as bytes: a small typed header, then raw little-endian tensors."""
     tensors = [leaf.detach().cpu().contiguous() for leaf in leaves(tree)]
     header = json.dumps([[str(t.dtype).removeprefix("torch."), list(t.shape)] for t in tensors])
     parts = [MAGIC, len(header).to_bytes(4, "little"), header.encode()]
@@ -97,7 +97,7 @@ def pack(tree: Tree) -> bytes:
 
 
 def unpack(data: bytes, like: T) -> T:
-    """Reads what `pack` wrote into a tree of the shape of `like`.
+    """Read what `pack` wrote into a tree of the shape of `like`.
 
     >>> unpack(pack((torch.tensor([1.5]),)), like=(torch.zeros(1),))
     (tensor([1.5000]),)
@@ -158,7 +158,7 @@ def _shape(axes: Any) -> list[int]:
 
 
 def digest(trees: Iterable[Tree]) -> str:
-    """Hashes trees to a short hexadecimal name: equal names, equal bits."""
+    """Hash trees to a short hexadecimal name: equal names, equal bits."""
     sha = hashlib.sha256()
     for tree in trees:
         sha.update(pack(tree))

@@ -24,7 +24,7 @@ SMALL = 5_000  # parameters up to which calling operations costs more than compu
 
 
 class ClientError(RuntimeError):
-    """Names the client, the round and the function in which an exception was raised."""
+    """An exception in a client function, with its client, round and function."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class RandomPart(NamedTuple):
 
 
 def draw(context: RunContext, call: Call, i: int, n: int) -> RandomPart:
-    """Draws a client's shuffles and uniforms from the streams that bear its name."""
+    """Draw a client's shuffles and uniforms from the streams that bear its name."""
     method, task = context.method, context.task
     passes, steps = method.passes(task), steps_per_pass(n, task.batch_size)
     place = (call.t, call.turn, i)
@@ -102,7 +102,7 @@ def draw(context: RunContext, call: Call, i: int, n: int) -> RandomPart:
 
 
 def weigh_examples(context: RunContext, i: int, y: Tensor) -> Importance:
-    """Says how much each of client i's training examples counts in its loss, 1 on average.
+    """Return how much each of client i's training examples counts in its loss, 1 on average.
 
     By its weight in the data, where they have any; and with `balance = "classes"`, so much that
     all classes that the client has count alike.
@@ -125,7 +125,7 @@ def weigh_examples(context: RunContext, i: int, y: Tensor) -> Importance:
 
 @contextmanager
 def own_randomness(context: RunContext, call: Call, i: int) -> Iterator[None]:
-    """Gives random layers, as dropout, a stream that bears the client's name."""
+    """Draw what random layers need, such as dropout, from a stream that bears the client's name."""
     task = context.task
     seed = streams.seed_of(task.seed, f"{call.purpose} layers", call.t, call.turn, i)
     with torch.random.fork_rng(devices=[]):
@@ -134,7 +134,7 @@ def own_randomness(context: RunContext, call: Call, i: int) -> Iterator[None]:
 
 
 def split_order(order: Tensor, batch_size: int, mixes_examples: bool) -> list[Tensor]:
-    """Cuts a pass into batches.
+    """Cut a pass into batches.
 
     A single example at its end has no statistics: where examples of a batch are normalised
     together, the first one of the pass joins it.
@@ -146,13 +146,13 @@ def split_order(order: Tensor, batch_size: int, mixes_examples: bool) -> list[Te
 
 
 def steps_per_pass(n: int, batch_size: int) -> int:
-    """Counts a pass's mini-batches; the last may be short."""
+    """Count a pass's mini-batches; the last may be short."""
     return -(-n // batch_size)
 
 
 @contextmanager
 def wrap_errors(call: Call, who: str) -> Iterator[None]:
-    """Wraps what a client function raises in an error that names the client and the round."""
+    """Wrap what a client function raises in an error that names the client and the round."""
     try:
         yield
     except IsthmusError:
@@ -166,7 +166,7 @@ def wrap_errors(call: Call, who: str) -> Iterator[None]:
 
 @cache
 def keep_memory() -> None:
-    """Keeps freed memory for the next step, where the C library is glibc.
+    """Keep freed memory for the next step, where the C library is glibc.
 
     By default it gives every large block back to the system as soon as it is freed, and a step
     frees several: the system then spends as much time on clearing pages as the step on computing.
@@ -179,7 +179,7 @@ def keep_memory() -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Computes on one thread: with more, sums would depend on how many there are.
+    """Compute on one thread: with more, sums would depend on how many there are.
 
     Meanwhile numbers below the least normal one, 1e-38 in single precision, count as zero. What
     dies away, as the momentum of a client that has learned its examples, passes through them, and
@@ -197,6 +197,6 @@ def one_thread() -> Iterator[None]:
 
 
 def flushes_denormals() -> bool:
-    """Tells whether numbers below the least normal one count as zero."""
+    """Whether numbers below the least normal one count as zero."""
     least = torch.full((1,), torch.finfo(torch.float32).tiny, device="cpu")
     return not bool(least.mul(0.5))

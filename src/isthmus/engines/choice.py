@@ -30,7 +30,7 @@ def choose(plan: Plan) -> Plan:
 
 
 def choose_engine(plan: Plan) -> str:
-    """Chooses `stacked` on another device than the CPU, and for many tiny and even clients.
+    """Choose `stacked` on another device than the CPU, and for many tiny and even clients.
 
     A network of one's own may do what `stacked` refuses.
     """
@@ -46,7 +46,7 @@ def choose_engine(plan: Plan) -> str:
 
 
 def choose_step(plan: Plan) -> str:
-    """Chooses compiled steps where the run is long enough to repay compiling."""
+    """Choose compiled steps where the run is long enough to repay compiling."""
     may_compile = ENGINES[plan.engine].compiles and plan.device == "cpu"
     if plan.step == "compiled" and not may_compile:
         raise IsthmusError(
@@ -66,14 +66,14 @@ def choose_step(plan: Plan) -> str:
 
 
 def choose_unroll(plan: Plan) -> int:
-    """Chooses programs of several steps where the run is long enough to repay them."""
+    """Choose programs of several steps where the run is long enough to repay them."""
     if plan.step != "compiled" or plan.unroll:
         return plan.unroll
     return UNROLL if repays_several(plan) else 1
 
 
 def explain_step(wanted: str, chosen: str, network: Flat) -> str:
-    """Says why steps are compiled, or are not, where an experiment wanted some `step`.
+    """Describe why steps are compiled, or are not, where an experiment wanted some `step`.
 
     >>> from torch import nn
     >>> explain_step("eager", "eager", Flat(lambda: nn.Linear(2, 2)))

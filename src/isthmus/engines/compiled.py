@@ -6,9 +6,9 @@ weight decay, momentum and update become a few loops over memory, and no Python 
 
 torch looks at the step when a client begins: whether a program for it exists, or one must be made.
 That costs a third of a small step. So it is done for the first step only; for the rest, the very
-same program is called with the tensors of the next batch in place of those of the first. Where
-steps are so short that calling a program tells, it takes several of them. The first call of a new
-program is held against the plain steps, and a program that does not agree is not used.
+same program is called with the tensors of the next batch in place of those of the first. A program
+takes several steps where these are so short that calling it costs a good part of them. The first
+call of a new program is checked against the plain steps, and one that does not agree is not used.
 """
 
 import shutil
@@ -73,7 +73,7 @@ class Compiled:
 
     @classmethod
     def make(cls, plan: Plan) -> "Compiled":
-        """Makes what compiles the steps of a run.
+        """Build the compiler of a run's steps.
 
         A first round that is short is done before its steps would have been compiled: it is not
         compiled, and shows soon that all is well.
@@ -101,9 +101,9 @@ class Compiled:
     def fill(
         self, batches: list[Tensor], n: int, dtype: torch.dtype
     ) -> tuple[list[Tensor], list[Tensor] | None]:
-        """Fills short batches of a client of n examples up with their first one, at weight 0.
+        """Fill short batches of a client of n examples up with their first one, at weight 0.
 
-        Gives rows and weights. A client of very few examples is left as it is: nearly all of its
+        Return rows and weights. A client of very few examples is left as it is: nearly all of its
         batch would be filling.
         """
         if not self.fills:
@@ -119,7 +119,7 @@ class Compiled:
         return rows, weights
 
     def fold(self, step: StepFunction, carry: Any, batches: Iterator[Batch], n: int) -> Any:
-        """Takes one step after another; a batch that is not full is taken without the program."""
+        """Take one step after another; a batch that is not full is taken without the program."""
         carry = tree.map(torch.clone, carry)
         run: dict[int, Callable[[tuple[Batch, ...]], None]] = {}  # by how many steps it takes
         for some in self._group(batches):
@@ -132,7 +132,7 @@ class Compiled:
         return carry
 
     def _group(self, batches: Iterator[Batch]) -> Iterator[tuple[Batch, ...]]:
-        """Yields as many batches as a program takes, or single ones where they are not full."""
+        """Yield as many batches as a program takes, or single ones where they are not full."""
         while some := tuple(islice(batches, self.unroll)):
             full = len(some) == self.unroll
             if full and all(batch.y.size(0) == self.batch_size for batch in some):
@@ -143,7 +143,7 @@ class Compiled:
     def _take_first(
         self, step: StepFunction, carry: Any, some: tuple[Batch, ...], n: int
     ) -> Callable[[tuple[Batch, ...]], None]:
-        """Takes the first steps, and returns the function that takes the others."""
+        """Take the first steps, and return the function that takes the others."""
         some = tuple(part_tensors(batch) for batch in some)
         functions = list(find_functions(step))
         code = tuple(function.__code__ for function in functions)
@@ -184,7 +184,7 @@ class Compiled:
             self._begin(step, carry, some)
 
     def _agrees(self, step: StepFunction, before: Any, some: tuple[Batch, ...], after: Any) -> bool:
-        """Tells whether a program took its first steps as plain ones do, from `before` on."""
+        """Whether a program took its first steps as plain ones do, from `before` on."""
         advance(step, before, some)
         pairs = zip(tree.leaves(after), tree.leaves(before), strict=True)
         return all(
@@ -192,7 +192,7 @@ class Compiled:
         )
 
     def _reuse_program(self, some: tuple[Batch, ...]) -> Callable[[tuple[Batch, ...]], None]:
-        """Gives what runs the latest program on other batches in place of these."""
+        """Return what runs the latest program on other batches in place of these."""
         assert self._latest is not None
         (program, inputs), self._latest = self._latest, None
         places = [
@@ -242,7 +242,7 @@ class Compiled:
 
 
 def advance(step: StepFunction, carry: Any, batches: Sequence[Batch]) -> None:
-    """Takes one step after another, and overwrites the carry with the result of each."""
+    """Take one step after another, and overwrite the carry with the result of each."""
     before = list(tree.leaves(carry))
     now = carry
     for left, batch in zip(reversed(range(len(batches))), batches, strict=True):
@@ -259,13 +259,13 @@ def advance(step: StepFunction, carry: Any, batches: Sequence[Batch]) -> None:
 
 
 def part_tensors(batch: Batch) -> Batch:
-    """Makes a batch's tensors its own: what two batches share would be one input of a program."""
+    """Make a batch's tensors its own: what two batches share would be one input of a program."""
     parts: Any = (part.view_as(part) if isinstance(part, Tensor) else part for part in batch)
     return Batch(*parts)
 
 
 def _is_close(ours: Tensor, plain: Tensor, tolerance: float) -> bool:
-    """Tells whether tensors differ by little; NaN agrees with anything."""
+    """Whether tensors differ by little; NaN agrees with anything."""
     if not ours.numel():
         return True
     apart = (ours - plain).abs().nan_to_num().max()
@@ -273,7 +273,7 @@ def _is_close(ours: Tensor, plain: Tensor, tolerance: float) -> bool:
 
 
 def find_functions(function: Any) -> Iterator[FunctionType]:
-    """Yields a function, and those in its closure."""
+    """Yield a function, and those in its closure."""
     function = getattr(function, "__func__", function)
     if isinstance(function, FunctionType):
         yield function
@@ -282,7 +282,7 @@ def find_functions(function: Any) -> Iterator[FunctionType]:
 
 
 def find_tensors(functions: Iterable[FunctionType]) -> Iterator[Tensor]:
-    """Yields the tensors in the closures of functions."""
+    """Yield the tensors in the closures of functions."""
     for function in functions:
         for cell in function.__closure__ or ():
             if isinstance(cell.cell_contents, Tensor):
@@ -291,18 +291,18 @@ def find_tensors(functions: Iterable[FunctionType]) -> Iterator[Tensor]:
 
 @cache
 def has_compiler() -> bool:
-    """Tells whether there is a C++ compiler."""
+    """Whether there is a C++ compiler."""
     return any(shutil.which(name) for name in ("g++", "clang++", "cl"))
 
 
 def knows_compiler() -> bool:
-    """Tells whether this version of torch has the compiler that isthmus knows from inside."""
+    """Whether this version of torch has the compiler that isthmus knows from inside."""
     return torch.__version__.startswith(KNOWN)
 
 
 @cache
 def load_passes() -> ModuleType | None:
-    """Gives what changes programs before they are made, None if the compiler is not known."""
+    """Return the module that changes programs before they are compiled, or None."""
     if not knows_compiler():
         return None
     from isthmus.engines.native import graph_passes
@@ -311,7 +311,7 @@ def load_passes() -> ModuleType | None:
 
 
 def list_known() -> str:
-    """Lists the versions of torch whose compiler is known.
+    """List the versions of torch whose compiler is known.
 
     >>> list_known()
     'torch 2.13'
@@ -320,7 +320,7 @@ def list_known() -> str:
 
 
 def repays(network: Flat, steps: float) -> bool:
-    """Tells whether a run of so many steps is worth compiling the step of this network."""
+    """Whether a run of so many steps is worth compiling the step of this network."""
     if network.recurrent or network.random:  # no program of random steps can be held against them
         return False
     enough = REPAID // SOONER if network.pools and knows_compiler() else REPAID
@@ -328,7 +328,7 @@ def repays(network: Flat, steps: float) -> bool:
 
 
 def repays_several(plan: Plan) -> bool:
-    """Tells whether a run is worth programs of several steps.
+    """Whether a run is worth programs of several steps.
 
     Such programs take longer to make, and save the calling of others, which only short steps show.
     """

@@ -33,15 +33,15 @@ class Place:
         return self.device.type == "cpu"
 
     def send(self, things: T) -> T:
-        """Copies the tensors of a tree to the device."""
+        """Copy the tensors of a tree to the device."""
         return things if self.on_cpu else _convert(things, lambda one: one.to(self.device))
 
     def fetch(self, things: T) -> T:
-        """Copies the tensors of a tree to the CPU."""
+        """Copy the tensors of a tree to the CPU."""
         return things if self.on_cpu else _convert(things, lambda one: one.cpu())
 
     def move_task(self, task: Task) -> Task:
-        """Gives a task whose networks and start are on the device; they are moved once."""
+        """Return a task whose networks and start are on the device; they are moved once."""
         if self.on_cpu:
             return task
         if self._moved is None or self._moved[0] is not task:
@@ -52,7 +52,7 @@ class Place:
 
     @contextmanager
     def activate(self) -> Iterator[None]:
-        """Makes new tensors on the device, and computes there as exactly as on the CPU."""
+        """Make new tensors on the device, and compute there as exactly as on the CPU."""
         if self.on_cpu:
             yield
         elif self.device.type == "cuda":
@@ -68,13 +68,13 @@ def _convert(things: T, convert: Callable[[Tensor], Tensor]) -> T:
 
 
 def list_devices() -> list[str]:
-    """Lists the devices that torch finds here."""
+    """List the devices that torch finds here."""
     cuda = [f"cuda:{k}" for k in range(torch.cuda.device_count())]
     return ["cpu", *cuda, *(["mps"] if torch.backends.mps.is_available() else [])]
 
 
 def check(device: str) -> None:
-    """Refuses a device that is not here."""
+    """Raise an error for a device that is not here."""
     if device == "cpu":  # without asking drivers, which may take seconds
         return
     present = list_devices()

@@ -60,7 +60,7 @@ class Loop(Engine):
 
     @classmethod
     def make(cls, plan: Plan) -> "Loop":
-        """Makes the engine of a run, which compiles steps where the plan says so."""
+        """Make the engine of a run, which compiles steps where the plan says so."""
         compiled = Compiled.make(plan) if plan.step == "compiled" else None
         return cls(plan.workers or choose_workers(plan), compiled, device=plan.device)
 
@@ -72,7 +72,7 @@ class Loop(Engine):
     def run(
         self, context: RunContext, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
-        """Yields (client, what the function returned)."""
+        """Yield (client, what the function returned)."""
         first = list(islice(requests, 2))
         requests = chain(first, requests)
         if self.delegates(len(first)) and self._pool_knows(context):
@@ -88,7 +88,7 @@ class Loop(Engine):
             yield request.i, self.compute(context, call, request)
 
     def compute(self, context: RunContext, call: Call, request: Request) -> Any:
-        """Runs the function for one client, here."""
+        """Run the function for one client, here."""
         profile = self.profile if call.purpose == "train" else None
         make, function = make_client, call.function
         if profile is not None:
@@ -111,7 +111,7 @@ class Loop(Engine):
         return result
 
     def answer(self, context: RunContext, call: Call, request: Request) -> Answer:
-        """Runs the function for one client in a worker; gives its notes and times along."""
+        """Run the function for one client in a worker; return notes and times too."""
         result = self.compute(context, call, request)
         notes, self.notes = self.notes, []
         if self.profile is None:
@@ -120,12 +120,12 @@ class Loop(Engine):
         return Answer(result, notes, seconds)
 
     def describe(self, why: str = "") -> str:
-        """Says how many processes compute, and whether and why steps are compiled."""
+        """Describe how many processes compute, and whether and why steps are compiled."""
         processes = "process" if self.workers == 1 else "processes"
         return f"loop in {self.workers} {processes}; {self.describe_steps(why)}"
 
     def describe_steps(self, why: str) -> str:
-        """Says whether steps are compiled, since when, and why."""
+        """Describe whether steps are compiled, since when, and why."""
         compiled = "are not compiled" if self.compiled is None else "are compiled"
         if self.compiled is not None:
             unroll, since = self.compiled.unroll, self.compiled.since
@@ -135,25 +135,25 @@ class Loop(Engine):
         return f"steps {compiled}{reason}"
 
     def watch(self) -> Callable[[], Mapping[str, float]]:
-        """Measures where the time of clients goes, from the first call on."""
+        """Measure where the time of clients goes, from the first call on."""
         self.profile = Profile()
         return self.profile.own_seconds
 
     def close(self) -> None:
-        """Ends the processes; the next call starts new ones."""
+        """End the processes; the next call starts new ones."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
 
     def _report(self, notes: list[str]) -> None:
-        """Moves notes to the engine's, each once: several workers may note the same."""
+        """Move notes to the engine's, each once: several workers may have the same."""
         new = [note for note in dict.fromkeys(notes) if note not in self._reported]
         self.notes += new
         self._reported.update(new)
         notes.clear()
 
     def _pool_knows(self, context: RunContext) -> bool:
-        """Tells whether the workers, if there are any, were started with this context."""
+        """Whether the workers, if there are any, were started with this context."""
         pool = self._pool
         return pool is None or all(
             getattr(pool.context, part) is getattr(context, part)
@@ -161,7 +161,7 @@ class Loop(Engine):
         )
 
     def _check_sendable(self, context: RunContext) -> None:
-        """Gives up on workers where a fresh process cannot be sent the method and the task."""
+        """Raise `CannotSend`, and use no workers, where a new process cannot be sent the method."""
         try:
             messages.write((context.method, context.task), {}, None)
         except messages.CannotSend as error:
@@ -172,17 +172,17 @@ class Loop(Engine):
             raise
 
     def delegates(self, requests: int) -> bool:
-        """Tells whether other processes compute a call of so many clients; 2 stands for more."""
+        """Whether other processes compute a call of so many clients; 2 stands for more."""
         return self.workers > 1 and requests > 1
 
     def get_pool(self, context: RunContext) -> Pool:
-        """Gives the processes that compute, which are started first if there are none."""
+        """Return the workers, which are started if there are none."""
         if self._pool is None:
             self._pool = self.make_pool(context)
         return self._pool
 
     def make_pool(self, context: RunContext) -> Pool:
-        """Starts the processes that compute."""
+        """Start the processes that compute."""
         if self._start != "fork":
             self._check_sendable(context)
         alone = Loop(compiled=self.compiled)
@@ -198,7 +198,7 @@ def make_client(
     place: Place = HERE,
     profile: Profile | None = None,
 ) -> Client:
-    """Makes the handle of one client, with nothing padded."""
+    """Make the handle of one client, with nothing padded."""
     method, task, federation = context.method, place.move_task(context.task), context.federation
     if compiled is not None and call.t < compiled.since:
         compiled = None
@@ -251,7 +251,7 @@ def make_client(
 def choose_fold(
     compiled: Compiled | None, n: int, profile: Profile | None
 ) -> Callable[[StepFunction, Any, Iterator[Batch]], Any]:
-    """Chooses how one step after another is taken by a client of n examples."""
+    """Choose how one step after another is taken by a client of n examples."""
     run = fold if compiled is None else partial(compiled.fold, n=n)
     if profile is None:
         return run
@@ -270,7 +270,7 @@ def choose_fold(
 
 
 def gradient(objective: Callable[[Any], Tensor], w: Any) -> Any:
-    """Differentiates by plain autograd, which is faster than torch.func for one client."""
+    """Differentiate by plain autograd, which is faster than torch.func for one client."""
     if torch.compiler.is_compiling():  # only torch.func can be compiled
         return grad(objective)(w)
     with torch.enable_grad():
@@ -285,7 +285,7 @@ def gradient(objective: Callable[[Any], Tensor], w: Any) -> Any:
 
 
 def fold(step: StepFunction, carry: Any, batches: Iterator[Batch]) -> Any:
-    """Takes one step after another."""
+    """Take one step after another."""
     for batch in batches:
         carry = step(carry, batch)
     return carry

@@ -21,7 +21,7 @@ SHARED = 1 << 30  # bytes of addresses; memory is taken only where something is 
 
 
 class CannotSend(Exception):  # noqa: N818 - the caller computes here instead
-    """Says that something in a message, a function say, cannot be named to another process."""
+    """Something in a message, such as a function, cannot be named to another process."""
 
 
 class Message(NamedTuple):
@@ -32,12 +32,12 @@ class Message(NamedTuple):
 
 
 def allocate_shared() -> mmap.mmap:
-    """Allocates memory that processes forked from this one share."""
+    """Allocate memory that processes forked from this one share."""
     return mmap.mmap(-1, SHARED)
 
 
 def write(value: Any, known: Mapping[int, str], memory: mmap.mmap | None) -> Message:
-    """Writes a value as a message; what both sides know, by the object's id, is only named.
+    """Write a value as a message; objects that both sides have are named only, by id.
 
     A tensor for which the shared memory has no room travels in the message itself.
     """
@@ -55,7 +55,7 @@ def write(value: Any, known: Mapping[int, str], memory: mmap.mmap | None) -> Mes
 
 
 def read(message: Message, known: Mapping[str, Any], memory: mmap.mmap | None, keep: bool) -> Any:
-    """Reads a message's value; without `keep`, its tensors are valid until the next message."""
+    """Read a message's value; without `keep`, its tensors are valid until the next message."""
     buffers = []
     for part in message.parts:
         if isinstance(part, bytes):
@@ -71,7 +71,7 @@ def read(message: Message, known: Mapping[str, Any], memory: mmap.mmap | None, k
 def dump(
     value: Any, known: Mapping[int, str], by_file: bool = False
 ) -> tuple[bytes, list[memoryview]]:
-    """Gives the head of a message, and the memory of its arrays and tensors, in their order.
+    """Return the head of a message, and the memory of its arrays and tensors, in their order.
 
     With `by_file`, an array that is mapped from a file is named by it, for others on this machine.
     """
@@ -85,7 +85,7 @@ def dump(
 
 
 def load(head: bytes, known: Mapping[str, Any], buffers: Iterable[Any]) -> Any:
-    """Reads a value from its head, and the memory of its tensors, which is not copied."""
+    """Read a value from its head, and the memory of its tensors, which is not copied."""
     return _Reader(io.BytesIO(head), known, buffers).load()
 
 
@@ -126,6 +126,6 @@ class _Reader(pickle.Unpickler):
 
 
 def make_tensor(array: NDArray[Any], shape: tuple[int, ...]) -> Tensor:
-    """Makes a tensor of an array, without copying."""
+    """Make a tensor of an array, without copying."""
     tensor = torch.from_numpy(array)
     return tensor if array.shape == shape else tensor.view(shape)  # a number was given an axis

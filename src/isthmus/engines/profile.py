@@ -30,7 +30,7 @@ class Profile:
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def measure(self, name: str, function: Callable[..., T]) -> Callable[..., T]:
-        """Gives a function whose calls are timed."""
+        """Return a function whose calls are timed."""
 
         def run(*given: Any, **named: Any) -> T:
             began = time.perf_counter()
@@ -42,19 +42,19 @@ class Profile:
         return run
 
     def measure_each(self, name: str, things: Iterator[T]) -> Iterator[T]:
-        """Yields the same things, and times how long each took to come."""
+        """Yield the same things, and times how long each took to come."""
         take = self.measure(name, next)
         nothing: Any = object()
         while (thing := take(things, nothing)) is not nothing:
             yield thing
 
     def add(self, seconds: Mapping[str, float]) -> None:
-        """Adds what another process measured."""
+        """Add what another process measured."""
         for name, more in seconds.items():
             self.seconds[name] += more
 
     def own_seconds(self) -> dict[str, float]:
-        """Gives the seconds of each part without those of the parts in it."""
+        """Return the seconds of each part without those of the parts in it."""
         own = dict(self.seconds)
         for whole, parts in INSIDE.items():
             if whole in own:

@@ -41,7 +41,7 @@ Fold = Callable[[StepFunction, Any, Iterator[Batch]], Any]
 
 
 def count_block(parameters: int, device: str) -> int:
-    """Counts the clients, of so many parameters each, that stay in cache together."""
+    """Count the clients, of so many parameters each, that stay in cache together."""
     room = CACHE if device == "cpu" else MEMORY
     return max(1, min(LARGEST_BLOCK, room // (4 * VECTORS * parameters)))
 
@@ -70,7 +70,7 @@ class Stacked(Engine):
 
     @classmethod
     def make(cls, plan: Plan) -> "Stacked":
-        """Makes the engine of a run whose networks treat examples apart."""
+        """Make the engine of a run whose networks treat examples apart."""
         if plan.mixes_examples:
             raise IsthmusError(
                 "engine=stacked pads batches, and the model's batch normalisation would count the "
@@ -86,7 +86,7 @@ class Stacked(Engine):
     def run(
         self, context: RunContext, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
-        """Yields (client, what the function returned)."""
+        """Yield (client, what the function returned)."""
         while members := list(islice(requests, self.block)):
             # Clients of another kind hold states of another shape, which cannot be stacked.
             for kind in dict.fromkeys(context.kind(member.i) for member in members):
@@ -94,7 +94,7 @@ class Stacked(Engine):
                 yield from self._run_block(context, call, kind, alike)
 
     def describe(self, why: str = "") -> str:
-        """Says how many clients are computed at a time; its steps run in one way only."""
+        """Describe how many clients are computed at a time; its steps run in one way only."""
         return f"stacked, {self.block} clients at a time"
 
     def _run_block(
@@ -141,7 +141,7 @@ class Stacked(Engine):
 
 
 def wait(step: StepFunction) -> StepFunction:
-    """Makes a step in which a client that has ended its pass keeps what it has."""
+    """Return a step that leaves clients unchanged whose pass has ended."""
 
     def take(carry: Any, batch: Batch) -> Any:
         assert batch.weight is not None
@@ -152,7 +152,7 @@ def wait(step: StepFunction) -> StepFunction:
 
 
 def stack(context: RunContext, call: Call, ids: Sequence[int], per_pass: int) -> ClientBlock:
-    """Pads and stacks the data and the steps of a block's clients."""
+    """Pad and stack the data and the steps of a block's clients."""
     task, federation = context.task, context.federation
     sizes = [federation.sizes(i)[0] for i in ids]
     random = [draw(context, call, i, n) for i, n in zip(ids, sizes, strict=True)]
@@ -208,6 +208,6 @@ def _stack_examples(context: RunContext, ids: Sequence[int], name: str) -> Examp
 
 
 def pad_rows(rows: Tensor, count: int) -> Tensor:
-    """Fills rows up with zeros, to so many."""
+    """Fill rows up with zeros, to so many."""
     filler = rows.new_zeros(count - len(rows), *rows.shape[1:])
     return torch.cat([rows, filler])

@@ -160,7 +160,7 @@ def _stop_all(workers: list[Worker], memory: Any) -> None:
 
 
 def describe_exit(code: int | None) -> str:
-    """Says how a process ended."""
+    """Describe how a process ended."""
     if code is not None and code < 0:
         return f"killed by {signal.Signals(-code).name}"
     return f"exit code {code}"
@@ -174,7 +174,7 @@ def serve(
     request_memory: Any,
     answer_memory: list[Any],
 ) -> None:
-    """Answers requests until the connection is closed."""
+    """Answer requests until the connection is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run decides when to stop
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _end_with_the_run()
@@ -205,6 +205,6 @@ def _end_with_the_run() -> None:
 
     def watch() -> None:
         wait([parent.sentinel])
-        os._exit(1)  # in the middle of a computation whose result nobody will read
+        os._exit(1)  # in the middle of a computation whose result will not be read
 
     threading.Thread(target=watch, daemon=True).start()

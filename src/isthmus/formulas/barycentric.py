@@ -10,7 +10,7 @@ POINTS_AT_MOST = 15  # of a lattice, besides the centre
 
 
 def lattice(vertices: int, most: int = POINTS_AT_MOST) -> Tensor:
-    """Gives the finest lattice of at most so many points, besides the centre, [L, V].
+    """Return the finest lattice of at most so many points, besides the centre, [L, V].
 
     The vertices are in it, however few it may have.
 

@@ -15,7 +15,7 @@ FLAT = 1e-12  # of the least value, by which values differ through rounding alon
 def moments(
     z: Tensor, y: Tensor, weight: Tensor, otherwise: Tensor, least: int
 ) -> tuple[Tensor, Tensor]:
-    """Estimates class means [C, D] and pooled covariance [D, D] of the rows z [B, D] that count.
+    """Estimate class means [C, D] and pooled covariance [D, D] of the rows z [B, D] that count.
 
     A class with fewer than `least` rows takes its mean from `otherwise` [C, D].
 
@@ -31,7 +31,7 @@ def moments(
 
 
 def discriminant(means: Tensor, covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
-    """Gives slopes [..., C, D] and intercepts [..., C] of the linear classifier of Gaussians.
+    """Return slopes [..., C, D] and intercepts [..., C] of the linear classifier of Gaussians.
 
     Its logits are z'Tm - m'Tm/2 + log prior, with T the inverse of (1 - e) S + e tr(S)/D I.
 
@@ -49,7 +49,7 @@ def discriminant(means: Tensor, covariance: Tensor, prior: Tensor) -> tuple[Tens
 
 
 def halves(y: Tensor, weight: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Deals the rows that count into two halves, class by class in turn, as weights [B].
+    """Deal the rows that count into two halves, class by class in turn, as weights [B].
 
     A class with a single row is in neither.
 
@@ -63,7 +63,7 @@ def halves(y: Tensor, weight: Tensor, classes: int) -> tuple[Tensor, Tensor]:
 
 
 def least_on_square(f: Callable[[Tensor, Tensor], Tensor], halvings: int = 4) -> Tensor:
-    """Finds the point of [0, 1]^2 where f is least on a grid that is halved around its best point.
+    """Find the point of [0, 1]^2 where f is least on a grid that is halved around its best point.
 
     f takes five first coordinates [5] and one second, and gives five values [5]. The first grid is
     0, 1/4, ..., 1 in both; with four halvings the last has steps of 1/64. Where f is flat, the

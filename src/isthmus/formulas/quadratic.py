@@ -9,7 +9,7 @@ from isthmus.formulas.vector import onto_simplex
 def least_on_simplex(
     matrix: Tensor, tolerance: float = 1e-12, limit: int = 10_000
 ) -> tuple[Tensor, Tensor]:
-    """Finds the shares a [..., K] of least a' M a, and which have converged, [...].
+    """Find the shares a [..., K] of least a' M a, and which have converged, [...].
 
     M [..., K, K] is symmetric and positive semidefinite. Projected gradient with momentum, which
     starts again where it would go uphill. Converged means that a' M a is within `tolerance` of the

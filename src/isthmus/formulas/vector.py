@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def mean(rows: Tensor, weights: Tensor) -> Tensor:
-    """Averages rows [K, P] with weights [K], normalised over the rows that are there.
+    """Average rows [K, P] with weights [K], normalised over the rows that are there.
 
     >>> mean(torch.tensor([[0.0], [3.0]]), torch.tensor([2.0, 1.0]))
     tensor([1.])
@@ -17,7 +17,7 @@ def mean(rows: Tensor, weights: Tensor) -> Tensor:
 
 
 def total_variance(rows: Tensor) -> Tensor:
-    """Adds up the squared distances of rows [K, P] from their mean: not divided by K.
+    """Add up the squared distances of rows [K, P] from their mean: not divided by K.
 
     A vector added to all rows changes nothing: models and updates from one start give the same.
 
@@ -28,17 +28,17 @@ def total_variance(rows: Tensor) -> Tensor:
 
 
 def squared_distance(a: Tensor, b: Tensor) -> Tensor:
-    """Gives |a - b|^2."""
+    """Return |a - b|^2."""
     return (a - b).square().sum()
 
 
 def sum_of_norms(parts: Sequence[Tensor]) -> Tensor:
-    """Adds up the Euclidean norms of several tensors; its gradient is 0 where one of them is 0."""
+    """Add up the Euclidean norms of several tensors; its gradient is 0 where one of them is 0."""
     return torch.stack([torch.linalg.vector_norm(part) for part in parts]).sum()
 
 
 def squared_cosine(a: Tensor, b: Tensor, offset: float = 0.0) -> Tensor:
-    """Gives cos^2 of the angle between two vectors, 0 where one of them is 0.
+    """Return cos^2 of the angle between two vectors, 0 where one of them is 0.
 
     `offset` is added to each of the P products in <a, b>, as the released SuPerFed does with 1e-6.
 
@@ -50,7 +50,7 @@ def squared_cosine(a: Tensor, b: Tensor, offset: float = 0.0) -> Tensor:
 
 
 def cosines(a: Tensor, b: Tensor) -> Tensor:
-    """Gives the cosine between each row of a [A, C] and each row of b [B, C], 0 where one is 0.
+    """Return the cosine between each row of a [A, C] and each row of b [B, C], 0 where one is 0.
 
     Of whole numbers the products are exact, so no entry depends on which other rows there are.
 
@@ -67,7 +67,7 @@ def cosines(a: Tensor, b: Tensor) -> Tensor:
 def class_means(
     z: Tensor, y: Tensor, classes: int, weight: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Averages rows z [B, D] by class y [B]: means [C, D], 0 for an empty class; and counts [C].
+    """Average rows z [B, D] by class y [B]: means [C, D], 0 for an empty class; and counts [C].
 
     `weight` is 1 for rows that count, 0 for rows that do not, None if all do.
 
@@ -84,7 +84,7 @@ def class_means(
 
 
 def onto_simplex(rows: Tensor, total: Tensor | float = 1.0) -> Tensor:
-    """Moves rows [..., K] to the nearest ones with entries of at least 0 that sum to `total` [...].
+    """Move rows [..., K] to the nearest ones with entries of at least 0 that sum to `total` [...].
 
     >>> onto_simplex(torch.tensor([0.5, 0.25, -1.0]))
     tensor([0.6250, 0.3750, 0.0000])

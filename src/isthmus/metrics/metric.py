@@ -33,7 +33,7 @@ class Predictions(NamedTuple):
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that says how good a model is on some examples.
+    """A measure of how good a model is on some examples.
 
     It is a mean over examples, `of_examples`; or a mean over classes of the mean over the examples
     of each, `of_classes`; or a calibration error: computed `of_bins` of
@@ -72,11 +72,11 @@ class Metric:
         return f"{self.label} %" if self.factor == 100 else self.label
 
     def column(self, per_batch: bool) -> str:
-        """Names its column; means over mini-batches are not taken for those of whole splits."""
+        """Name its column; means over mini-batches are not taken for those of whole splits."""
         return f"{self.name}_per_batch" if per_batch and self.is_calibration else self.name
 
     def text(self, value: float) -> str:
-        """Prints a value, a percentage without its sign.
+        """Print a value, a percentage without its sign.
 
         >>> METRICS["top1"].text(0.98765), METRICS["loss"].text(0.98765)
         ('98.77', '0.988')
@@ -105,7 +105,7 @@ def brier(given: Predictions) -> "Tensor":
 
 
 def gaps(n: Any, top1: Any, confidence: Any) -> NDArray[np.float64]:
-    """Gives |accuracy - confidence| of each bin [..., BINS], 0 where a bin is empty."""
+    """Return |accuracy - confidence| of each bin [..., BINS], 0 where a bin is empty."""
     n = np.asarray(n, dtype=np.float64)
     gap: NDArray[np.float64] = np.abs(np.asarray(top1) - np.asarray(confidence)) / np.maximum(n, 1)
     return gap

@@ -77,7 +77,7 @@ def tally(
     batch: int | None = None,
     among: Tensor | None = None,
 ) -> Tally:
-    """Sums up logits [n, C], or those of several models [L, n, C], against labels [n].
+    """Sum up logits [n, C], or those of several models [L, n, C], against labels [n].
 
     `weight` is 1 for real examples and 0 for padding. Of equal logits the first counts as the
     larger, as in argmax. Where a `batch` size is given, mini-batches are also calibrated one by
@@ -121,9 +121,9 @@ def tally(
 
 
 def share_classes(is_label: Tensor, counted: Tensor) -> Tensor:
-    """Says what each example counts [n] so that classes count alike; 1 on average.
+    """Return the weights of examples [n] with which classes count alike; 1 on average.
 
-    `counted` tells which examples [n] count, or which class [C, m] each of a whole split has.
+    `counted` is which examples [n] count, or which class [C, m] each of a whole split has.
     """
     of_class = (is_label * counted if counted.dim() == 1 else counted).sum(1).double()
     share = of_class.sum() / ((of_class > 0).sum() * of_class.clamp(min=1))
@@ -144,7 +144,7 @@ def _one_by_one(member: Tensor, hit: Tensor, confidence: Tensor, size: int) -> B
 
 
 def figures(sums: Tally) -> Figures:
-    """Divides a tally's sums by its counts.
+    """Divide a tally's sums by its counts.
 
     >>> f = figures(tally(torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 0])))
     >>> float(f.top1), round(float(f.loss), 4)
@@ -162,7 +162,7 @@ def figures(sums: Tally) -> Figures:
 
 
 def pool(sums: Tally) -> Pooled:
-    """Gives the figures of sums over all clients; their calibration is that of all examples."""
+    """Return the figures of sums over all clients; their calibration is that of all examples."""
     bins = Bins(
         sums.bin_n.numpy().astype(np.int64), sums.bin_top1.numpy(), sums.bin_confidence.numpy()
     )

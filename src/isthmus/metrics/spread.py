@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def mean(values: ArrayLike) -> float:
-    """Returns the mean over clients, each counted once whatever its size.
+    """Return the mean over clients, each counted once whatever its size.
 
     >>> mean([0.5, 1.0])
     0.75
@@ -20,7 +20,7 @@ def mean(values: ArrayLike) -> float:
 
 
 def deviation(values: ArrayLike) -> float:
-    """Returns the population standard deviation over clients.
+    """Return the population standard deviation over clients.
 
     The clients are the whole population, not a sample of one: the sum is divided by N.
 
@@ -31,7 +31,7 @@ def deviation(values: ArrayLike) -> float:
 
 
 def worst(values: ArrayLike, share: float = 0.05) -> float:
-    """Returns the mean over the ceil(share * N) clients with the lowest values.
+    """Return the mean over the ceil(share * N) clients with the lowest values.
 
     >>> worst([0.9, 0.25, 0.5, 0.75], share=0.5)
     0.375
@@ -43,7 +43,7 @@ def worst(values: ArrayLike, share: float = 0.05) -> float:
 
 
 def count_harmed(values: ArrayLike, reference: ArrayLike) -> int:
-    """Counts the clients whose value is strictly below their value in the reference.
+    """Count the clients whose value is strictly below their value in the reference.
 
     >>> count_harmed([0.5, 0.6, 0.7], reference=[0.5, 0.7, 0.6])
     1
@@ -52,7 +52,7 @@ def count_harmed(values: ArrayLike, reference: ArrayLike) -> int:
 
 
 def gini(values: ArrayLike) -> float:
-    """Returns the Gini coefficient: the mean difference of two values over twice their mean.
+    """Return the Gini coefficient: the mean difference of two values over twice their mean.
 
     Over all N^2 ordered pairs, so that N equal values have 0 and one owner of all has 1 - 1 / N.
 
@@ -85,7 +85,7 @@ class Spent(NamedTuple):
 
 
 def rounds_to(target: float, rounds: ArrayLike, values: ArrayLike) -> int | None:
-    """Returns the first evaluated round whose value is at least the target, None if none is.
+    """Return the first evaluated round whose value is at least the target, None if none is.
 
     >>> rounds_to(0.8, [10, 20, 30, 40], [0.5, 0.8, 0.7, 0.9])
     20
@@ -97,7 +97,7 @@ def rounds_to(target: float, rounds: ArrayLike, values: ArrayLike) -> int | None
 
 
 def improvement(baseline: int | None, method: int | None) -> float | None:
-    """Returns how many times fewer rounds a method takes than the baseline, None if one never does.
+    """Return how many times fewer rounds a method takes than the baseline, None if one never does.
 
     >>> improvement(40, 10), improvement(40, None)
     (4.0, None)
@@ -106,7 +106,7 @@ def improvement(baseline: int | None, method: int | None) -> float | None:
 
 
 def add_up(last: int, rounds: ArrayLike, seconds: ArrayLike, nbytes: ArrayLike) -> Spent:
-    """Adds up what each round took, up to and with the last one of interest.
+    """Add up what each round took, up to and with the last one of interest.
 
     >>> add_up(2, rounds=[1, 2, 3], seconds=[1.5, 1.5, 1.5], nbytes=[100, 50, 50])
     Spent(rounds=2, seconds=3.0, nbytes=150)

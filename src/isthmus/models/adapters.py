@@ -46,13 +46,13 @@ class LowRank(nn.Module):
         return self.layer.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        """Gives the layer's outputs and the product's, added."""
+        """Return the layer's outputs and the product's, added."""
         beside = linear(linear(x, self.down), self.up)
         outputs: Tensor = self.layer(x) + self.scale * beside
         return outputs
 
     def merge(self) -> nn.Linear:
-        """Gives one linear layer that computes the same."""
+        """Return one linear layer that computes the same."""
         merged = copy.deepcopy(self.layer)
         with torch.no_grad():
             merged.weight += self.scale * self.up @ self.down
@@ -74,7 +74,7 @@ class LowRankMatrix(nn.Module):
         nn.init.kaiming_uniform_(self.down, a=sqrt(5))
 
     def forward(self, matrix: Tensor) -> Tensor:
-        """Gives the sum of both."""
+        """Return the sum of both."""
         return matrix + self.scale * self.up @ self.down
 
 
@@ -84,7 +84,7 @@ def lora(
     targets: Sequence[str] = ("*",),
     alpha: float | None = None,
 ) -> Callable[[], nn.Module]:
-    """Gives what builds a network whose linear layers have adapters, all else but its head frozen.
+    """Return what builds a network whose linear layers have adapters, all else but its head frozen.
 
     >>> build = lora(lambda: nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)), rank=4)
     >>> sum(p.numel() for p in build().parameters() if p.requires_grad)  # 4 * 128 and the head
@@ -100,7 +100,7 @@ def lora(
 
 
 def merge(module: nn.Module) -> nn.Module:
-    """Gives a copy of a network in which all adapters are part of their layers."""
+    """Return a copy of a network in which all adapters are part of their layers."""
     merged = copy.deepcopy(module)
     for name, part in list(merged.named_modules()):
         if isinstance(part, LowRank):
@@ -152,13 +152,13 @@ def _list_targets(module: nn.Module) -> Iterator[Target]:
 
 
 def _list_matrices(part: nn.MultiheadAttention) -> list[str]:
-    """Names the matrices that it makes queries, keys and values with: one for all, or three."""
+    """Name the matrices that it makes queries, keys and values with: one for all, or three."""
     names = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
     return [name for name in names if getattr(part, name) is not None]
 
 
 def _merge_matrices(part: nn.MultiheadAttention) -> None:
-    """Makes matrices with adapters plain ones; by hand, since torch would also do it to copies."""
+    """Make matrices with adapters plain ones; by hand, since torch would also do it to copies."""
     adapted = [name for name in _list_matrices(part) if parametrize.is_parametrized(part, name)]
     if adapted:
         values = {name: getattr(part, name).detach() for name in adapted}

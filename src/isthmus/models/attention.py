@@ -13,7 +13,7 @@ WIDTH, HEADS, HIDDEN, BLOCKS = 48, 4, 96, 2
 
 
 class Patches(nn.Module):
-    """Cuts an image into patches and says where each lies: [B, C, height, width] to [B, T, D]."""
+    """Patches of an image, each with its position: [B, C, height, width] to [B, T, D]."""
 
     def __init__(self, channels: int, patch: int, places: int):
         nn.Module.__init__(self)
@@ -21,13 +21,13 @@ class Patches(nn.Module):
         self.places = nn.Parameter(torch.zeros(places, WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Gives one row per patch."""
+        """Return one row per patch."""
         rows: Tensor = self.embedding(x).flatten(2).transpose(1, 2)
         return rows + self.places
 
 
 class Attention(nn.Module):
-    """Lets every patch look at every other.
+    """Attention of every patch to every other.
 
     Written out, since torch's fused attention has no rule for `torch.func.vmap` on CPUs.
     """
@@ -38,7 +38,7 @@ class Attention(nn.Module):
         self.outputs = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Mixes the rows of [B, T, D]."""
+        """Mix the rows of [B, T, D]."""
         parts = self.inputs(x).unflatten(2, (3, HEADS, WIDTH // HEADS))
         query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)  # [B, heads, T, D / heads]
         scores = query @ key.transpose(2, 3) / sqrt(WIDTH // HEADS)
@@ -57,7 +57,7 @@ class TransformerBlock(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Gives rows [B, T, D] of rows [B, T, D]."""
+        """Return rows [B, T, D] of rows [B, T, D]."""
         x = x + self.attention(x)
         result: Tensor = x + self.layers(x)
         return result

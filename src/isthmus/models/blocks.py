@@ -9,12 +9,12 @@ from isthmus.errors import IsthmusError
 
 
 def build_network(body: nn.Module, classifier: nn.Module) -> nn.Module:
-    """Joins a body that makes features and a classifier that makes logits of them."""
+    """Join a body that makes features and a classifier that makes logits of them."""
     return nn.Sequential(OrderedDict(body=body, classifier=classifier))
 
 
 def stack_linear(*widths: int, bias: bool = True) -> list[nn.Module]:
-    """Lists linear layers from each width to the next, with ReLU between them."""
+    """List linear layers from each width to the next, with ReLU between them."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs, bias), nn.ReLU()]
@@ -27,7 +27,7 @@ def pool(
     padding: int = 0,
     activation: type[nn.Module] = nn.ReLU,
 ) -> list[nn.Module]:
-    """Lists a convolution, what activates it, and the maximum over its neighbours."""
+    """List a convolution, what activates it, and the maximum over its neighbours."""
     return [convolution, activation(), nn.MaxPool2d(size, padding=padding)]
 
 
@@ -39,12 +39,12 @@ class Average(nn.Module):
         self.axes = axes
 
     def forward(self, x: Tensor) -> Tensor:
-        """Gives the averages."""
+        """Return the averages."""
         return x.mean(self.axes)
 
 
 def draw_xavier(module: nn.Module) -> nn.Module:
-    """Draws all matrices and kernels Xavier-normal; biases, scales and shifts stay as they are."""
+    """Draw all matrices and kernels Xavier-normal; biases, scales and shifts stay as they are."""
     for parameter in module.parameters():
         if parameter.dim() > 1:
             nn.init.xavier_normal_(parameter)
@@ -52,7 +52,7 @@ def draw_xavier(module: nn.Module) -> nn.Module:
 
 
 def zero_biases(module: nn.Module) -> nn.Module:
-    """Sets the biases of all layers to zero."""
+    """Set the biases of all layers to zero."""
     for name, parameter in module.named_parameters():
         if name.endswith("bias"):
             nn.init.zeros_(parameter)
@@ -60,7 +60,7 @@ def zero_biases(module: nn.Module) -> nn.Module:
 
 
 def read_image_shape(name: str, shape: tuple[int, ...], least: int) -> tuple[int, int, int]:
-    """Takes a shape apart into channels, height and width, or refuses it."""
+    """Take a shape apart into channels, height and width, or refuse it."""
     if len(shape) != 3 or min(shape[1:]) < least:
         raise IsthmusError(
             f"{name} was given inputs of shape {shape}; expected images, channels x height x "

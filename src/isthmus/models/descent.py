@@ -23,7 +23,7 @@ class Rates(NamedTuple):
     decay: Any
 
     def move(self, w: Any, v: Any, g: Any) -> tuple[Any, Any]:
-        """Takes a step along the gradient g: gives the new w and v."""
+        """Take a step along the gradient g: return the new w and v."""
         v = tree.map(
             lambda v, g, w, rho, wd: g.addcmul(w, wd).addcmul(v, rho),
             *(v, g, w, self.momentum, self.decay),
@@ -35,17 +35,17 @@ class Shares(NamedTuple):
     """How much of each coordinate of a descent's vectors enters a network as a statistic.
 
     0 is a parameter. 1 is a statistic that enters as it is: it follows the batches. Anything else
-    is blended with others on the way, as the ends of a path are: no batch tells where it should go.
+    is blended with others on the way, as the ends of a path are: no batch determines its value.
     """
 
     of: Any  # in the shape of what is trained
 
     def mask(self, w: Any) -> Any:
-        """Gives what is trained by the loss, and zero in place of statistics."""
+        """Return what is trained by the loss, and zero in place of statistics."""
         return tree.map(lambda w, share: w * (share == 0), w, self.of)
 
     def rates(self, lr: Tensor, momentum: Tensor, decay: Tensor) -> Rates:
-        """Gives parameters these rates, statistics that follow batches one step's whole way."""
+        """Return these rates for parameters, and whole steps for statistics that follow batches."""
 
         def spread(rate: Tensor) -> Any:
             return tree.map(lambda share: (share == 0) * rate, self.of)
@@ -55,18 +55,18 @@ class Shares(NamedTuple):
 
 
 def uniform_rates(start: Any, lr: Tensor, momentum: Tensor, decay: Tensor) -> Rates:
-    """Gives all coordinates the same rates."""
+    """Return the same rates for all coordinates."""
     return Rates(*(tree.map(lambda _, rate=rate: rate, start) for rate in (lr, momentum, decay)))
 
 
 def is_blended(share: Tensor) -> bool:
-    """Tells whether some of a vector's statistics enter networks blended with others."""
+    """Whether some of a vector's statistics enter networks blended with others."""
     return bool(((share != 0) & (share != 1)).any())
 
 
 @contextmanager
 def train(networks: Sequence[Flat]) -> Iterator[None]:
-    """Has networks in training."""
+    """Put networks into training mode."""
     try:
         for network in networks:
             network.train(True)
@@ -78,7 +78,7 @@ def train(networks: Sequence[Flat]) -> Iterator[None]:
 
 @contextmanager
 def collect_statistics_updates(networks: Sequence[Flat]) -> Iterator[list[StatisticsUpdate]]:
-    """Collects what forward passes make of the networks' statistics."""
+    """Collect what forward passes make of the networks' statistics."""
     with ExitStack() as stack:
         collected = [
             stack.enter_context(network.collect_statistics_updates()) for network in networks
@@ -94,7 +94,7 @@ def find_shares(
     value: Callable[[Any], Tensor],
     start: Any,
 ) -> Shares:
-    """Finds which coordinates are statistics, by one forward pass of a loss."""
+    """Find which coordinates are statistics, by one forward pass of a loss."""
 
     def enter(w: Any) -> Tensor:
         with collect_statistics_updates(networks) as updates:

@@ -22,7 +22,7 @@ class Ensemble(nn.Module):
         self.register_buffer("weights", torch.as_tensor(weights).clone())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Gives the weighted sum of the two networks' logits."""
+        """Return the weighted sum of the two networks' logits."""
         a, b = self.weights
         total: Tensor = a * self.first(x) + b * self.second(x)
         return total

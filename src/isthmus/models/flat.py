@@ -107,7 +107,7 @@ class Flat:
         return Flat, (self._build, self._head_rule)
 
     def to(self, device: torch.device) -> "Flat":
-        """Builds the same network for vectors on another device."""
+        """Build the same network for vectors on another device."""
         return Flat(self._build, self._head_rule, device)
 
     def _find_place(self, entry: layout.Entry) -> tuple[dict[str, Any], str]:
@@ -117,7 +117,7 @@ class Flat:
     def _mark_statistics(
         self, entries: list[layout.Entry], device: torch.device | str
     ) -> Tensor | None:
-        """Tells which coordinates [P] are running statistics; None if there are none."""
+        """Return which coordinates [P] are running statistics; None if there are none."""
         if not self._moving:
             return None
         flags = torch.tensor([entry.statistic for entry in entries])
@@ -134,12 +134,12 @@ class Flat:
         return slice(begin, begin + self._sizes[first])
 
     def tensors(self, w: Tensor) -> list[Tensor]:
-        """Cuts a vector into views, one per parameter tensor of the module."""
+        """Cut a vector into views, one per parameter tensor of the module."""
         parts = torch.split(w, self._sizes)
         return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
-        """Evaluates the network with parameters w [P] on inputs x [B, ...], to [B, C]."""
+        """Evaluate the network with parameters w [P] on inputs x [B, ...], to [B, C]."""
         tensors = self.tensors(w)
         before = [tensors[place] for place in self._moving]
         if self._moving and self._module.training:  # the layers write into their statistics
@@ -168,7 +168,7 @@ class Flat:
 
     @contextmanager
     def collect_statistics_updates(self) -> Iterator[list["StatisticsUpdate"]]:
-        """Collects what forward passes in training make of the running statistics."""
+        """Collect what forward passes in training make of the running statistics."""
         self._updates = []
         try:
             yield self._updates
@@ -176,13 +176,13 @@ class Flat:
             self._updates = None
 
     def train(self, mode: bool) -> None:
-        """Begins or ends training: layers may do something else then, and statistics move."""
+        """Begin or end training: layers may do something else then, and statistics move."""
         if self._modes:
             for part in self._listeners:
                 part.training = mode
 
     def find_memory(self, w: Tensor, x: Tensor) -> list[str]:
-        """Names the buffers outside the vector that a forward pass writes into."""
+        """Name the buffers outside the vector that a forward pass writes into."""
         outside = {
             name: (buffer, buffer.clone())
             for name, buffer in self._module.named_buffers()
@@ -197,7 +197,7 @@ class Flat:
         ]
 
     def reestimate_statistics(self, w: Tensor, batches: Iterable[Tensor]) -> Tensor:
-        """Sets the running statistics of w to those of some batches, weighted by their sizes."""
+        """Set the running statistics of w to those of some batches, weighted by their sizes."""
         total, count = torch.zeros_like(w), 0
         for x in batches:
             met = self._meet(w, x)
@@ -206,7 +206,7 @@ class Flat:
         return torch.where(self.statistics, total / count, w)
 
     def _meet(self, w: Tensor, x: Tensor) -> Tensor:
-        """Gives w with the statistics of one batch alone; no other layer is in training."""
+        """Return w with the statistics of one batch alone; no other layer is in training."""
         tensors = [tensor.clone() for tensor in self.tensors(w)]
         rates = [part.momentum for part in self._learners]
         try:
@@ -219,11 +219,11 @@ class Flat:
         return torch.cat([tensor.flatten() for tensor in tensors])
 
     def features(self, w: Tensor, x: Tensor) -> Tensor:
-        """Gives what enters the head, [B, D]."""
+        """Return what enters the head, [B, D]."""
         return self.features_and_logits(w, x)[0]
 
     def features_and_logits(self, w: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Gives what enters the head, [B, D], and the logits, [B, C], of one evaluation."""
+        """Return what enters the head, [B, D], and the logits, [B, C], of one evaluation."""
         self._seen = []
         try:
             logits = self.logits(w, x)
@@ -242,19 +242,19 @@ class Flat:
             self._seen.append(inputs[0])
 
     def fresh(self, seed: int) -> Tensor:
-        """Draws new parameters [P] as the module's constructor does, all from one stream."""
+        """Draw new parameters [P] as the module's constructor does, all from one stream."""
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             torch.default_generator.manual_seed(seed)  # torch.manual_seed looks for devices too
             module = self._build()
         return self.flatten(module).to(self.layer.device)
 
     def flatten(self, module: nn.Module) -> Tensor:
-        """Copies what is trained of a module, and its statistics, into one vector."""
+        """Copy what is trained of a module, and its statistics, into one vector."""
         with torch.no_grad():
             return torch.cat([entry.tensor.flatten() for entry in layout.find_entries(module)])
 
     def load(self, w: Tensor) -> nn.Module:
-        """Builds a plain module with the parameters w, ready to be evaluated."""
+        """Build a plain module with the parameters w, ready to be evaluated."""
         module = layout.build_alike(self._build).eval()
         with torch.no_grad():
             for entry, value in zip(layout.find_entries(module), self.tensors(w), strict=True):
@@ -269,12 +269,12 @@ class StatisticsUpdate(NamedTuple):
     after: Tensor
 
     def surrogate_loss(self) -> Tensor:
-        """Gives a sum whose gradient leads from what was there to what came out."""
+        """Return a sum whose gradient leads from what was there to what came out."""
         return (self.before * (self.before - self.after).detach()).sum()
 
 
 def split_evenly(x: Tensor) -> tuple[Tensor, ...]:
-    """Cuts examples into batches of nearly one size; of one example alone there is no variance."""
+    """Cut examples into batches of nearly one size; of one example alone there is no variance."""
     x = torch.cat([x, x]) if len(x) == 1 else x
     return x.tensor_split(-(-len(x) // STATISTICS_ROWS))
 

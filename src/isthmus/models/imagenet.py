@@ -22,7 +22,7 @@ class Colours(nn.Module):
     """Repeats a grey image to three channels; leaves three as they are."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Gives [B, 3, height, width]."""
+        """Return [B, 3, height, width]."""
         return x.expand(-1, 3, -1, -1)
 
 
@@ -36,7 +36,7 @@ class Fire(nn.Module):
         self.expand3x3 = nn.Conv2d(squeezed, expanded, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Gives maps of twice `expanded` channels."""
+        """Return maps of twice `expanded` channels."""
         x = self.squeeze(x).relu()
         return torch.cat([self.expand1x1(x), self.expand3x3(x)], 1).relu()
 
@@ -116,7 +116,7 @@ def squeezenet(
 
 
 def drop_weights_file(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Gives the options that build a network of the same parts without its file of weights."""
+    """Return the options that build a network of the same parts without its file of weights."""
     changed = dict(options)
     weights = changed.pop("weights", "")
     changed.pop("weights_digest", None)

@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
 
 def find_entries(module: nn.Module) -> Iterator[Entry]:
-    """Yields the tensors of the vector in the order in which the module defines them."""
+    """Yield the tensors of the vector in the order in which the module defines them."""
     seen: set[int] = set()
     for path, part in module.named_modules():
         for name, parameter in part.named_parameters(recurse=False):
@@ -49,18 +49,18 @@ def find_entries(module: nn.Module) -> Iterator[Entry]:
 
 
 def tracks(part: nn.Module) -> TypeGuard[Norm]:
-    """Tells whether a layer keeps running statistics."""
+    """Whether a layer keeps running statistics."""
     return isinstance(part, Norm) and part.running_mean is not None
 
 
 def is_frozen(part: nn.Module) -> bool:
-    """Tells whether a layer has parameters, none of which is trained."""
+    """Whether a layer has parameters, none of which is trained."""
     own = list(part.parameters(recurse=False))
     return bool(own) and not any(parameter.requires_grad for parameter in own)
 
 
 def is_random(part: nn.Module) -> bool:
-    """Tells whether a layer of torch draws random numbers in training."""
+    """Whether a layer of torch draws random numbers in training."""
     if isinstance(part, INNER):
         return part.dropout > 0
     if isinstance(part, nn.modules.dropout._DropoutNd):
@@ -69,7 +69,7 @@ def is_random(part: nn.Module) -> bool:
 
 
 def is_plain(part: nn.Module) -> bool:
-    """Tells whether a part is a layer of torch's own, or layers one after another."""
+    """Whether a part is a layer of torch's own, or layers one after another."""
     is_layer = type(part).__module__.startswith("torch.nn.") and not list(part.children())
     return is_layer or type(part) is nn.Sequential
 
@@ -82,7 +82,7 @@ class PooledConvolution(NamedTuple):
 
 
 def find_pooled(module: nn.Module) -> Iterator[PooledConvolution]:
-    """Yields those in layers one after another, if they are as most are."""
+    """Yield the pooled convolutions of layers one after another."""
     for part in module.modules():
         layers = list(part.children()) if type(part) is nn.Sequential else []
         for first, second, third in zip(layers, layers[1:], layers[2:], strict=False):
@@ -94,7 +94,7 @@ def find_pooled(module: nn.Module) -> Iterator[PooledConvolution]:
 
 
 def _is_usual(layer: nn.Conv2d) -> bool:
-    """Tells whether filters are as wide as high, have a bias and are put at every place."""
+    """Whether filters are as wide as high, have a bias and are put at every place."""
     by_name = isinstance(layer.padding, str)
     even = not by_name and len(set(layer.kernel_size)) == len(set(layer.padding)) == 1
     everywhere = (layer.stride, layer.dilation, layer.groups) == ((1, 1), (1, 1), 1)
@@ -102,26 +102,26 @@ def _is_usual(layer: nn.Conv2d) -> bool:
 
 
 def _halves(layer: nn.MaxPool2d) -> bool:
-    """Tells whether of each 2 x 2 places one is left."""
+    """Whether a layer pools 2 x 2 places into one."""
     both = layer.kernel_size in (2, (2, 2)) and layer.stride in (2, (2, 2))
     return both and layer.padding in (0, (0, 0)) and not layer.ceil_mode
 
 
 def has_modes(part: nn.Module) -> bool:
-    """Tells whether a layer does, or may do, something else in training than afterwards."""
+    """Whether a layer does, or may do, something else in training than afterwards."""
     unknown = type(part).__module__.partition(".")[0] not in KNOWN
     return unknown or tracks(part) or is_random(part)
 
 
 def build_alike(build: Callable[[], nn.Module]) -> nn.Module:
-    """Builds a module whose constructor draws the same numbers every time."""
+    """Build a module whose constructor draws the same numbers every time."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(SEED)  # torch.manual_seed looks for devices too
         return build()
 
 
 def build_checked(build: Callable[[], nn.Module]) -> nn.Module:
-    """Builds a module, or says why it is none that can be trained here."""
+    """Build a module; raise an error where it cannot be trained here."""
     if isinstance(build, nn.Module) or not callable(build):
         given = type(build).__name__
         raise IsthmusError(

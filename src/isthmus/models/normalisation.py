@@ -30,7 +30,7 @@ class FrozenNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalises [B, C, height, width]."""
+        """Normalise [B, C, height, width]."""
         scale = self.weight * (self.running_var + EPSILON).rsqrt()
         shift = self.bias - self.running_mean * scale
         return x * scale[:, None, None] + shift[:, None, None]

@@ -14,7 +14,7 @@ ROWS_AT_A_TIME = 128  # rows that are evaluated at a time: their states stay in 
 
 
 class StackedLSTM(nn.Module):
-    """Gives the last hidden state of a stack of LSTM layers, [B, T, D] to [B, H].
+    """The last hidden state of a stack of LSTM layers, [B, T, D] to [B, H].
 
     torch's fused kernel computes it where it can. It does not run under `torch.func`, and a program
     that others run cannot have it: there the cell is written out, and agrees but for rounding. One
@@ -34,7 +34,7 @@ class StackedLSTM(nn.Module):
                     self.register_parameter(f"{name}_l{layer}", nn.Parameter(drawn))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Runs all layers over all steps."""
+        """Run all layers over all steps."""
         if can_fuse(x):
             some = max(1, len(x)) if torch.is_grad_enabled() else ROWS_AT_A_TIME
             return torch.cat([self._fuse(rows) for rows in torch.split(x, some)])
@@ -68,13 +68,13 @@ class StackedLSTM(nn.Module):
 
 
 def can_fuse(x: Tensor) -> bool:
-    """Tells whether torch's fused kernel may compute here: on the CPU, in no transformation."""
+    """Whether torch's fused kernel may compute here: on the CPU, in no transformation."""
     transformed = torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling()
     return x.device.type == "cpu" and not transformed
 
 
 def unroll(gates: Tensor, recurrent: Tensor) -> Tensor:
-    """Gives the hidden states [B, T, H] of what the inputs add to the gates, [B, T, 4 H]."""
+    """Return the hidden states [B, T, H] of what the inputs add to the gates, [B, T, 4 H]."""
     h = c = gates.new_zeros(gates.shape[0], recurrent.shape[0])
     states = []
     for step in gates.unbind(1):

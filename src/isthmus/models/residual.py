@@ -38,7 +38,7 @@ class Residual(nn.Module):
         self.skip = skip
 
     def forward(self, x: Tensor) -> Tensor:
-        """Gives maps [B, outputs, ...] of maps [B, inputs, ...]."""
+        """Return maps [B, outputs, ...] of maps [B, inputs, ...]."""
         y: Tensor = self.bn2(self.conv2(self.bn1(self.conv1(x)).relu()))
         if self.skip:
             y = y + (x if self.downsample is None else self.downsample(x))

@@ -24,13 +24,13 @@ class PatchEmbed(nn.Module):
         self.proj = nn.Conv2d(channels, width, patch, patch)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Gives one row per patch."""
+        """Return one row per patch."""
         rows: Tensor = self.proj(x).flatten(2).transpose(1, 2)
         return rows
 
 
 class SelfAttention(nn.Module):
-    """Lets every row look at every other; written out, so that it runs in every engine."""
+    """Attention of every row to every other; written out, so that it runs in every engine."""
 
     def __init__(self, width: int, heads: int):
         nn.Module.__init__(self)
@@ -39,7 +39,7 @@ class SelfAttention(nn.Module):
         self.proj = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Mixes the rows of [B, T, D]."""
+        """Mix the rows of [B, T, D]."""
         parts = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         query, key, value = parts.unbind(0)  # [B, heads, T, D / heads]
         scores = query @ key.transpose(2, 3) / sqrt(query.shape[3])
@@ -61,7 +61,7 @@ class VisionBlock(nn.Module):
         self.mlp = nn.Sequential(layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Gives rows [B, T, D] of rows [B, T, D]."""
+        """Return rows [B, T, D] of rows [B, T, D]."""
         x = x + self.attn(self.norm1(x))
         result: Tensor = x + self.mlp(self.norm2(x))
         return result
@@ -80,7 +80,7 @@ class VisionBody(nn.Module):
         self.norm = nn.LayerNorm(width, EPSILON)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Gives what the class's row has become."""
+        """Return what the class's row has become."""
         rows = self.patch_embed(x)
         rows = torch.cat([self.cls_token.expand(rows.shape[0], -1, -1), rows], 1)  # of any batch
         result: Tensor = self.norm(self.blocks(rows + self.pos_embed))[:, 0]

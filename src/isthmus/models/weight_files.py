@@ -30,7 +30,7 @@ def load_weights(
     last: str,
     whose: str = "torchvision",
 ) -> nn.Module:
-    """Copies a file's tensors into a network; `last` is what the file calls its last layer.
+    """Copy a file's tensors into a network; `last` is what the file calls its last layer.
 
     The last layer stays as it was drawn where the file's has another number of outputs. A `digest`
     is what the file has to have: parts that are frozen never travel, and are to be everybody's.
@@ -54,7 +54,7 @@ def load_weights(
 
 
 def digest_weights(weights: str) -> str:
-    """Gives the digest of a file's tensors, under whatever format and order they are stored."""
+    """Return the digest of a file's tensors, under whatever format and order they are stored."""
     digest = hashlib.blake2b(digest_size=8)
     for name, tensor in sorted(_read(weights).items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -65,7 +65,7 @@ def digest_weights(weights: str) -> str:
 def start_from(
     build: Callable[[], nn.Module], weights: Path | str, partly: bool = False
 ) -> Callable[[], nn.Module]:
-    """Gives what builds a network of one's own with the tensors of a file, matched by their names.
+    """Return what builds a network of one's own with the tensors of a file, matched by their names.
 
     The file is a .safetensors, or a .pth that holds tensors only. What all names in the file begin
     with, as `module.` or `vit.`, is left out, and what those of a network do that wraps it, as
@@ -104,7 +104,7 @@ class Misfits(NamedTuple):
     extra: list[str]  # in the file alone
 
     def any(self) -> bool:
-        """Tells whether there is anything."""
+        """Whether there is anything."""
         return bool(self.missing or self.reshaped or self.extra)
 
     def __str__(self) -> str:
@@ -122,7 +122,7 @@ def find_misfits(
     last: str,
     may_lack_last: bool = False,
 ) -> Misfits:
-    """Finds what does not fit, apart from the last layer's outputs and counts of batches."""
+    """Find what does not fit, apart from the last layer's outputs and counts of batches."""
 
     def is_last(name: str) -> bool:
         return name.rpartition(".")[0] == last
@@ -159,7 +159,7 @@ def _copy(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
 
 
 def _align_names(given: Mapping[str, Tensor], wanted: Iterable[str]) -> Mapping[str, Tensor]:
-    """Calls a file's tensors as the network calls its own, where one of them is wrapped.
+    """Rename a file's tensors to the network's names, where one of the two is wrapped.
 
     Names in the file may all begin with what the network has not, as in `module.`; those of the
     network, or most of them, with what the file has not: that of the attribute which holds it.
@@ -175,7 +175,7 @@ def _align_names(given: Mapping[str, Tensor], wanted: Iterable[str]) -> Mapping[
 
 
 def _list_prefixes(names: Iterable[str], least: float) -> list[str]:
-    """Lists what at least so many names begin with, the shortest first: nothing, a., a.b., ..."""
+    """List what at least so many names begin with, the shortest first: nothing, a., a.b., ..."""
     split = [name.split(".")[:-1] for name in names]
     counts = Counter(".".join([*parts[:k], ""]) for parts in split for k in range(1, DEEP + 1))
     return ["", *sorted((p for p, count in counts.items() if count >= least), key=len)]
@@ -206,7 +206,7 @@ def _read(weights: str) -> Mapping[str, Tensor]:
 
 @cache
 def _read_file(weights: str, size: int, changed: int) -> Mapping[str, Tensor]:
-    """Reads a file once, however many clients draw their start from it."""
+    """Read a file once, however many clients draw their start from it."""
     path = Path(weights)
     tensors: Any
     try:

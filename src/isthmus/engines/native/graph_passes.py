@@ -24,7 +24,7 @@ from torch._inductor import ir
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch._inductor.lowering import mutate_to, register_lowering
 
-LARGE = 1 << 20  # entries of a layer from which on its place among the factors tells,
+LARGE = 1 << 20  # entries of a layer from which on its place among the factors matters,
 SMALL = 32  # and examples up to which it does
 LONG = 1 << 13  # entries of a vector from which on it is summed up by rows
 ROW = 1 << 11  # entries
@@ -52,7 +52,7 @@ class StepPass(CustomGraphPass):
     """Rewrites a program before it is compiled."""
 
     def __call__(self, graph: fx.Graph) -> None:
-        """Rewrites the operations of a program."""
+        """Rewrite the operations of a program."""
         for node in graph.find_nodes(op="call_function", target=aten.addmm.default):
             if _should_turn(node):
                 _replace(node, _turn(node))
@@ -69,12 +69,12 @@ class StepPass(CustomGraphPass):
                 _keep_for_vectors(node)
 
     def uuid(self) -> Any:
-        """Names this version: programs that another one left on disk are not used."""
+        """Name this version: programs that another one left on disk are not used."""
         return get_hash_for_files((__file__,))
 
 
 def _should_turn(node: Node) -> bool:
-    """Tells whether a layer is large, a batch small, and the layer laid out as layers are."""
+    """Whether a layer is large, a batch small, and the layer laid out as layers are."""
     _, x, layer = node.args
     examples, entries = x.meta["val"].shape[0], layer.meta["val"].numel()
     across = layer.meta["val"].stride() == (1, layer.meta["val"].shape[0])
@@ -82,7 +82,7 @@ def _should_turn(node: Node) -> bool:
 
 
 def _turn(node: Node) -> Node:
-    """Writes bias + x W^T as bias + (W x^T)^T."""
+    """Write bias + x W^T as bias + (W x^T)^T."""
     bias, x, layer = node.args
     first = _call(node, aten.permute.default, layer, [1, 0])
     second = _call(node, aten.permute.default, x, [1, 0])
@@ -92,14 +92,14 @@ def _turn(node: Node) -> Node:
 
 
 def _should_join(node: Node) -> bool:
-    """Tells whether a vector is put together from products of matrices, among others."""
+    """Whether a vector is put together from products of matrices, among others."""
     return node.meta["val"].dim() == 1 and any(
         part.target in RESHAPED and part.args[0].target is aten.mm.default for part in node.args[0]
     )
 
 
 def _write_out(node: Node) -> Node:
-    """Writes addcmul as the product and the sum that it is."""
+    """Write addcmul as the product and the sum that it is."""
     start, first, second = node.args
     product, factor = _call(node, aten.mul.Tensor, first, second), node.kwargs.get("value", 1)
     if factor == -1:
@@ -110,7 +110,7 @@ def _write_out(node: Node) -> Node:
 
 
 def _sum_by_rows(node: Node) -> Node:
-    """Sums up a vector by rows, and what is left over."""
+    """Sum up a vector by rows, and what is left over."""
     vector = node.args[0]
     size = vector.meta["val"].numel()
     rows = size // ROW
@@ -124,7 +124,7 @@ def _sum_by_rows(node: Node) -> Node:
 
 
 def _is_vector(node: Node) -> bool:
-    """Tells whether a node gives a long vector of numbers with a fraction."""
+    """Whether a node is a long vector of floating-point numbers."""
     value = node.meta.get("val")
     return (
         isinstance(value, torch.Tensor)
@@ -135,14 +135,14 @@ def _is_vector(node: Node) -> bool:
 
 
 def _is_number(node: Node) -> bool:
-    """Tells whether a node computes a single number."""
+    """Whether a node computes a single number."""
     value = node.meta.get("val")
     single = isinstance(value, torch.Tensor) and value.numel() == 1 and value.is_floating_point()
     return bool(single and node.op == "call_function")
 
 
 def _keep_for_vectors(node: Node) -> None:
-    """Has a number computed before the loops over vectors that it enters."""
+    """Compute a number before the loops over vectors that use it."""
     users = [user for user in node.users if _is_vector(user)]
     if users:
         kept = _call(node.next, keep, node)
@@ -151,7 +151,7 @@ def _keep_for_vectors(node: Node) -> None:
 
 
 def _call(node: Node, target: Any, *arguments: Any) -> Node:
-    """Adds the call of an operation before a node."""
+    """Add the call of an operation before a node."""
     with node.graph.inserting_before(node):
         new = node.graph.call_function(target, arguments)
     new.meta["val"] = target(*fx.map_arg(arguments, lambda argument: argument.meta["val"]))
@@ -168,7 +168,7 @@ class JoinedInPlace(ir.ConcatKernel):
 
     @classmethod
     def realize_into(cls, src: Any, dst: Any) -> Any:
-        """Has a part computed where it belongs, or copied there if that cannot be."""
+        """Compute a part where it belongs, or copy it there if that is impossible."""
         part = src.data if isinstance(src, ir.TensorBox) else src
         product = _find_product(part)
         if product is None:
@@ -181,7 +181,7 @@ class JoinedInPlace(ir.ConcatKernel):
 
 
 def _find_product(part: Any) -> Any:
-    """Gives the product that a part is, all of it, its rows one after another; else None."""
+    """Return the product that a part is, all of it, its rows one after another; else None."""
     box: Any = part.data if isinstance(part, ir.ReinterpretView) else None
     product = getattr(box, "data", None)
     rows = getattr(product, "layout", None)

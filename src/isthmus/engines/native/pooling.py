@@ -42,7 +42,7 @@ Node = Any  # an fx.Node, whose arguments may be anything
 
 @cache
 def load_kernels() -> ctypes.CDLL | None:
-    """Builds and loads what `pooling.cpp` has; None where that cannot be done."""
+    """Build and load what `pooling.cpp` has; None where that cannot be done."""
     try:
         from torch._inductor.codecache import CppCodeCache
 
@@ -65,13 +65,13 @@ class Shape(NamedTuple):
 
     @classmethod
     def of(cls, x: Tensor, weight: Tensor, padding: int) -> "Shape":
-        """Reads it from images [n, channels, height, width] and filters [out, channels, ...]."""
+        """Read it from images [n, channels, height, width] and filters [out, channels, ...]."""
         images, channels, height, width = x.shape
         out, _, side, _ = weight.shape
         return cls(images, channels, height, width, out, side, padding)
 
     def make_results(self) -> tuple[Tensor, Tensor]:
-        """Makes room for what is pooled and for where it is from, with channels last."""
+        """Make room for what is pooled and for where it is from, with channels last."""
         tall, broad = (
             (length + 2 * self.padding - self.side + 1) // 2 for length in (self.height, self.width)
         )
@@ -98,7 +98,7 @@ def _put_channels_last(x: Tensor) -> Tensor:
 def pool_convolution(
     x: Tensor, weight: Tensor, bias: Tensor, padding: int, slope: float
 ) -> tuple[Tensor, Tensor]:
-    """Gives what `pool_images` does, and which of four places each value is from."""
+    """Return what `pool_images` does, and which of four places each value is from."""
     shape = Shape.of(x, weight, padding)
     pooled, chosen = shape.make_results()
     given = _put_channels_last(x), _put_channels_last(weight), bias.contiguous()
@@ -121,7 +121,7 @@ def differentiate_pool(
     slope: float,
     of_images: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gives the gradients of weights, bias and images; the last is empty if it is not wanted."""
+    """Return the gradients of weights, bias and images; the last is empty if it is not wanted."""
     x, filters, gradient, chosen = map(_put_channels_last, (x, weight, gradient, chosen))
     of_weights, of_bias = torch.empty_like(filters), weight.new_empty(len(weight))
     of_x = torch.empty_like(x) if of_images else x.new_empty(0)
@@ -152,22 +152,22 @@ class Pooling(torch.autograd.Function):
     def forward(
         x: Tensor, weight: Tensor, bias: Tensor, padding: int, slope: float
     ) -> tuple[Tensor, Tensor]:
-        """Computes both of its results."""
+        """Compute both of its results."""
         pooled, chosen = pool_convolution(x, weight, bias, padding, slope)
         return pooled, chosen
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        """Keeps what the gradient needs."""
+        """Keep what the gradient needs."""
         x, weight, _, *ctx.numbers = inputs
         ctx.save_for_backward(output[1], x, weight)
         ctx.mark_non_differentiable(output[1])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Computes the gradients of weights and bias, and of images where they are wanted."""
+        """Compute the gradients of weights and bias, and of images where they are wanted."""
         wanted = ctx.needs_input_grad[0]
-        with torch.no_grad():  # nobody differentiates it again: see fuse_pooling
+        with torch.no_grad():  # never differentiated again: see fuse_pooling
             of_weights, of_bias, of_x = differentiate_pool(
                 gradients[0], *ctx.saved_tensors, *ctx.numbers, wanted
             )
@@ -177,21 +177,21 @@ class Pooling(torch.autograd.Function):
 def pool_images(
     x: Tensor, weight: Tensor, bias: Tensor, padding: int = 0, slope: float = 0.0
 ) -> Tensor:
-    """Gives max_pool2d(leaky_relu(conv2d(x, weight, bias, padding=padding), slope), 2)."""
+    """Return max_pool2d(leaky_relu(conv2d(x, weight, bias, padding=padding), slope), 2)."""
     pooled: Tensor = Pooling.apply(x, weight, bias, padding, slope)[0]  # type: ignore[no-untyped-call]
     return pooled
 
 
 def pool_apart(x: Tensor, weight: Tensor, bias: Tensor, padding: int, slope: float) -> Tensor:
-    """Gives the same by three operations, as torch does it."""
+    """Return the same by three operations, as torch does it."""
     inside = nn.functional.conv2d(x, weight, bias, padding=padding)
     return nn.functional.max_pool2d(nn.functional.leaky_relu(inside, slope), 2)
 
 
 def fuse_pooling(graph: fx.GraphModule) -> int:
-    """Replaces every convolution, ReLU and pooling, one after another, by the one operation.
+    """Replace every convolution, ReLU and pooling, one after another, by the one operation.
 
-    Gives how many were replaced.
+    Return how many were replaced.
     """
     if _transforms_twice(graph.graph):  # how to differentiate a gradient of it is not known
         return 0
@@ -207,7 +207,7 @@ def fuse_pooling(graph: fx.GraphModule) -> int:
 
 
 def _transforms_twice(graph: fx.Graph) -> bool:
-    """Tells whether anything but one gradient is taken: one of a gradient, or another transform."""
+    """Whether anything but one gradient is taken: one of a gradient, or another transform."""
     depth = 0
     for node in graph.nodes:
         name = getattr(node.target, "__name__", "")
@@ -221,7 +221,7 @@ def _transforms_twice(graph: fx.Graph) -> bool:
 
 
 def _find_convolution(pool: Node) -> Node | None:
-    """Gives the convolution whose ReLU is pooled, None where it is not one that can be replaced."""
+    """Return the convolution whose ReLU is pooled; None where it cannot be replaced."""
     given = _read(pool, POOL)
     halves = _is(given["kernel_size"], 2) and given["stride"] in (None, 2, (2, 2))
     usual = _is(given["padding"], 0) and _is(given["dilation"], 1)
@@ -238,7 +238,7 @@ def _find_convolution(pool: Node) -> Node | None:
 
 
 def _read_slope(relu: Node) -> float | None:
-    """Reads the slope below zero of a ReLU, None if it is none."""
+    """Read the slope below zero of a ReLU, None if it is none."""
     if relu.target in RELUS:
         return 0.0
     is_leaky = relu.target is nn.functional.leaky_relu
@@ -246,14 +246,14 @@ def _read_slope(relu: Node) -> float | None:
 
 
 def _read(call: Node, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Reads the arguments of a call by their names."""
+    """Read the arguments of a call by their names."""
     return {**defaults, **dict(zip(defaults, call.args, strict=False)), **call.kwargs}
 
 
 def _is_known(
     input: Node, weight: Node, bias: Node, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> bool:
-    """Tells whether a convolution is one that the kernels compute, and faster."""
+    """Whether a convolution is one that the kernels compute, and faster."""
     images, filters = input.meta["example_value"], weight.meta["example_value"]
     return (
         images.dim() == 4
@@ -270,7 +270,7 @@ def _is_known(
 
 
 def _read_padding(padding: Any) -> int | None:
-    """Reads what is put around an image, None where sides differ or it goes by a name."""
+    """Read what is put around an image, None where sides differ or it goes by a name."""
     first = padding[0] if isinstance(padding, tuple) else padding
     return first if isinstance(first, int) and _is(padding, first) else None
 

@@ -31,19 +31,19 @@ class ClusterShare(NamedTuple):
     cores: int  # for each
 
     def describe(self) -> str:
-        """Says what there is, and what each run has."""
+        """Describe what there is, and what each run has."""
         nodes, cores = count_things(self.nodes, "node"), count_things(self.cores, "core")
         runs = count_things(self.runs, "run")
         return f"ray at {self.cluster.address}: {nodes}, {cores} for each of {runs} at a time"
 
     def to_table(self) -> dict[str, Any]:
-        """Writes down for another process what a run has."""
+        """Write down for another process what a run has."""
         return {"cluster": asdict(self.cluster), "workers": self.cores}
 
 
 @contextmanager
 def share_cluster(cluster: Cluster, runs: int | None) -> Iterator[ClusterShare]:
-    """Shares a cluster's cores among so many runs at a time; as many as it has nodes if left out.
+    """Share a cluster's cores among so many runs at a time; as many as it has nodes if left out.
 
     One that is started for it stays until the end; to another one only runs are connected.
     """
@@ -80,7 +80,7 @@ class RayEngine(Loop):
 
     @classmethod
     def make(cls, plan: Plan) -> "RayEngine":
-        """Makes the engine of a run, which compiles steps where the plan says so."""
+        """Make the engine of a run, which compiles steps where the plan says so."""
         compiled = Compiled.make(plan) if plan.step == "compiled" else None
         return cls(plan.cluster, compiled, plan.read_data, plan.workers)
 
@@ -91,7 +91,7 @@ class RayEngine(Loop):
         return max(1, min(cores, self.most) if self.most else cores)
 
     def delegates(self, requests: int) -> bool:
-        """Tells that actors compute whatever there is, be it a single client."""
+        """Whether actors compute whatever there is, be it a single client."""
         return requests > 0
 
     def prepare(self, context: RunContext) -> None:
@@ -100,7 +100,7 @@ class RayEngine(Loop):
         pool.prepare()
 
     def make_pool(self, context: RunContext) -> Pool:
-        """Starts the actors that compute, on the nodes that are there."""
+        """Start the actors that compute, on the nodes that are there."""
         from isthmus.engines.ray.actors import ActorPool
 
         return ActorPool(
@@ -108,19 +108,19 @@ class RayEngine(Loop):
         )
 
     def describe(self, why: str = "") -> str:
-        """Says where the cluster is and how large, and whether and why steps are compiled."""
+        """Describe where the cluster is and how large, and whether and why steps are compiled."""
         connected = self._connect()
         nodes = count_things(len(connected.list_nodes()), "node")
         cores = count_things(self.workers, "core")
         return f"ray {connected.where}: {nodes}, {cores}; {self.describe_steps(why)}"
 
     def describe_now(self) -> str:
-        """Says how many nodes and actors there are, and how many of these compute."""
+        """Describe how many nodes and actors there are, and how many of these compute."""
         pool: ActorPool | None = self._pool  # type: ignore[assignment]
         return "" if pool is None else pool.describe_now()
 
     def close(self) -> None:
-        """Ends the actors, and a Ray that was started for them; the next call starts new ones."""
+        """End the actors, and a Ray that was started for them; the next call starts new ones."""
         Loop.close(self)
         if self._connected is not None:
             self._connected.close()

@@ -64,7 +64,7 @@ class NodeFacts(NamedTuple):
 
 
 def pack(value: Any, names: "dict[int, str] | None" = None, by_file: bool = False) -> Parcel:
-    """Packs a value; what both sides know, by the object's id, is only named."""
+    """Pack a value; objects that both sides have are named only, by id."""
     head, buffers = messages.dump(value, names or {}, by_file)
     if b"__main__" in head:
         raise messages.CannotSend(
@@ -74,7 +74,7 @@ def pack(value: Any, names: "dict[int, str] | None" = None, by_file: bool = Fals
 
 
 def unpack(parcel: Parcel, known: "dict[str, Any] | None" = None, copy: bool = True) -> Any:
-    """Reads a value; without `copy` its arrays stay in Ray's memory, and cannot be written."""
+    """Read a value; without `copy` its arrays stay in Ray's memory, and cannot be written."""
     parts = [_copy(part) for part in parcel.parts] if copy else parcel.parts
     return messages.load(parcel.head, known or {}, parts)
 
@@ -86,7 +86,7 @@ def _copy(part: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def list_versions() -> tuple[str, ...]:
-    """Lists the versions here of what computes."""
+    """List the versions here of what computes."""
     return tuple(metadata.version(name) for name in VERSIONS)
 
 
@@ -379,6 +379,6 @@ class ActorPool(Pool):
 
 
 def _shorten(error: RayError) -> str:
-    """Gives the line of Ray's message that says most: the last one."""
+    """Return the line of Ray's message that says most: the last one."""
     lines: Iterable[str] = [line.strip() for line in str(error).splitlines() if line.strip()]
     return ([type(error).__name__, *lines])[-1][:300]

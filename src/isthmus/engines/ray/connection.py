@@ -46,7 +46,7 @@ class Connected:
         self.lost = False
 
     def check(self) -> None:
-        """Raises an error where nobody listens any more at the cluster's head."""
+        """Raise an error if the cluster's head no longer listens."""
         if not self.lost and listens(self.address):
             return
         self.lost = True
@@ -56,7 +56,7 @@ class Connected:
         )
 
     def list_nodes(self) -> list[ClusterNode]:
-        """Lists the nodes that are alive and have cores to compute on."""
+        """List the nodes that are alive and have cores to compute on."""
         import ray
 
         self.check()
@@ -69,7 +69,7 @@ class Connected:
         return found
 
     def close(self) -> None:
-        """Leaves the cluster; one that was started for this run ends."""
+        """Leave the cluster; one that was started for this run ends."""
         import ray
 
         if self.ours and ray.is_initialized():
@@ -77,7 +77,7 @@ class Connected:
 
 
 def connect(cluster: Cluster, cores: int = 0) -> Connected:
-    """Connects to a cluster; without an address, starts one of so many cores on this machine."""
+    """Connect to a cluster; without an address, starts one of so many cores on this machine."""
     if not find_spec("ray"):
         raise IsthmusError(
             "engine=ray needs Ray; expected it to be installed; pip install 'isthmus[ray]'"
@@ -108,7 +108,7 @@ def connect(cluster: Cluster, cores: int = 0) -> Connected:
 
 
 def count_things(number: int, name: str) -> str:
-    """Counts things in words.
+    """Return a number and a noun, in the plural unless the number is 1.
 
     >>> count_things(1, "node"), count_things(2, "node")
     ('1 node', '2 nodes')
@@ -117,7 +117,7 @@ def count_things(number: int, name: str) -> str:
 
 
 def listens(address: str) -> bool:
-    """Tells whether somebody listens at host:port."""
+    """Whether a server listens at host:port."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT_S).close()
@@ -127,7 +127,7 @@ def listens(address: str) -> bool:
 
 
 def _prepare(local: bool) -> None:
-    """Has Ray ask for its token and report to nobody; what somebody has set himself stays."""
+    """Make Ray use a token and report no usage, unless the environment says otherwise."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     if local:
@@ -142,12 +142,12 @@ def _prepare(local: bool) -> None:
 
 
 def _has_token() -> bool:
-    """Tells whether there is a token where Ray looks for it."""
+    """Whether there is a token where Ray looks for it."""
     return any(map(os.environ.get, TOKENS)) or (Path.home() / ".ray" / "auth_token").exists()
 
 
 def _find_outside(address: str) -> str:
-    """Gives the address by which other machines reach a head, as Ray does for this machine."""
+    """Return the address by which other machines reach a head, as Ray does for this machine."""
     from ray.util import get_node_ip_address
 
     host, _, port = address.rpartition(":")
@@ -155,13 +155,13 @@ def _find_outside(address: str) -> str:
 
 
 def _is_inside(address: str) -> bool:
-    """Tells whether a head listens on the loopback interface alone."""
+    """Whether a head listens on the loopback interface alone."""
     inside = address.rpartition(":")[0] in LOOPBACK
     return inside and listens(address) and not listens(_find_outside(address))
 
 
 def _refuse_silence(address: str) -> None:
-    """Refuses an address at which no cluster listens, for which Ray would wait for minutes."""
+    """Refuse an address at which no cluster listens, for which Ray would wait for minutes."""
     if address == "auto":
         return
     if "://" in address or not address.rpartition(":")[2].isdigit():
@@ -183,7 +183,7 @@ def _refuse_silence(address: str) -> None:
 
 @contextmanager
 def _explain(address: str) -> Iterator[None]:
-    """Makes one line of what Ray says when it cannot connect."""
+    """Turn Ray's errors while connecting into one line."""
     try:
         yield
     except Exception as error:  # Ray raises all kinds, and some of no kind
@@ -206,7 +206,7 @@ def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keeps from the terminal what Ray's libraries say there of each attempt."""
+    """Hide what Ray's libraries print on the terminal at each attempt."""
     kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     try:
@@ -219,7 +219,7 @@ def _silence() -> Iterator[None]:
 
 @contextmanager
 def _stay_inside(local: bool) -> Iterator[None]:
-    """Makes a Ray that is started here listen on the loopback interface alone.
+    """Make a Ray that is started here listen on the loopback interface alone.
 
     Ray replaces 127.0.0.1 by an address that others can reach, unless it believes to be on a system
     without clusters.

@@ -24,7 +24,7 @@ class CallCost(NamedTuple):
 def cost_call(
     clients: int, seconds: float, down: int, up: int, nodes: int, actors: int, link: float = LINK
 ) -> CallCost:
-    """Costs a call: so many clients of so many seconds each; down and up are bytes of one client.
+    """Cost a call: so many clients of so many seconds each; down and up are bytes of one client.
 
     A node that has what all receive passes it on, so that the number of those that have it doubles
     each time. Answers all come to one process, which is what is exhausted first.
