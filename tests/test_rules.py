@@ -145,7 +145,7 @@ BUDGET = {
     "isthmus/methods": 1679,
     "isthmus/metrics": 262,
     "isthmus/models": 1470,
-    "isthmus/report": 3861,
+    "isthmus/report": 3712,
     "isthmus/run": 2694,
     "isthmus/system": 199,
     "isthmus/tracking": 133,

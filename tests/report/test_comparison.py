@@ -16,7 +16,7 @@ from isthmus.report import page
 from isthmus.report.contrasts import MethodRow, compare, have_several_seeds
 from isthmus.report.statistics import WinTieLoss
 from isthmus.report.tables import comparison
-from isthmus.report.tables.wording import describe, list_notes
+from isthmus.report.tables.comparison import describe, list_notes
 from isthmus.run.record import RecordedRun, read
 
 Write = Callable[..., Path]

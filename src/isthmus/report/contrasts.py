@@ -87,6 +87,11 @@ class Comparison(NamedTuple):
     blocks: tuple[MethodBlock, ...]
     ranks: Ranks | None  # with two data sets or more
 
+    @property
+    def rows(self) -> list[MethodRow]:
+        """The rows of all blocks."""
+        return [row for block in self.blocks for row in block.rows]
+
 
 def compare(runs: Sequence[RecordedRun], reference: str | None = None) -> Comparison:
     """Holds every method against a reference: the one named, FedAvg, or the first.

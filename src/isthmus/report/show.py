@@ -19,8 +19,9 @@ from isthmus.report.tables.formats import (
     format_bytes,
     format_metric,
 )
-from isthmus.report.tables.sections import JoinedNewcomers, summarize_newcomers
+from isthmus.report.tables.sections import summarize_newcomers
 from isthmus.report.tables.summary import IN_TABLES, find_intervals
+from isthmus.report.templates import render
 from isthmus.run import record as reader
 
 RARE = 0.1  # of all examples: a class whose errors top-1 hardly shows
@@ -131,35 +132,6 @@ def _measure_target(run: reader.RecordedRun, target: float) -> dict[str, Any]:
     )
 
 
-def _describe_target(to: dict[str, Any], dagger: str) -> str:
-    target = f"mean personal test top-1 over clients of {to['personal_top1_test']:.2%}"
-    if not to["reached"]:
-        return f"{target}: never reached at an evaluated round"
-    return (
-        f"{target}{dagger}: first reached after round {to['rounds']}, with {to['seconds']:,.1f} s "
-        f"of training and {format_bytes(to['nbytes'])} down and up"
-    )
-
-
-def _describe_sample(sample: dict[str, int]) -> str:
-    return (
-        f"evaluated on {describe_sample(reader.EvaluationSample(**sample))}; [ ]: "
-        f"{100 * LEVEL:g} % interval of the figure over all clients"
-    )
-
-
-def _describe_newcomers(joined: JoinedNewcomers) -> str:
-    few = "all their" if joined.shots == "all" else f"at most {joined.shots}"
-    shared = joined.shared_top1_test_mean
-    same = "" if shared is None else f"; the shared model on the same parts, mean {shared:.2%}"
-    return (
-        f"newcomers of {joined.data or 'an older version'}, joined {joined.time or 'some time'} "
-        f"after round {joined.round or 'unknown'}, {few} training examples: their own models' "
-        f"top-1 on the test parts of {joined.clients} of them, mean "
-        f"{joined.newcomer_top1_test_mean:.2%}, lowest {joined.newcomer_top1_test_lowest:.2%}{same}"
-    )
-
-
 def _list_settings(key: str, value: Any) -> Iterator[str]:
     """Yields a setting: a table's entries one by one, those of several tables on a line each."""
     if isinstance(value, Mapping):
@@ -174,62 +146,31 @@ def _list_settings(key: str, value: Any) -> Iterator[str]:
 
 
 def describe(facts: dict[str, Any]) -> str:
-    """Describes what was collected, for a person."""
+    """Describe what was collected, for a person."""
     lines = [f"{facts['run']}: {facts['status']}"]
     if "last" in facts:
-        last, best = facts["last"], facts["best_by_validation_loss"]
-        dagger = DAGGER if facts["chosen_on_test_data"] else ""
-        lines += [
-            f"rounds: {facts['rounds_done']} of {facts['rounds']}, {facts['clients']} clients",
-            *([] if facts["sample"] is None else [_describe_sample(facts["sample"])]),
-            *([] if facts["federated"] else ["NOT federated: trained on all data in one place"]),
-            *([f"ended early: {facts['reason']}"] if facts["reason"] else []),
-            f"last evaluation, after round {last['round']}: personal models, mean top-1 over "
-            f"clients' own test parts {last['personal_top1_test']:.2%}{dagger}"
-            f"{_describe_bounds(last.get('personal_top1_test_interval'))}, worst 5 % "
-            f"{last['personal_top1_test_worst_5_percent']:.2%}{dagger}",
-        ]
-        if last["personal_balanced_test"] is not None and last["rarest_class"] < RARE:
-            lines.append(
-                f"the rarest class has {last['rarest_class']:.1%} of all examples: with all "
-                f"classes of a client counted alike, {last['personal_balanced_test']:.2%}"
-                f"{_describe_bounds(last.get('personal_balanced_test_interval'))}"
-            )
-        if last["shared_top1_test"] is not None:
-            lines.append(
-                f"the shared model on the same parts: {last['shared_top1_test']:.2%}"
-                f"{_describe_bounds(last.get('shared_top1_test_interval'))}"
-            )
+        last, sample = facts["last"], facts["sample"]
         pooled = last["personal_pooled_over_test_examples"]
         intervals = last.get("personal_pooled_over_test_examples_intervals", {})
-        numbers = ", ".join(
-            f"{metric.label} {format_metric(metric.name, pooled[metric.name])}"
-            f"{' %' if metric.factor == 100 else ''}{dagger}"
-            + _describe_bounds(intervals.get(metric.name), metric.text)
-            for metric in IN_TABLES
+        text = render(
+            "show.txt",
+            facts=facts,
+            sample=sample and describe_sample(reader.EvaluationSample(**sample)),
+            intervals={key: last.get(f"{key}_interval") for key in last},
+            pooled=[(it, pooled[it.name], intervals.get(it.name)) for it in IN_TABLES],
+            settings=[
+                line
+                for key, value in facts["settings"].items()
+                for line in _list_settings(key, value)
+            ],
+            level=f"{100 * LEVEL:g}",
+            bounds=_describe_bounds,
+            format_metric=format_metric,
+            format_bytes=format_bytes,
+            DAGGER=DAGGER,
+            FOOTNOTE=FOOTNOTE,
+            RARE=RARE,
         )
-        whose = "all clients'" if facts["sample"] is None else "the sampled clients'"
-        lines.append(f"personal models, pooled over {whose} test examples: {numbers}")
-        if "to_target" in facts:
-            lines.append(_describe_target(facts["to_target"], dagger))
-        if best is not None:
-            lines.append(
-                f"least validation loss, after round {best['round']}: personal models' mean top-1 "
-                f"on test parts {best['personal_top1_test']:.2%}{dagger}"
-            )
-        each = facts["best_of_each_client"]
-        if each is not None:
-            kept = "kept" if each["kept"] else "not kept; isthmus run --keep-best keeps them"
-            lines.append(
-                "each client's own least validation loss: after rounds "
-                f"{each['first_round']} to {each['last_round']}, median {each['median_round']}; "
-                f"these models are {kept}"
-            )
-        if dagger:
-            lines.append(FOOTNOTE)
-        lines += [_describe_newcomers(JoinedNewcomers(**each)) for each in facts["newcomers"]]
-        lines.append(f"digest: {facts['digest']}, of the data: {facts['federation']}")
-        for key, value in facts["settings"].items():
-            lines += _list_settings(f"  {key}", value)
+        lines.append(text.rstrip())
     sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in facts["bytes"].items())
     return "\n".join([*lines, f"on disk: {sizes}"])

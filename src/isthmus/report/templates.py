@@ -4,6 +4,7 @@ The suffix of a template decides how. What it is to print as it is comes as `Mar
 """
 
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,17 @@ LATEX = str.maketrans(
 
 
 def render(*templates: str, folder: Path | None = None, **values: Any) -> str:
-    """Fills in the first template there is: of a page (.html), Markdown (.md) or LaTeX (.tex).
+    """Fill in the first template there is: a page (.html), Markdown (.md), LaTeX (.tex) or text.
 
     Those of `folder` come before those of reports.
     """
     environment = _environment(Path(templates[0]).suffix, folder)
     return environment.select_template(templates).render(values)
+
+
+def render_paragraph(template: str, **values: Any) -> str:
+    """Fill in a text whose lines are one paragraph."""
+    return " ".join(render(template, **values).split())
 
 
 def escape_markdown(text: str) -> str:
@@ -71,7 +77,9 @@ def _environment(suffix: str, folder: Path | None) -> Environment:
     }
     if suffix == ".html":
         return Environment(autoescape=True, **shared)
-    escape = {".md": escape_markdown, ".tex": escape_latex}[suffix]
+    escapes: dict[str, Callable[[str], str]]
+    escapes = {".md": escape_markdown, ".tex": escape_latex, ".txt": str}
+    escape = escapes[suffix]
     if suffix == ".tex":  # which has braces of its own
         shared |= {"variable_start_string": "<<", "variable_end_string": ">>"}
         shared |= {"block_start_string": "<%", "block_end_string": "%>"}

@@ -1,26 +1,101 @@
 """The comparison of methods over seeds and data sets, for terminals, papers and programs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isnan
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Group as Stack
 from rich.table import Table
 from rich.text import Text
 
-from isthmus.report.contrasts import Comparison, MethodBlock, MethodRow, compare
+from isthmus.experiment.settings import list_settings
+from isthmus.metrics.metric import METRICS
+from isthmus.report.contrasts import Comparison, Difference, MethodBlock, MethodRow, compare
 from isthmus.report.groups import SEEDED
-from isthmus.report.statistics import LEVEL, RESAMPLES
-from isthmus.report.tables.formats import build_terminal_table
-from isthmus.report.tables.wording import COLUMNS, list_notes, list_ranks, print_rows
-from isthmus.report.templates import render
+from isthmus.report.statistics import LEVEL, RESAMPLES, Interval
+from isthmus.report.tables.formats import (
+    BATCHED,
+    DAGGER,
+    FOOTNOTE,
+    MISSING,
+    build_terminal_table,
+    format_bounds,
+    format_bytes,
+    format_p,
+    format_percent,
+    format_points,
+)
+from isthmus.report.tables.summary import describe_scope, list_exceptions
+from isthmus.report.templates import render, render_paragraph
 from isthmus.run.cells import format_lines
 from isthmus.run.record import RecordedRun
 from isthmus.system.files import write_text
 
+TIED = "≈"
+FEW = 10  # data sets; below, the approximations of rank tests are rough
 NARROW = ("personal", "worst", "difference", "w/t/l", "p", "harmed")  # in 80 columns
+
+
+class ComparisonColumn(NamedTuple):
+    """One column: its title, a short one of two lines, and how a row's number prints."""
+
+    title: str
+    short: tuple[str, str]
+    cell: Callable[[MethodRow, str], str]  # of a row, and the mark of its differences
+
+
+COLUMNS = (
+    ComparisonColumn(
+        "personal top-1 %, mean [interval]",
+        ("personal", "top-1 %"),
+        lambda row, _: _format_interval(row.top1, format_percent, _mark(row)),
+    ),
+    ComparisonColumn(
+        "personal top-1 %, worst 5 %",
+        ("worst", "5 %"),
+        lambda row, _: row.averages.mark(format_percent(row.averages.worst)),
+    ),
+    ComparisonColumn(
+        "personal ECE %",
+        ("ECE", "%"),
+        lambda row, _: row.averages.print_metric(METRICS["ece"]),
+    ),
+    ComparisonColumn(
+        "shared top-1 %, clients",
+        ("shared", "top-1 %"),
+        lambda row, _: format_percent(row.averages.shared),
+    ),
+    ComparisonColumn(
+        "difference, points [interval]",
+        ("difference", "points"),
+        lambda row, mark: _if_compared(
+            row, lambda it: _format_interval(it.mean, format_points, mark)
+        ),
+    ),
+    ComparisonColumn(
+        "wins / ties / losses",
+        ("w/t/l", "pairs"),
+        lambda row, mark: _if_compared(row, lambda it: "/".join(map(str, it.tally)) + mark),
+    ),
+    ComparisonColumn(
+        "p, Holm",
+        ("p", "Holm"),
+        lambda row, mark: _if_compared(row, lambda it: format_p(it.holm) + mark),
+    ),
+    ComparisonColumn(
+        "clients harmed",
+        ("harmed", "clients"),
+        lambda row, _: row.averages.mark("{}/{}".format(*row.harmed) if row.harmed else MISSING),
+    ),
+    ComparisonColumn(
+        "bytes, down and up",
+        ("bytes", "sent"),
+        lambda row, _: format_bytes(row.averages.down_bytes + row.averages.up_bytes),
+    ),
+)
 
 
 def write(
@@ -29,7 +104,7 @@ def write(
     reference: str | None = None,
     missing: Mapping[str, str] = MappingProxyType({}),
 ) -> Comparison:
-    """Leaves table.md, table.tex and table.csv in a directory; returns what is in them.
+    """Write table.md, table.tex and table.csv to a directory; return what is in them.
 
     `missing` says of runs that should be in the tables why they are not; those for people say it.
     """
@@ -41,7 +116,7 @@ def write(
 
 
 def terminal(comparison: Comparison) -> Stack:
-    """Returns the tables for a terminal of 80 columns; the files have the other columns."""
+    """Return the tables for a terminal of 80 columns; the files have the other columns."""
     parts: list[Table | Text] = []
     narrow = [i for i, column in enumerate(COLUMNS) if column.short[0] in NARROW]
     for block in comparison.blocks:
@@ -64,17 +139,17 @@ def terminal(comparison: Comparison) -> Stack:
 
 
 def markdown(comparison: Comparison, missing: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Returns all columns in Markdown, the notes under them."""
-    return render("comparison.md", **_values(comparison, missing))
+    """Return all columns in Markdown, the notes under them."""
+    return render("comparison.md", **_collect_values(comparison, missing))
 
 
 def latex(comparison: Comparison, missing: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Returns all columns in LaTeX with booktabs, the notes under them."""
-    return render("comparison.tex", **_values(comparison, missing))
+    """Return all columns in LaTeX with booktabs, the notes under them."""
+    return render("comparison.tex", **_collect_values(comparison, missing))
 
 
-def _values(comparison: Comparison, missing: Mapping[str, str]) -> dict[str, Any]:
-    methods = dict.fromkeys(row.label for block in comparison.blocks for row in block.rows)
+def _collect_values(comparison: Comparison, missing: Mapping[str, str]) -> dict[str, Any]:
+    methods = {row.label for row in comparison.rows}
     names = ", ".join(block.name for block in comparison.blocks)
     return {
         "title": f"{len(methods)} methods on {names}, held against {comparison.reference}.",
@@ -91,7 +166,7 @@ def _values(comparison: Comparison, missing: Mapping[str, str]) -> dict[str, Any
 
 
 def csv(comparison: Comparison) -> str:
-    """Returns every number in full, one row per method and data set, with all its settings."""
+    """Return every number in full, one row per method and data set, with all its settings."""
     lines = [
         _collect_row(comparison, block, row) for block in comparison.blocks for row in block.rows
     ]
@@ -145,3 +220,120 @@ def _collect_row(comparison: Comparison, block: MethodBlock, row: MethodRow) -> 
             if key not in SEEDED
         },
     }
+
+
+def print_rows(block: MethodBlock) -> list[list[str]]:
+    """Print the rows of a block, each in the order of COLUMNS."""
+    oracle = any(row.averages.chosen_on_test for row in block.rows if row.label == block.reference)
+    marks = [DAGGER if oracle or row.averages.chosen_on_test else "" for row in block.rows]
+    return [
+        [column.cell(row, mark) for column in COLUMNS]
+        for row, mark in zip(block.rows, marks, strict=True)
+    ]
+
+
+def list_ranks(comparison: Comparison) -> list[tuple[str, float]]:
+    """List methods by average rank, best first; one chosen on test data is marked."""
+    ranks = comparison.ranks
+    if ranks is None:
+        return []
+    oracles = {row.label for row in comparison.rows if row.averages.chosen_on_test}
+    ordered = sorted(zip(ranks.average, ranks.labels, strict=True))
+    return [(label + (DAGGER if label in oracles else ""), rank) for rank, label in ordered]
+
+
+def list_notes(comparison: Comparison) -> list[str]:
+    """List the paragraphs under the table: what the numbers are, ranks, the dagger."""
+    notes = [describe(comparison)]
+    if comparison.ranks is not None:
+        values = {"ranks": comparison.ranks, "FEW": FEW, "format_p": format_p}
+        level, n = f"{1 - LEVEL:.2g}", len(comparison.blocks)
+        notes.append(render_paragraph("ranks.txt", n=n, level=level, **values))
+    oracle = any(row.averages.chosen_on_test for row in comparison.rows)
+    return [*notes, FOOTNOTE] if oracle else notes
+
+
+def describe(comparison: Comparison) -> str:
+    """Say which model, clients, split, round and rule of choice, which seeds, which interval."""
+    rows = comparison.rows
+    bounds = {
+        DAGGER: any(row.averages.chosen_on_test for row in rows),
+        "what is not federated": any(not row.averages.federated for row in rows),
+    }
+    return render_paragraph(
+        "comparison.txt",
+        comparison=comparison,
+        rows=rows,
+        several_seeds=any(len(row.runs) > 1 for row in rows),
+        paired_seeds=any(row.difference and len(row.difference.seeds) > 1 for row in rows),
+        level=f"{100 * LEVEL:g}",
+        resamples=RESAMPLES,
+        units=sorted({_describe_resampling(row) for row in rows}, reverse=True),
+        bounds=[what for what, occurs in bounds.items() if occurs],
+        describe_scope=describe_scope,
+        describe_seeds=_describe_seeds,
+        name_left_out=lambda block: list(_name_left_out(block)),
+        list_budgets=lambda block: list(_list_budgets(block)),
+        list_exceptions=list_exceptions,
+        BATCHED=BATCHED,
+        MISSING=MISSING,
+        TIED=TIED,
+    )
+
+
+def _describe_resampling(row: MethodRow) -> str:
+    if len(row.runs) == 1:
+        return "clients; a single seed cannot tell how another would fare"
+    if row.crossed:
+        return "seeds and of clients, the same in all of them"
+    return "seeds, and of clients within each"
+
+
+def _describe_seeds(block: MethodBlock) -> str:
+    by_seeds: dict[str, list[str]] = {}
+    for row in block.rows:
+        seeds = ", ".join(map(str, row.group.seeds))
+        by_seeds.setdefault(f"{'seeds' if len(row.runs) > 1 else 'seed'} {seeds}", []).append(
+            row.label
+        )
+    listed = "; ".join(f"{seeds} ({', '.join(labels)})" for seeds, labels in by_seeds.items())
+    listed = next(iter(by_seeds)) if len(by_seeds) == 1 else listed
+    splits = {run.split_digest for row in block.rows for run in row.group.runs}
+    split = "not every split is known" if None in splits else f"{len(splits)} splits"
+    split = (
+        f"one split, {next(iter(splits))}" if len(splits - {None}) == len(splits) == 1 else split
+    )
+    return f"{listed[0].upper()}{listed[1:]}; {split}"
+
+
+def _name_left_out(block: MethodBlock) -> Iterator[str]:
+    """Yield the methods and their seeds that are in no difference to the reference."""
+    reference = next((row for row in block.rows if row.label == block.reference), None)
+    for row in block.rows:
+        if reference is not None and row is not reference:
+            used = row.difference.seeds if row.difference else ()
+            seeds = sorted({*row.group.seeds, *reference.group.seeds} - set(used))
+            if seeds:
+                yield f"{row.label} {', '.join(map(str, seeds))}"
+
+
+def _list_budgets(block: MethodBlock) -> Iterator[str]:
+    """Yield the budgets that differ."""
+    for key in list_settings("budget"):
+        given = {row.label: row.group.runs[0].settings.get(key, MISSING) for row in block.rows}
+        if len(set(given.values())) > 1:
+            yield f"{key}: " + ", ".join(f"{label} {n}" for label, n in given.items())
+
+
+def _format_interval(it: Interval, printed: Callable[[float], str], mark: str) -> str:
+    if isnan(it.mean):
+        return MISSING
+    return f"{printed(it.mean)}{mark}{format_bounds(it, printed)}"
+
+
+def _if_compared(row: MethodRow, printed: Callable[[Difference], str]) -> str:
+    return MISSING if row.difference is None else printed(row.difference)
+
+
+def _mark(row: MethodRow) -> str:
+    return (TIED if row.tied else "") + (DAGGER if row.averages.chosen_on_test else "")

@@ -13,7 +13,8 @@ from isthmus.report.figures.curves import build_ranks
 from isthmus.report.figures.theme import list_classes
 from isthmus.report.groups import SEEDED
 from isthmus.report.section import Report, SectionContent
-from isthmus.report.tables import wording
+from isthmus.report.tables import comparison as tables
+from isthmus.report.tables.comparison import list_notes, list_ranks, print_rows
 from isthmus.report.tables.formats import (
     MISSING,
     format_percent,
@@ -29,7 +30,6 @@ from isthmus.report.tables.summary import (
     describe_seeds,
     find_best,
 )
-from isthmus.report.tables.wording import list_notes, list_ranks, print_rows
 from isthmus.run.columns import columns
 from isthmus.run.record import RecordedRun, find_counterpart, labels, mean_or_none
 
@@ -134,13 +134,13 @@ def show_differences(report: Report) -> SectionContent | None:
         lines = print_rows(block)
         # A column without a single number says nothing; it is left out.
         filled = [
-            i for i in range(len(wording.COLUMNS)) if any(line[i] != MISSING for line in lines)
+            i for i in range(len(tables.COLUMNS)) if any(line[i] != MISSING for line in lines)
         ]
         rows = [
             (tones[id(row.group.runs[0])], row, [line[i].split(" [") for i in filled])
             for row, line in zip(block.rows, lines, strict=True)
         ]
-        blocks.append((block.name, [wording.COLUMNS[i].short for i in filled], rows))
+        blocks.append((block.name, [tables.COLUMNS[i].short for i in filled], rows))
     values = {
         "reference": comparison.reference,
         "blocks": blocks,

@@ -27,7 +27,7 @@ from isthmus.report.tables.formats import (
     format_seconds,
     format_spread,
 )
-from isthmus.report.templates import render
+from isthmus.report.templates import render, render_paragraph
 from isthmus.run.record import EvaluationSample, RecordedRun, find_counterpart, labels, mean_or_none
 from isthmus.selection import RULES
 
@@ -78,8 +78,9 @@ class SummaryRow(NamedTuple):
         """Prints the bounds of a mean over all clients, where it is known of a sample only."""
         return format_bounds(self.intervals.get(name), printed)
 
-    def mark_metric(self, metric: Metric, text: str) -> str:
-        """Marks a metric of a personal model; a calibration error may be per batch."""
+    def print_metric(self, metric: Metric) -> str:
+        """Print a metric of a personal model, marked; a calibration error may be per batch."""
+        text = format_metric(metric.name, self.means[metric.name])
         per_batch = self.per_batch and metric.is_calibration and text != MISSING
         return self.mark(text + PER_BATCH if per_batch else text)
 
@@ -105,40 +106,19 @@ def find_best(rows: Sequence[SummaryRow]) -> int | None:
 
 
 def describe(rows: Sequence[SummaryRow]) -> str:
-    """Says which model, which clients, which split, which round and which rule of choice."""
-    sentences = [
-        "Personal: the model each client deploys, on its own test part; "
-        f"mean ± population standard deviation {describe_scope(rows)}.",
-        "Worst 5 %: mean over the lowest twentieth of them.",
-    ]
-    if any(row.intervals for row in rows):
-        sentences.append(
-            f"[ ]: {100 * LEVEL:g} % interval of the mean over all clients; deviation, worst 5 % "
-            "and Gini are the sample's."
-        )
-    if any(row.sample and row.selection and RULES[row.selection].for_all for row in rows):
-        sentences.append("One point for all clients: chosen by those of the sample.")
-    if any(row.per_batch for row in rows):
-        sentences.append(BATCHED)
-    if any(row.shared is not None for row in rows):
-        sentences.append(
-            "Shared: the one model everybody has, on the same test parts (clients) "
-            "and on the server's own test set (server)."
-        )
-    if any(row.harmed is not None for row in rows):
-        sentences.append(
-            "Harmed: clients strictly below the accuracy they reach training alone "
-            "(local, same federation)."
-        )
-    for row in rows:
-        if row.kinds:
-            split = ", ".join(
-                f"{kind} {format_percent(mean)} ({n} clients)" for kind, n, mean in row.kinds
-            )
-            sentences.append(f"Personal top-1 % of {row.label} by kind of client: {split}.")
-    others = (describe_bounds(rows), describe_selection(rows), name_unfinished(rows))
-    sentences.append(f"Cost: of all rounds up to that one. {MISSING}: not recorded.")
-    return " ".join([*sentences, *filter(None, others)])
+    """Say which model, which clients, which split, which round and which rule of choice."""
+    rules = [RULES[row.selection] for row in rows if row.sample and row.selection]
+    return render_paragraph(
+        "summary.txt",
+        rows=rows,
+        level=f"{100 * LEVEL:g}",
+        one_point_of_sample=any(rule.for_all for rule in rules),
+        describe_scope=describe_scope,
+        list_exceptions=list_exceptions,
+        format_percent=format_percent,
+        BATCHED=BATCHED,
+        MISSING=MISSING,
+    )
 
 
 def describe_scope(rows: Sequence[SummaryRow]) -> str:
@@ -163,16 +143,16 @@ def describe_scope(rows: Sequence[SummaryRow]) -> str:
     return f"over {clients}, {when}"
 
 
-def describe_bounds(rows: Sequence[SummaryRow]) -> str | None:
-    """Says which rows are no competitors, since they train on all data in one place."""
-    pooled = ", ".join(row.label for row in rows if not row.federated)
-    return f"{pooled}: trained on all data in one place, an upper bound." if pooled else None
-
-
-def name_unfinished(rows: Sequence[SummaryRow]) -> str | None:
-    """Names the runs that did not run to the end, if there are any."""
-    late = [f"{row.label} ({row.status})" for row in rows if row.status != "finished"]
-    return f"Not run to the end: {', '.join(late)}." if late else None
+def list_exceptions(averages: Sequence[SummaryRow], runs: Sequence[SummaryRow]) -> list[str]:
+    """Say which are no competitors, how models were chosen, which runs did not finish."""
+    pooled = ", ".join(row.label for row in averages if not row.federated)
+    late = ", ".join(f"{row.label} ({row.status})" for row in runs if row.status != "finished")
+    sentences = (
+        f"{pooled}: trained on all data in one place, an upper bound." if pooled else None,
+        describe_selection(averages),
+        f"Not run to the end: {late}." if late else None,
+    )
+    return [sentence for sentence in sentences if sentence]
 
 
 def describe_selection(rows: Sequence[SummaryRow]) -> str | None:
@@ -250,10 +230,7 @@ def _metric_column(metric: Metric) -> SummaryColumn:
         f"personal {metric.heading}",
         PERSONAL,
         (metric.label, unit),
-        lambda row: (
-            row.mark_metric(metric, format_metric(metric.name, row.means[metric.name]))
-            + row.bound(metric.name, metric.text)
-        ),
+        lambda row: row.print_metric(metric) + row.bound(metric.name, metric.text),
         narrow=("ECE", "%") if metric.name == "ece" else (),
         narrow_bounds=False,
     )
