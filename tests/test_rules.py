@@ -136,7 +136,7 @@ def test_modules_import_only_what_lies_below_them(path: Path) -> None:
 # comes with a commit that says why; one that can fall is lowered with what lowers it.
 BUDGET = {
     "contract": 909,
-    "isthmus/batch": 695,
+    "isthmus/batch": 684,
     "isthmus/cli": 1434,
     "isthmus/data": 4328,
     "isthmus/engines": 1941,
@@ -145,12 +145,12 @@ BUDGET = {
     "isthmus/methods": 1679,
     "isthmus/metrics": 262,
     "isthmus/models": 1470,
-    "isthmus/report": 3712,
-    "isthmus/run": 2694,
+    "isthmus/report": 3711,
+    "isthmus/run": 2689,
     "isthmus/system": 199,
     "isthmus/tracking": 133,
     "isthmus_papers": 1485,
-    "isthmus_sites": 4529,
+    "isthmus_sites": 4373,
 }
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from isthmus.errors import IsthmusError, nearest
 from isthmus.experiment.settings import Experiment, flatten
 from isthmus.metrics.metric import METRICS
-from isthmus.run.record import RecordedRun, RecordTable
+from isthmus.run.record import RecordedRun, RecordTable, RunSummary
 from isthmus.run.schema import FEDERATION, NEWCOMERS, RELIABILITY, ROUNDS, RecordColumn
 from isthmus_papers.plan import list_experiments
 from isthmus_papers.recipe import Recipe, TableCell
@@ -137,7 +137,7 @@ def restore_run(record: RunRecord, path: Path = Path()) -> RecordedRun:
         reliability=RecordTable(_make_empty(RELIABILITY)),
         newcomers=RecordTable(_make_empty(NEWCOMERS)),
         evaluated=np.array(record.curve["round"], np.int64),
-        summary={"status": "finished"} | ({"federation": record.federation} if is_whole else {}),
+        summary=RunSummary("finished", federation=record.federation if is_whole else ""),
     )
 
 

@@ -146,16 +146,16 @@ def name_run(experiment: Experiment) -> str:
 
 def measure(run: RecordedRun, experiment: Experiment) -> RunRecord:
     """Makes a record of a finished run, which was asked for as `experiment`."""
-    if run.status != "finished":
+    if not run.summary.finished:
         raise IsthmusError(f"{run.path} is not finished; expected its last round; resume it")
     return RunRecord(
         experiment=_list_settings(experiment),
-        digest=str(run.summary["digest"]),
-        federation=str(run.split_digest),
+        digest=run.summary.digest,
+        federation=run.summary.federation,
         rounds=run.last,
-        seconds=float(run.summary["seconds"]),
+        seconds=run.summary.seconds,
         machine=describe_machine(),
-        versions=_list_versions(str(run.summary["isthmus"]), str(run.summary["torch"])),
+        versions=_list_versions(run.summary.isthmus, run.summary.torch),
         numbers=tuple(_list_numbers(run)),
         curve=_measure_curve(run),
         path=_measure_path(run),

@@ -146,7 +146,7 @@ def check(
         for i, (name, site) in enumerate(zip(names, sites, strict=True))
         if own.get(i, "") not in _list_held(site, study)
     ]
-    deployed = str(reader.read(server.run).summary["digest"])
+    deployed = reader.read(server.run).summary.digest
     return ReplayComparison(deployed, end.digest, tuple(differing), end.missed)
 
 

@@ -24,6 +24,7 @@ from isthmus.run.build import DISTANT, Built
 from isthmus.run.loop import RoundResult, Run, train
 from isthmus.run.newcomers import Joining, make_visit, reach_newcomers
 from isthmus.run.open import Opened
+from isthmus.run.record import read_summary
 from isthmus.run.store import Progress, Store
 from isthmus.system.files import write_text
 from isthmus_sites import codec, exchange
@@ -264,7 +265,7 @@ def forget_site(folder: Path, name: str) -> int:
     plan = ServePlan.load(place)
     built, _ = _build(plan, OfflineTransport())
     store = open_store(place.run, built)
-    status = str(json.loads((place.run / "summary.json").read_text("utf-8"))["status"])
+    status = read_summary(place.run).status
     store.start()
     try:
         return store.forget_newcomer(name) or store.forget_figures(find_client(plan.study, name))

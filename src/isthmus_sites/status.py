@@ -1,7 +1,6 @@
 """How a deployed run stands, at its server and at a site: collected from files alone."""
 
 import datetime as dt
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from isthmus.run.columns import read_arrays
+from isthmus.run.record import RunSummary, read_summary
 from isthmus.run.schema import (
     CALLS,
     CLIENTS,
@@ -75,7 +75,7 @@ def collect(served: ServedRun) -> dict[str, Any]:
     done = int(rounds["round"][-1]) if len(rounds["round"]) else 0
     seconds = rounds["train_seconds"] + rounds["evaluate_seconds"]
     pace = float(seconds[-RECENT:].mean()) if done else None
-    summary = _read_summary(served.run / "summary.json")
+    summary = read_summary(served.run)
     status = _judge(served, summary)
     left = None if pace is None else pace * (served.rounds - done)
     notes = _read(served, "notes", NOTES)
@@ -86,7 +86,7 @@ def collect(served: ServedRun) -> dict[str, Any]:
         "run": str(served.run),
         "method": served.method,
         "status": status,
-        "reason": summary.get("reason"),
+        "reason": summary.reason or None,
         "rounds_done": done,
         "rounds": served.rounds,
         "seconds_per_round": pace,
@@ -110,13 +110,13 @@ def collect(served: ServedRun) -> dict[str, Any]:
             {"at": str(event.get("at", "")), "text": str(event.get("text", event.get("event")))}
             for event in served.events[-LATEST:]
         ],
-        "digest": summary.get("digest"),
+        "digest": summary.digest or None,
     }
 
 
-def _judge(served: ServedRun, summary: Mapping[str, Any]) -> str:
+def _judge(served: ServedRun, summary: RunSummary) -> str:
     """Says in a few words whether the run goes on."""
-    if summary.get("status") == "finished":
+    if summary.finished:
         return "finished"
     last = str(served.events[-1].get("event")) if served.events else ""
     if served.served:
@@ -143,14 +143,6 @@ def _describe_call(served: ServedRun) -> dict[str, Any] | None:
 def _read(served: ServedRun, table: str, schema: Sequence[RecordColumn]) -> dict[str, Any]:
     """Reads a table; one that is not written yet has no rows."""
     return dict(read_arrays(served.run / f"{table}.csv", schema))
-
-
-def _read_summary(path: Path) -> dict[str, Any]:
-    try:
-        summary = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return summary if isinstance(summary, dict) else {}
 
 
 def _describe_sites(served: ServedRun, figures: Mapping[str, Any]) -> list[dict[str, Any]]:

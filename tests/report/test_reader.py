@@ -17,7 +17,7 @@ def test_columns_come_back_as_they_were_written(five: list[RecordedRun]) -> None
     run = five[0]
     assert run.method == "local"
     assert run.settings["partition.alpha"] == 0.3
-    assert run.status == "finished"
+    assert run.summary.finished
     assert run.split_digest == "a1b2c3d4"
     assert run.federation.labels.shape == (20, 10)
     assert run.rounds.round.tolist() == list(range(1, 51))

@@ -41,7 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, reader.RecordedR
 
 
 def test_a_sample_changes_no_bit_of_training(runs: dict[str, reader.RecordedRun]) -> None:
-    assert runs["some"].summary["digest"] == runs["all"].summary["digest"]
+    assert runs["some"].summary.digest == runs["all"].summary.digest
 
 
 def test_without_a_sample_the_record_of_a_run_is_what_it_was() -> None:
@@ -63,7 +63,7 @@ def test_the_sample_is_drawn_once_and_its_figures_are_those_of_the_whole(
         asked = some.clients.client[(some.clients.round == round) & (some.clients.client >= 0)]
         assert np.unique(asked).tolist() == drawn
     assert np.array_equal(some.values("loss")[drawn], every.values("loss")[drawn])
-    assert some.summary["sample"] == {"clients": 4, "of": 10}
+    assert some.summary.sample == {"clients": 4, "of": 10}
 
 
 def test_tables_and_facts_name_the_sample_and_bound_the_means(

@@ -428,7 +428,7 @@ def test_a_site_that_leaves_is_forgotten_as_far_as_that_goes(
     assert said.code == 0, said.err
     after = reader.read(place.run)
     assert set(before.clients.client) - set(after.clients.client) == {2}
-    assert after.summary["digest"] == run.digest
-    assert after.summary["status"] == "finished"
+    assert after.summary.digest == run.digest
+    assert after.summary.finished
     said = isthmus("serve", "forget", "site-9", "--folder", "server")
     assert "this is site-9" in said.mistake

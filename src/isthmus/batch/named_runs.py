@@ -4,7 +4,6 @@ Comparisons, their trials, reproductions and the demo are lists of named runs. C
 same list, they continue where they stopped.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from isthmus.batch.pool import JobPool
 from isthmus.errors import IsthmusError, quote
 from isthmus.experiment.settings import Experiment
 from isthmus.run.lock import open_lock
+from isthmus.run.record import read_summary
 from isthmus.system.files import explain_unwritable
 from isthmus.system.machine import count_cores
 
@@ -152,11 +152,5 @@ def hold(out: Path, lock: str) -> IO[bytes]:
 
 def is_finished(place: Path, experiment: Experiment) -> bool:
     """Whether a run finished."""
-    try:
-        summary = json.loads((place / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    if not isinstance(summary, dict) or summary.get("status") != "finished":
-        return False
-    rounds = summary.get("rounds")
-    return bool(summary.get("reason") or (isinstance(rounds, int) and rounds >= experiment.rounds))
+    summary = read_summary(place)
+    return summary.finished and bool(summary.reason or summary.rounds >= experiment.rounds)

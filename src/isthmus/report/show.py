@@ -50,7 +50,7 @@ def collect(path: Path, target: float | None = None) -> dict[str, Any]:
     return {
         "run": str(path),
         "status": run.status,
-        "reason": run.summary.get("reason"),
+        "reason": run.summary.reason or None,
         "rounds_done": int(run.rounds.round[-1]) if len(run.rounds.round) else 0,
         "rounds": run.settings.get("rounds"),
         "clients": len(run.federation.client),
@@ -75,7 +75,7 @@ def collect(path: Path, target: float | None = None) -> dict[str, Any]:
         "best_of_each_client": _find_best_rounds(run),
         "chosen_on_test_data": run.chosen_on_test,
         "newcomers": [each._asdict() for each in summarize_newcomers(run)],
-        "digest": run.summary.get("digest"),
+        "digest": run.summary.digest or None,
         "federation": run.split_digest,
         "settings": dict(run.settings),
         "bytes": sizes,
@@ -115,7 +115,7 @@ def _find_best_rounds(run: reader.RecordedRun) -> dict[str, Any] | None:
     if not rounds.size:
         return None
     first, middle, last = (int(np.percentile(rounds, q, method="lower")) for q in (0, 50, 100))
-    kept = run.summary.get("keeps_best") is True
+    kept = run.summary.keeps_best
     return {"first_round": first, "median_round": middle, "last_round": last, "kept": kept}
 
 

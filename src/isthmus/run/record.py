@@ -20,15 +20,58 @@ from isthmus.metrics.metric import BINS, METRICS
 from isthmus.run.columns import Floats, Integers, freeze, number, parse, read_arrays
 from isthmus.run.schema import CLIENTS, FEDERATION, NEWCOMERS, RELIABILITY, ROUNDS
 from isthmus.selection import RULES
+from isthmus.system.files import write_text
 
 Texts: TypeAlias = NDArray[np.str_]
 
+SUMMARY = "summary.json"
 SERVER = -1  # the client number of rows about the server's own test set
 NUMBERS = {"seed": int, "rounds": int, "method.rho": int | float}  # settings that are computed with
 
 
 class UnevaluatedError(IsthmusError):
-    """Says that a run is too young to be read."""
+    """No round of a run was evaluated yet."""
+
+
+class RunSummary(NamedTuple):
+    """How a run stands: what its summary.json holds, where a field is not as it is here."""
+
+    status: str = "unfinished"  # or finished, stopped, running
+    reason: str = ""  # why it ended before its last round
+    rounds: int = 0  # done
+    digest: str = ""  # of the state
+    seconds: float = 0.0  # of all rounds
+    federation: str = ""  # digest of the data
+    isthmus: str = ""  # version
+    torch: str = ""
+    keeps_best: bool = False
+    sample: Mapping[str, int] = MappingProxyType({})
+    federated: bool = True  # data stay with their clients; if not, the run is a bound for others
+
+    @property
+    def finished(self) -> bool:
+        """Whether no round is left."""
+        return self.status == "finished"
+
+
+def read_summary(run: Path) -> RunSummary:
+    """Return how a run stands; what is missing or damaged is left out: the tables have the rest."""
+    try:
+        given = json.loads((run / SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        return RunSummary()
+    kinds = {name: type(value) for name, value in RunSummary()._asdict().items()}
+    kinds |= {"sample": dict}
+    return RunSummary(**{k: given[k] for k in kinds if isinstance(given.get(k), kinds[k])})
+
+
+def write_summary(run: Path, summary: RunSummary) -> None:
+    """Write how a run stands."""
+    default = RunSummary()._asdict()
+    given = {key: value for key, value in summary._asdict().items() if value != default[key]}
+    write_text(run / SUMMARY, json.dumps(given, indent=2) + "\n")
 
 
 class RecordTable:
@@ -81,18 +124,13 @@ class RecordedRun(NamedTuple):
     reliability: RecordTable
     newcomers: RecordTable  # clients that took part in no round; no rows where nobody joined
     evaluated: Integers  # rounds that were evaluated on every client
-    summary: Mapping[str, Any]  # empty if the file is missing or damaged
+    summary: RunSummary
     label: str = ""  # what it is called where that is not its method and what it differs in
 
     @property
     def method(self) -> str:
         """Names the method."""
         return str(self.settings["method.name"])
-
-    @property
-    def federated(self) -> bool:
-        """Tells whether data stayed with their clients; if not, the run is a bound for others."""
-        return self.summary.get("federated") is not False
 
     @property
     def title(self) -> str:
@@ -108,14 +146,18 @@ class RecordedRun(NamedTuple):
 
     @property
     def status(self) -> str:
-        """Says whether the run finished, was stopped, or is running still (or was killed)."""
-        return str(self.summary.get("status", "unfinished"))
+        """Whether the run finished, was stopped, or is running still (or was killed)."""
+        return self.summary.status
+
+    @property
+    def federated(self) -> bool:
+        """Whether data stayed with their clients; if not, the run is a bound for others."""
+        return self.summary.federated
 
     @property
     def split_digest(self) -> str | None:
-        """Returns the digest of the federation, if it is known."""
-        digest = self.summary.get("federation")
-        return None if digest is None else str(digest)
+        """The digest of the federation, if it is known."""
+        return self.summary.federation or None
 
     @property
     def sample(self) -> EvaluationSample | None:
@@ -290,7 +332,7 @@ def read(path: str | Path) -> RecordedRun:
         reliability=RecordTable(read_arrays(directory / "reliability.csv", RELIABILITY)),
         newcomers=_newcomers(directory / "newcomers.csv", per_batch),
         evaluated=evaluated,
-        summary=_summary(directory / "summary.json"),
+        summary=read_summary(directory),
     )
 
 
@@ -315,9 +357,8 @@ def find_counterpart(
     run: RecordedRun, runs: Sequence[RecordedRun], method: str
 ) -> RecordedRun | None:
     """Finds a method's run on the same federation, with the same seed if there are several."""
-    if run.split_digest is None:
-        return None
-    same = [r for r in runs if r.method == method and r.split_digest == run.split_digest]
+    digest = run.summary.federation
+    same = [r for r in runs if digest and r.method == method and r.summary.federation == digest]
     return next((r for r in same if r.seed == run.seed), same[0] if same else None)
 
 
@@ -341,21 +382,6 @@ def _settings(path: Path) -> Mapping[str, Any]:
                 "again"
             )
     return MappingProxyType(flat)
-
-
-def _summary(path: Path) -> Mapping[str, Any]:
-    if not path.is_file():
-        return MappingProxyType({})
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        # The tables tell the rest; only how the run ended is lost.
-        return MappingProxyType({})
-    if not isinstance(summary, dict):
-        raise IsthmusError(
-            f"{path} holds {quote(summary)}; expected a JSON object, as runs write it"
-        )
-    return MappingProxyType(summary)
 
 
 def _federation(path: Path) -> RecordTable:

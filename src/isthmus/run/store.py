@@ -33,6 +33,7 @@ from isthmus.evaluation import Evaluation, Score, splits_of
 from isthmus.experiment.settings import flatten
 from isthmus.method import State
 from isthmus.run.database import Database, Sync, is_blank
+from isthmus.run.record import RunSummary, write_summary
 from isthmus.run.schema import TABLES
 from isthmus.run.writer import (
     Cost,
@@ -187,7 +188,7 @@ class Store:
             remove_drafts(self._path)
             write_text(self._path / "experiment.toml", self._experiment)
             self._open_tables()
-            self._summarise("running", {})
+            self._write_summary(RunSummary("running"))
         except BaseException:
             self.release()
             raise
@@ -269,8 +270,7 @@ class Store:
         try:
             progress, seconds = self.progress, round(self._tables.count_seconds(), 3)
             digest = digest_of(progress)
-            figures = {"rounds": progress.t, "digest": digest, "seconds": seconds}
-            self._summarise(status, ({"reason": reason} if reason else {}) | figures)
+            self._write_summary(RunSummary(status, reason, progress.t, digest, seconds))
             return digest
         finally:
             self.release()
@@ -279,17 +279,18 @@ class Store:
         """Close the store without writing how the run stands."""
         self._database.close()
 
-    def _summarise(self, status: str, figures: Mapping[str, Any]) -> None:
-        federation = self._about["federation"]
-        summary = {"status": status, **figures, "federation": federation, **_versions()}
-        if self.best_models is not None:
-            summary["keeps_best"] = True
-        if self._setting.evaluated is not None:
-            total = self._setting.task.clients
-            summary["sample"] = {"clients": len(self._setting.evaluated), "of": total}
-        if not self._setting.method.about().federated:
-            summary["federated"] = False  # so that no table takes it for a competitor
-        write_text(self._path / "summary.json", json.dumps(summary, indent=2) + "\n")
+    def _write_summary(self, summary: RunSummary) -> None:
+        """Write how the run stands, with what stays the same in it."""
+        sample, clients = self._setting.evaluated, self._setting.task.clients
+        summary = summary._replace(
+            federation=self._about["federation"],
+            isthmus=version("isthmus"),
+            torch=version("torch"),
+            keeps_best=self.best_models is not None,
+            sample={} if sample is None else {"clients": len(sample), "of": clients},
+            federated=self._setting.method.about().federated,
+        )
+        write_summary(self._path, summary)
 
 
 def unpack_rows(data: bytes) -> TableRows:

@@ -306,8 +306,7 @@ def status(
 
 def _supervise(folder: Path) -> None:
     """Keeps the run of a folder going, and says what happens."""
-    import json
-
+    from isthmus.run.record import read_summary
     from isthmus_sites.flare.supervisor import supervise
     from isthmus_sites.folders import find_server
     from isthmus_sites.protocol import ServePlan
@@ -320,8 +319,7 @@ def _supervise(folder: Path) -> None:
 
     if supervise(folder, plan.names, plan.quorum, say, newcomers=plan.newcomers):
         print(f"records: {server.run}")
-        summary = json.loads((server.run / "summary.json").read_text())
-        print(f"digest: {summary['digest']}")
+        print(f"digest: {read_summary(server.run).digest}")
 
 
 def _check_admitted(folder: Path, names: list[str], quorum: float) -> None:

@@ -6,7 +6,6 @@ again; the rounds go on from their store. Other sites that were admitted are in 
 many are there decides nothing.
 """
 
-import json
 import math
 import shutil
 import time
@@ -19,6 +18,7 @@ from subprocess import Popen
 from typing import Any, NamedTuple
 
 from isthmus.errors import IsthmusError
+from isthmus.run.record import read_summary
 from isthmus.system.files import write_text
 from isthmus_sites.flare import keys, kits
 from isthmus_sites.flare.admission import read_sites, renew_server
@@ -102,7 +102,8 @@ class Supervisor:
         newcomers: bool,
     ) -> None:
         self.server, self.names, self.say, self.waits = server, tuple(names), say, waits
-        self.needed = 0 if _is_finished(server) else max(1, math.ceil(quorum * len(self.names)))
+        finished = read_summary(server.run).finished
+        self.needed = 0 if finished else max(1, math.ceil(quorum * len(self.names)))
         self.newcomers = newcomers
         self.came: Counter[str] = Counter()  # newcomers for whom a job ended
         _, self.place = read_events(server.events)
@@ -411,12 +412,3 @@ def _list_departures(server: ServerFolder) -> dict[str, str]:
     sites = read_sites(server).items()
     left = {name: LEFT for name, site in sites if site.left is not None}
     return left | {name: REVOKED for name, site in sites if site.revoked}
-
-
-def _is_finished(server: ServerFolder) -> bool:
-    """Tells whether no round is left."""
-    try:
-        summary = json.loads((server.run / "summary.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(summary, dict) and summary.get("status") == "finished"

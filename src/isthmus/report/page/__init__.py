@@ -52,7 +52,7 @@ def render(
         (section, content) for section in SECTIONS if (content := section.show(report)) is not None
     ]
     figures = {name: figure for _, content in shown for name, figure in content.figures.items()}
-    versions = {str(run.summary["isthmus"]) for run in runs if "isthmus" in run.summary}
+    versions = {run.summary.isthmus for run in runs if run.summary.isthmus}
     return fill(
         "page.html",
         report=report,

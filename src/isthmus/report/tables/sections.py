@@ -303,7 +303,7 @@ def show_settings(report: Report) -> SectionContent:
     differences += [[key, *values[key]] for key in differing]
     shared = [[key, values[key][0]] for key in keys if key not in differing]
     ends = [
-        [name, *(str({"status": run.status, **run.summary}.get(key, MISSING)) for key in FACTS)]
+        [name, *(str(getattr(run.summary, key) or MISSING) for key in FACTS)]
         for name, run in zip(labels(runs), runs, strict=True)
     ]
     tables = [
