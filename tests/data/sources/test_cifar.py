@@ -4,7 +4,6 @@ import gzip
 import os
 import pickle
 import shutil
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,30 +111,21 @@ def test_what_is_missing_is_named_with_the_command_that_gets_it(tmp_path: Path) 
     files = cifar10()
     del files["data_batch_3"]
     packed(tmp_path / ARCHIVE, members(files))
-    assert refused(tmp_path, f"no {FOLDER}/data_batch_3 in .*{ARCHIVE}; ").endswith(command)
+    assert refused(tmp_path, f"no data_batch_3 in .*{ARCHIVE}; ").endswith(command)
     pickled(tmp_path / FOLDER, files)
     assert refused(tmp_path, f"no data_batch_3 in .*{FOLDER}; ").endswith(command)
 
 
 DAMAGED: dict[str, tuple[str, Callable[[dict[str, Any]], Any], str]] = {
-    "no data": ("test_batch", lambda b: b.pop("data"), "no table of bytes called data"),
-    "a list": ("test_batch", lambda b: b.update(data=[1, 2]), "no table of bytes called data"),
-    "numbers of 8 bytes": (
-        "data_batch_2",
-        lambda b: b.update(data=b["data"].astype(np.int64)),
-        "no table of bytes called data",
-    ),
-    "narrow": ("test_batch", lambda b: b.update(data=b["data"][:, :784].copy()), "of 784 bytes"),
-    "one row": ("test_batch", lambda b: b.update(data=b["data"][0].copy()), "no table of bytes"),
-    "no labels": ("data_batch_1", lambda b: b.pop("labels"), "no list called labels"),
-    "fewer labels": ("data_batch_1", lambda b: b["labels"].pop(), "as long as its 10 images"),
-    "label 10": ("data_batch_1", lambda b: b.update(labels=[10] * 10), "expected 0 to 9"),
-    "label -1": ("data_batch_1", lambda b: b.update(labels=[-1] * 10), "expected 0 to 9"),
-    "label 2^70": ("data_batch_1", lambda b: b.update(labels=[2**70] * 10), "expected 0 to 9"),
-    "half a label": ("data_batch_1", lambda b: b.update(labels=[0.5] * 10), "expected 0 to 9"),
-    "knots": ("data_batch_1", lambda b: b.update(labels=[[[]]] * 10), "expected 0 to 9"),
-    "fewer names": ("batches.meta", lambda b: b["label_names"].pop(), "9 names in label_names"),
-    "no names": ("batches.meta", lambda b: b.update(label_names=3), "0 names in label_names"),
+    "no data": ("test_batch", lambda b: b.pop("data"), "'data'"),
+    "a list": ("test_batch", lambda b: b.update(data=[1, 2]), "images int64"),
+    "narrow": ("test_batch", lambda b: b.update(data=b["data"][:, :784].copy()), "10, 784"),
+    "no labels": ("data_batch_1", lambda b: b.pop("labels"), "'labels'"),
+    "fewer labels": ("data_batch_1", lambda b: b["labels"].pop(), "49 labels and images"),
+    "label 10": ("data_batch_1", lambda b: b.update(labels=[10] * 10), "not 0 to 9"),
+    "label -1": ("data_batch_1", lambda b: b.update(labels=[-1] * 10), "not 0 to 9"),
+    "half a label": ("data_batch_1", lambda b: b.update(labels=[0.5] * 10), "not 0 to 9"),
+    "fewer names": ("batches.meta", lambda b: b["label_names"].pop(), "9 names for 10"),
 }
 
 
@@ -145,45 +135,54 @@ def test_a_file_of_other_things_is_refused(tmp_path: Path, name: str) -> None:
     files = cifar10()
     damage(files[file])
     pickled(tmp_path / FOLDER, files)
-    refused(tmp_path, f"CIFAR-10 has .*{message}.*; get the files again")
+    refused(tmp_path, f"CIFAR-10 in .*{message}.*; get the files again")
 
 
-class Runs:
+class Calls:
+    """Is pickled as a call: what a hostile file is made of."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any):
+        self.call = (function, arguments)
+
     def __reduce__(self) -> Any:
-        return os.system, ("touch it-ran",)
+        return self.call
+
+
+DANGEROUS: dict[str, Any] = {
+    "system": Calls(os.system, "touch it-ran"),
+    "eval": Calls(eval, "open('it-ran', 'w')"),
+    "getattr": Calls(getattr, "", "join"),
+    "numpy.memmap": Calls(np.memmap, "it-ran", "u1", "w+", 0, (4,)),
+    "numpy.save": Calls(np.save, "it-ran", 1),
+    "an array of objects": np.array([{}], object),
+    "an array of words": np.array(["a"]),
+}
 
 
 @pytest.mark.parametrize("archive", [False, True], ids=["folder", "archive"])
+@pytest.mark.parametrize("name", DANGEROUS)
 def test_a_hostile_pickle_is_refused_and_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, archive: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    hostile = pickle.dumps(batch() | {"data": Runs()}, 2)
+    hostile = pickle.dumps(batch() | {"data": DANGEROUS[name]}, 4)
     if archive:
         files = [*members(cifar10())[:2], (f"{FOLDER}/data_batch_3", hostile)]
         packed(tmp_path / ARCHIVE, files)
     else:
         (pickled(tmp_path / FOLDER, cifar10()) / "data_batch_3").write_bytes(hostile)
-    refused(tmp_path, r"data_batch_3 asks for '\w+.system'")
+    refused(tmp_path, "data_batch_3 cannot be read")
     assert not Path("it-ran").exists()
 
 
-def test_a_file_cut_short_is_refused(tmp_path: Path) -> None:
-    path = pickled(tmp_path / FOLDER, cifar10()) / "data_batch_4"
-    path.write_bytes(path.read_bytes()[:-5000])
-    refused(tmp_path, "data_batch_4 cannot be read .*get the file again")
-
-
-def test_a_file_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cifar, "MOST", 1000)
-    pickled(tmp_path / FOLDER, cifar10())
-    refused(tmp_path, "data_batch_1 holds more than 1,000 bytes")
-
-
-def link(name: str, kind: bytes, target: str) -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(name)
-    entry.type, entry.linkname = kind, target
-    return entry
+def test_every_truncation_is_refused() -> None:
+    """The array has 3 x 4 bytes, so that cuts fall into every kind of instruction."""
+    table = {"data": np.arange(12, dtype=np.uint8).reshape(3, 4), "n": [1, 2]}
+    for whole in (python2(table), pickle.dumps(table, 4)):
+        assert cifar.read_table(whole, "batch")["data"].tolist() == table["data"].tolist()
+        for length in range(len(whole)):
+            with pytest.raises(IsthmusError, match="batch cannot be read"):
+                cifar.read_table(whole[:length], "batch")
 
 
 def test_members_that_climb_out_do_no_harm(tmp_path: Path) -> None:
@@ -193,23 +192,11 @@ def test_members_that_climb_out_do_no_harm(tmp_path: Path) -> None:
         ("../climbed", b"out"),
         (f"../{FOLDER}/data_batch_1", b"no pickle"),
         (str(tmp_path / "absolute"), b"out"),
-        (f"./{FOLDER}/data_batch_1", b"no pickle"),
-        (link("ladder", tarfile.SYMTYPE, ".."), b""),
-        ("ladder/climbed", b"out"),
     ]
     packed(root / ARCHIVE, outside + members(cifar10()))
     assert len(Cifar10().load(root, seed=0).y) == 50
     shutil.rmtree(root / f"{FOLDER}.decoded")
     assert sorted(tmp_path.rglob("*")) == [root, root / ARCHIVE], "nothing was written"
-
-
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
-def test_a_member_that_is_no_file_is_refused(tmp_path: Path, kind: bytes) -> None:
-    """A link inside an archive may name another member, which tarfile would follow."""
-    files = members(cifar10())
-    entry = link(files[1][0], kind, files[0][0])
-    packed(tmp_path / ARCHIVE, [files[0], (entry, b""), *files[2:]])
-    refused(tmp_path, f"{ARCHIVE}: {FOLDER}/data_batch_2 is no ordinary file")
 
 
 @pytest.mark.parametrize("damage", ["no gzip", "no tar", "cut short", "a flipped bit", "nothing"])
@@ -228,24 +215,6 @@ def test_a_broken_archive_is_refused(tmp_path: Path, damage: str) -> None:
         }[damage]
     )
     refused(tmp_path, f"{ARCHIVE}.*")
-
-
-def test_a_bomb_is_unpacked_no_further_than_a_real_archive_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A member of 8 MiB before the wanted ones, where an archive may have 2: it is not skipped."""
-    monkeypatch.setattr(cifar, "MOST", 2**21)
-    packed(tmp_path / ARCHIVE, [("big", bytes(2**23)), *members(cifar10())])
-    refused(tmp_path, f"{ARCHIVE} holds more than 2,097,152 bytes")
-
-
-def test_a_header_that_claims_memory_gets_none(tmp_path: Path) -> None:
-    """An extended header says that it is 2^40 bytes long; tarfile would read it at once."""
-    entry = tarfile.TarInfo("././@PaxHeader")
-    entry.type, entry.size = tarfile.XHDTYPE, 2**40
-    with gzip.open(tmp_path / ARCHIVE, "wb") as file:
-        file.write(entry.tobuf(tarfile.GNU_FORMAT) + bytes(5000))
-    refused(tmp_path, f"{ARCHIVE} ")
 
 
 def test_options_are_checked_where_an_experiment_is_loaded(isthmus: Isthmus) -> None:

@@ -145,19 +145,19 @@ def replaced(position: int, new: bytes) -> Callable[[bytes], bytes]:
 DAMAGED: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     "wrong type": ("train-images-idx3-ubyte", replaced(2, b"\x0d"), "begins with 00000d03"),
     "wrong rank": ("train-images-idx3-ubyte", replaced(3, b"\x01"), "begins with 00000801"),
-    "too many": ("train-images-idx3-ubyte", replaced(7, b"\x0d"), "its header says 13 x 3 x 2"),
-    "huge": ("train-images-idx3-ubyte", replaced(4, b"\xff" * 12), "header says 4294967295 x"),
+    "too many": ("train-images-idx3-ubyte", replaced(7, b"\x0d"), "which says 13 x 3 x 2"),
+    "huge": ("train-images-idx3-ubyte", replaced(4, b"\xff" * 12), "which says 4294967295 x"),
     "longer": (
         "t10k-labels-idx1-ubyte",
         lambda data: data + b"\0",
-        "holds more than 5 bytes after",
+        "more than 5 bytes follow",
     ),
     "fewer labels": (
         "train-labels-idx1-ubyte",
         lambda _: idx(np.zeros(11, np.uint8)),
         "train files hold 12 images and 11 labels",
     ),
-    "a label of no digit": ("t10k-labels-idx1-ubyte", replaced(8, b"\x0a"), "hold the label 10"),
+    "a label of no digit": ("t10k-labels-idx1-ubyte", replaced(8, b"\x0a"), "labels from 0 to 10"),
     "another size": (
         "t10k-images-idx3-ubyte",
         lambda _: idx(np.zeros((5, 2, 2), np.uint8)),
@@ -193,7 +193,7 @@ def peak(load: Callable[[], object]) -> int:
     """Measures the most memory that was taken while a load was refused."""
     tracemalloc.start()
     try:
-        with pytest.raises(IsthmusError, match="its header says"):
+        with pytest.raises(IsthmusError, match="its header, which says"):
             load()
         return tracemalloc.get_traced_memory()[1]
     finally:

@@ -12,14 +12,15 @@ and ask to be cited. Expected in the data root:
 Normalisation of CIFAR-10 is FLOCO's; of CIFAR-100, by the mean and the deviation of each channel
 over the training images. The SuPerFed code resizes to 28x28 and does not normalise.
 
-The archive is never unpacked: its members are looked for by name and read one after the other, so
-that whatever else it holds, and wherever that would go, does not matter.
+A pickle is a program, so the files are read by an unpickler that knows arrays of bytes and nothing
+else. The archive is read member by member and never unpacked.
 """
 
 import gzip
+import io
+import pickle
 import tarfile
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,21 +30,71 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.arrays import Arrays
-from isthmus.data.file_errors import refuse_broken, refuse_missing
+from isthmus.data.file_errors import reading, refuse_missing
 from isthmus.data.named.cache import FileExamples, read_cached
-from isthmus.data.named.unpickle import read_table
 from isthmus.data.progress import show_progress
-from isthmus.errors import IsthmusError
-from isthmus.system.files import open_regular
-
-MOST = 2**28  # bytes in a file, and in an unpacked archive; the real ones have 186 million
-
-CHUNK = 2**20
-PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
 Size = Literal[32, 28]
 Table = dict[str, Any]
 Images = NDArray[np.uint8]
+
+
+class PickledType:
+    """Stands in for a type of numbers while a pickle is read."""
+
+    def __init__(self, code: str, *_: Any):
+        self.code = code
+
+    def __setstate__(self, state: Any) -> None:
+        pass  # the order of its bytes, of which it has one
+
+
+class PickledArray:
+    """Stands in for an array of bytes: numpy itself crashes on the state of a damaged one."""
+
+    bytes: Images
+
+    def __init__(self, *_: Any):
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, kind, by_columns, data = state
+        if kind.code != "u1":
+            raise ValueError(f"it has an array of type {kind.code!r}, not u1")
+        raw = data.encode("latin-1") if isinstance(data, str) else data  # as Python 2 wrote them
+        self.bytes = np.frombuffer(raw, np.uint8).reshape(shape, order="F" if by_columns else "C")
+
+
+STAND_INS = {  # by what a pickled array refers to, as numpy 1 and numpy 2 write it
+    "numpy.core.multiarray._reconstruct": PickledArray,
+    "numpy._core.multiarray._reconstruct": PickledArray,
+    "numpy.ndarray": PickledArray,
+    "numpy.dtype": PickledType,
+}
+
+
+class TableUnpickler(pickle.Unpickler):
+    """Reads numbers, text and arrays of a pickle; refuses every other name."""
+
+    def find_class(self, module: str, name: str) -> type:
+        """Return what stands in for one of the names of an array."""
+        asked = f"{module}.{name}"
+        if asked not in STAND_INS:
+            raise ValueError(f"it asks for {asked[:80]!r}, which is no array of bytes")
+        return STAND_INS[asked]
+
+
+def read_table(data: bytes, where: str) -> Table:
+    """Return the dictionary of numbers, text, lists and arrays that a pickle holds.
+
+    >>> read_table(bytes.fromhex("8002 7d 5506 6c6162656c73 5d 284b034b0465 73 2e"), "batch")
+    {'labels': [3, 4]}
+    """
+    with reading(where):
+        table = TableUnpickler(io.BytesIO(data), encoding="latin-1").load()
+        if not isinstance(table, dict):
+            raise ValueError(f"it holds a {type(table).__name__}, not a table")
+        return {k: v.bytes if isinstance(v, PickledArray) else v for k, v in table.items()}
 
 
 class CifarFiles(NamedTuple):
@@ -57,161 +108,83 @@ class CifarFiles(NamedTuple):
     test: str
     meta: str  # has the names of the classes
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Lists all files."""
-        return (*self.train, self.test, self.meta)
-
     def load(self, root: Path, size: Size, classes: int, kind: str = "") -> FileExamples:
-        """Reads all files with one kind of labels, or maps the arrays in the cache."""
+        """Read all files with one kind of labels, or map the arrays in the cache."""
         folder = root / self.folder
-        paths = [folder / f for f in self.files] if folder.is_dir() else [root / self.archive]
-        read = partial(self._read, root, size, classes, kind)
-        return read_cached(
-            root / f"{self.folder}.decoded", f"{kind}-{size}" if kind else f"{size}", paths, read
-        )
+        names = (*self.train, self.test, self.meta)
+        paths = [folder / name for name in names] if folder.is_dir() else [root / self.archive]
+        variant = f"{kind}-{size}" if kind else f"{size}"
+        read = partial(self._read, root, names, size, classes, f"{kind}_label" if kind else "label")
+        return read_cached(root / f"{self.folder}.decoded", variant, paths, read)
 
-    def _read(self, root: Path, size: Size, classes: int, kind: str) -> FileExamples:
-        tables, key = self._read_tables(root), f"{kind}_label" if kind else "label"
-        train, test = [tables[file] for file in self.train], [tables[self.test]]
-        return FileExamples(
-            _join_images(train, self.title, size),
-            _join_labels(train, f"{key}s", self.title, classes),
-            _join_images(test, self.title, size),
-            _join_labels(test, f"{key}s", self.title, classes),
-            np.array(_read_names(tables[self.meta], f"{key}_names", self.title, classes)),
-        )
-
-    def _read_tables(self, root: Path) -> dict[str, Table]:
-        if (root / self.folder).is_dir():
-            return {
-                file: read_table(self._file(root, file), str(root / self.folder / file))
-                for file in show_progress(self.files, f"reading {self.folder}")
-            }
-        path = root / self.archive
-        if not path.is_file():
+    def _read(
+        self, root: Path, names: Sequence[str], size: Size, classes: int, key: str
+    ) -> FileExamples:
+        folder, archive = root / self.folder, root / self.archive
+        if folder.is_dir():
+            where, found = str(folder), _read_folder(folder, names)
+        elif archive.is_file():
+            where, found = str(archive), _read_archive(archive, self.folder, names)
+        else:
             raise refuse_missing(self.name, f"{self.folder} or {self.archive} in {root}", root)
-        wanted = [f"{self.folder}/{file}" for file in self.files]
-        try:
-            tables = {
-                name: read_table(data, f"{path}: {name}")
-                for name, data in _read_members(path, wanted)
-            }
-        except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-            raise refuse_broken(path, error) from error
-        for name in wanted:
-            if name not in tables:
-                raise refuse_missing(self.name, f"{name} in {path}", root)
-        return {file: tables[name] for file, name in zip(self.files, wanted, strict=True)}
-
-    def _file(self, root: Path, file: str) -> bytes:
-        path = root / self.folder / file
-        if not path.is_file():
-            raise refuse_missing(self.name, f"{file} in {path.parent}", root)
-        try:
-            with open_regular(path) as opened:
-                return Bounded(opened, path).read()
-        except OSError as error:
-            raise refuse_broken(path, error) from error
-
-
-class Bounded:
-    """A file that refuses to give more than MOST bytes."""
-
-    def __init__(self, file: Any, where: Path):
-        self.file = file
-        self.where = where
-        self.left = MOST
-
-    def read(self, size: int = -1) -> bytes:
-        """Reads so many bytes, or all."""
-        data: bytes = self.file.read(self.left + 1 if size < 0 else min(size, self.left + 1))
-        self.left -= len(data)
-        if self.left < 0:
-            raise IsthmusError(
-                f"{self.where} holds more than {MOST:,} bytes; expected fewer; get the file again"
+        for name in names:
+            if name not in found:
+                raise refuse_missing(self.name, f"{name} in {where}", root)
+        with reading(f"{self.title} in {where}", "get the files again"):
+            train, test = [found[name] for name in self.train], [found[self.test]]
+            labels = [str(label) for label in found[self.meta][f"{key}_names"]]
+            if len(labels) != classes:
+                raise ValueError(f"{len(labels)} names for {classes} classes")
+            return FileExamples(
+                *_join(train, f"{key}s", size, classes),
+                *_join(test, f"{key}s", size, classes),
+                np.array(labels),
             )
-        return data
 
 
-def _read_members(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    """Reads the wanted members of a packed archive in the order they come."""
-    left = set(wanted)
-    with open_regular(path) as packed, gzip.open(packed) as file:
-        bounded: Any = Bounded(file, path)
-        with tarfile.open(fileobj=bounded, mode="r|") as archive:
-            entries = (entry for entry in archive if entry.name in left)
-            for _ in show_progress(wanted, f"reading {path.name}"):
-                member = next(entries, None)
-                if member is not None:
-                    left.remove(member.name)
-                    yield member.name, _read_ordinary(archive, member, path)
-        while bounded.read(CHUNK):  # to the end, where the checksum is
-            pass
+def _read_folder(folder: Path, names: Sequence[str]) -> dict[str, Table]:
+    tables = {}
+    for name in show_progress(names, f"reading {folder.name}"):
+        path = folder / name
+        if path.exists():
+            with reading(path):
+                data = path.read_bytes()
+            tables[name] = read_table(data, str(path))
+    return tables
 
 
-def _read_ordinary(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> bytes:
-    """Reads a member that is a file and nothing more: a link could lead anywhere."""
-    opened = archive.extractfile(member) if member.type in PLAIN else None
-    if opened is None or member.size > MOST:
-        raise IsthmusError(
-            f"{path}: {member.name} is no ordinary file of at most {MOST:,} bytes; expected one; "
-            "get the file again"
-        )
-    return opened.read()
+def _read_archive(path: Path, folder: str, names: Sequence[str]) -> dict[str, Table]:
+    """Read the members of a packed archive that have these names, in the order they come."""
+    tables = {}
+    wanted = {f"{folder}/{name}": name for name in names}
+    with reading(path), gzip.open(path) as file:
+        with tarfile.open(fileobj=file, mode="r|") as archive:
+            for member in archive:
+                if member.name in wanted and member.isreg():
+                    content: Any = archive.extractfile(member)
+                    tables[wanted[member.name]] = read_table(
+                        content.read(), f"{path}: {member.name}"
+                    )
+        file.read()  # to the end, where the checksum is
+    return tables
 
 
-def _join_images(tables: Sequence[Table], where: str, size: Size) -> Images:
-    """Joins the images of some files, [n, 3, 32, 32] or resized."""
-    for table in tables:
-        data = table.get("data")
-        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2:
-            raise IsthmusError(
-                f"{where} has no table of bytes called data; expected one row of 3 x 32 x 32 per "
-                "image; get the files again"
-            )
-        if data.shape[1] != 3 * 32 * 32:
-            raise IsthmusError(
-                f"{where} has images of {data.shape[1]} bytes; expected 3 x 32 x 32 = 3072; get "
-                "the files again"
-            )
-    whole = np.concatenate([table["data"] for table in tables]).reshape(-1, 3, 32, 32)
-    return whole if size == 32 else _resize(whole, size)
-
-
-def _join_labels(tables: Sequence[Table], key: str, where: str, classes: int) -> NDArray[np.int64]:
-    """Joins the labels of some files, and checks that every image has one."""
-    joined: list[int] = []
-    for table in tables:
-        here = table.get(key)
-        if not isinstance(here, list) or len(here) != len(table["data"]):
-            raise IsthmusError(
-                f"{where} has no list called {key} that is as long as its {len(table['data'])} "
-                "images; expected one label each; get the files again"
-            )
-        if not all(type(label) is int and 0 <= label < classes for label in here):
-            raise IsthmusError(
-                f"{where} has {key} that are no classes; expected 0 to {classes - 1}; get the "
-                "files again"
-            )
-        joined += here
-    return np.array(joined, np.int64)
-
-
-def _read_names(table: Table, key: str, where: str, classes: int) -> tuple[str, ...]:
-    """Reads the names of the classes."""
-    here = table.get(key)
-    if not isinstance(here, list) or not all(type(name) is str for name in here):
-        here = []
-    if len(here) != classes:
-        raise IsthmusError(
-            f"{where} has {len(here)} names in {key}; expected {classes}; get the files again"
-        )
-    return tuple(here)
+def _join(
+    tables: Sequence[Table], key: str, size: Size, classes: int
+) -> tuple[Images, NDArray[np.int64]]:
+    """Join the images [n, 3, 32, 32], or resized, and the labels of some files."""
+    x = np.concatenate([table["data"] for table in tables])
+    y = np.concatenate([table[key] for table in tables])
+    if x.dtype != np.uint8 or x.shape != (len(y), 3 * 32 * 32):
+        raise ValueError(f"{len(y)} labels and images {x.dtype} {x.shape}, not bytes of 3x32x32")
+    if y.dtype.kind not in "iu" or y.min(initial=0) < 0 or y.max(initial=0) >= classes:
+        raise ValueError(f"labels are not 0 to {classes - 1}")
+    x = x.reshape(-1, 3, 32, 32)
+    return (x if size == 32 else _resize(x, size)), y.astype(np.int64)
 
 
 def _resize(whole: Images, size: int) -> Images:
-    """Shrinks images as the SuPerFed code does: bilinear with antialiasing, to whole numbers."""
+    """Shrink images as the SuPerFed code does: bilinear with antialiasing, to whole numbers."""
     import torch
     from torch.nn.functional import interpolate
 
@@ -235,7 +208,7 @@ CIFAR10_NORM = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # as in FLOCO
 
 @dataclass(frozen=True)
 class Cifar10:
-    """CIFAR-10, 3x32x32, ten classes; read from its pickles, which are not run."""
+    """CIFAR-10, 3x32x32, ten classes; read from its pickles below --data-root."""
 
     size: Size = 32  # 28: as the SuPerFed code resizes
     normalise: bool = True
@@ -245,7 +218,7 @@ class Cifar10:
     partition: ClassVar[str] = "pathological"
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Reads the seven files, or the arrays in the cache."""
+        """Read the seven files, or the arrays in the cache."""
         examples = CIFAR10_FILES.load(root, self.size, 10)
         return examples.arrays(10, *(CIFAR10_NORM if self.normalise else ()))
 
@@ -265,7 +238,7 @@ CIFAR100_NORM = (0.5071, 0.4866, 0.4409), (0.2673, 0.2564, 0.2762)
 
 @dataclass(frozen=True)
 class Cifar100:
-    """CIFAR-100, 3x32x32, 100 or 20 classes; read from its pickles, which are not run."""
+    """CIFAR-100, 3x32x32, 100 or 20 classes; read from its pickles below --data-root."""
 
     labels: Literal["fine", "coarse"] = "fine"
     size: Size = 32  # 28: as the SuPerFed code resizes
@@ -276,7 +249,7 @@ class Cifar100:
     partition: ClassVar[str] = "dirichlet-classwise"
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Reads the three files, or the arrays in the cache."""
+        """Read the three files, or the arrays in the cache."""
         classes = CIFAR100_CLASSES[self.labels]
         examples = CIFAR100_FILES.load(root, self.size, classes, self.labels)
         return examples.arrays(classes, *(CIFAR100_NORM if self.normalise else ()))

@@ -25,7 +25,7 @@ class Digits:
     partition: ClassVar[str] = "pathological"
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Reads the bundled file."""
+        """Read the bundled file."""
         with (
             as_file(files("isthmus.data.named") / "digits.npz") as path,
             np.load(path, allow_pickle=False) as file,

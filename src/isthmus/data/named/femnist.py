@@ -17,11 +17,10 @@ from typing import ClassVar
 import numpy as np
 
 from isthmus.data.arrays import TRAIN, Arrays
-from isthmus.data.file_errors import refuse_missing
+from isthmus.data.file_errors import reading, refuse_missing
 from isthmus.data.named import leaf
 from isthmus.data.named.mnist import CHARACTERS
 from isthmus.data.own.arrays import unpack_arrays
-from isthmus.errors import IsthmusError
 
 PACKED = "femnist.npz"
 
@@ -35,14 +34,15 @@ class Femnist:
     partition: ClassVar[str] = "natural"
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Reads the file of arrays if it is there, else LEAF's files."""
+        """Read the file of arrays if it is there, else LEAF's files."""
         folder = root / "femnist"
         if (folder / PACKED).is_file():
             split, writers = False, _read_packed(folder / PACKED)
         elif files := leaf.find_files(folder):
             split, writers = files[0][0] is not None, {}
             for share in leaf.shares(files):
-                writers.setdefault(share.user, []).append(_block(share))
+                with share.reading():
+                    writers.setdefault(share.user, []).append(_block(share))
         else:
             places = f"femnist/{PACKED} or femnist/data/train/*.json"
             raise refuse_missing("femnist", f"{places} below {root}", root)
@@ -52,20 +52,14 @@ class Femnist:
 
 
 def _block(share: leaf.UserShare) -> leaf.Block:
-    try:
-        x, y = np.asarray(share.x), np.asarray(share.y)
-    except ValueError:
-        raise share.refuse("its images differ in size; expected 784 numbers each") from None
+    x, y = np.asarray(share.x), np.asarray(share.y)
     if not share.y:
         x, y = np.empty((0, 784)), np.empty(0, np.int64)
-    if x.dtype.kind not in "fiu" or x.shape[1:] != (784,):
-        given = f"images of type {x.dtype} and shape {x.shape[1:]}"
-        raise share.refuse(f"{given}; expected 784 numbers each")
-    if not (x.min(initial=0) >= 0 and x.max(initial=0) <= 1):  # also of nan
-        raise share.refuse(f"pixels from {x.min()} to {x.max()}; expected 0 to 1")
-    whole = y.ndim == 1 and y.dtype.kind in "iu"
-    if not (whole and y.min(initial=0) >= 0 and y.max(initial=0) < len(CHARACTERS)):
-        raise share.refuse("labels are not whole numbers from 0 to 61; expected those of FEMNIST")
+    if x.shape[1:] != (784,) or not (x.min(initial=0) >= 0 and x.max(initial=0) <= 1):
+        raise ValueError("its images are not 784 numbers from 0 to 1 each")
+    whole = y.shape == x.shape[:1] and y.dtype.kind in "iu" and y.min(initial=0) >= 0
+    if not whole or y.max(initial=0) >= len(CHARACTERS):
+        raise ValueError("its labels are not whole numbers from 0 to 61")
     levels = np.rint(x * 255)
     exact = bool((np.abs(x * 255 - levels) <= 1e-3).all())
     pixels = levels.astype(np.uint8) if exact else x.astype(np.float32)
@@ -74,50 +68,30 @@ def _block(share: leaf.UserShare) -> leaf.Block:
 
 
 def _make_alike(writers: dict[str, list[leaf.Block]]) -> None:
-    """Makes all pixels floating-point numbers if some are."""
+    """Make all pixels floating-point numbers if some are."""
     if all(block.x.dtype == np.uint8 for blocks in writers.values() for block in blocks):
         return
     for blocks in writers.values():
-        blocks[:] = [
-            block._replace(x=block.x.astype(np.float32) / np.float32(255))
-            if block.x.dtype == np.uint8
-            else block
-            for block in blocks
-        ]
+        for place, block in enumerate(blocks):
+            if block.x.dtype == np.uint8:
+                pixels = block.x.astype(np.float32) / np.float32(255)
+                blocks[place] = block._replace(x=pixels)
 
 
 def _read_packed(path: Path) -> dict[str, list[leaf.Block]]:
-    try:
+    with reading(path, "get it again: isthmus data get femnist --source hub --force"):
         arrays = unpack_arrays(path)
-        x, y, owner, names = (arrays[name] for name in ("x", "y", "owner", "names"))
-    except Exception as error:  # what a damaged file makes a reader raise is anybody's guess
-        reason = " ".join(str(error).split())[:160] or type(error).__name__
-        raise IsthmusError(
-            f"{path} cannot be read ({reason}); expected arrays x, y, owner and names; get it "
-            "again: isthmus data get femnist --source hub --force"
-        ) from None
-    if not (
-        x.dtype == np.uint8
-        and x.shape[1:] == (28, 28)
-        and names.ndim == 1
-        and x.shape[:1] == y.shape == owner.shape
-        and all(a.dtype.kind in "iu" and a.min(initial=0) >= 0 for a in (y, owner))
-        and y.max(initial=0) < len(CHARACTERS)
-        and (not len(owner) or owner.max() < len(names))
-        and len(names) == len(set(names.tolist()))
-        and names.dtype.kind == "U"
-    ):
-        raise IsthmusError(
-            f"{path} holds x {x.dtype} {x.shape}, y {y.dtype} {y.shape} and names {names.shape}; "
-            "expected bytes of 28x28 images, labels from 0 to 61, and each image's owner by "
-            "number; get it again: isthmus data get femnist --source hub --force"
-        )
-    owner = owner.astype(np.int64)
-    rows = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
-    return {
-        str(names[owner[own[0]]]): [
-            leaf.Block(x[own, None], y[own].astype(np.int64), np.zeros(len(own), np.int8))
-        ]
-        for own in rows
-        if len(own)
-    }
+        x, y, owner = (arrays[name] for name in ("x", "y", "owner"))
+        owner, names = owner.astype(np.int64), arrays["names"].tolist()
+        if x.dtype != np.uint8 or x.shape != (len(y), 28, 28) or len(owner) != len(y):
+            raise ValueError(f"x {x.dtype} {x.shape}, y {y.shape}, not bytes of 28x28 images")
+        if y.dtype.kind not in "iu" or y.min(initial=0) < 0 or y.max(initial=0) >= len(CHARACTERS):
+            raise ValueError("its labels are not whole numbers from 0 to 61")
+        rows = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
+        return {
+            str(names[owner[own[0]]]): [
+                leaf.Block(x[own, None], y[own].astype(np.int64), np.zeros(len(own), np.int8))
+            ]
+            for own in rows
+            if len(own)
+        }

@@ -21,29 +21,24 @@ every image with rows and columns exchanged; here they are upright.
 import gzip
 import string
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import IO, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.arrays import Arrays
-from isthmus.data.file_errors import refuse_broken, refuse_missing
+from isthmus.data.file_errors import reading, refuse_missing
 from isthmus.data.named.cache import FileExamples, read_cached
 from isthmus.data.progress import show_progress
 from isthmus.errors import IsthmusError
-from isthmus.system.files import open_regular
 
-MOST = 2**30  # bytes in a file; the largest of them all, EMNIST's, has 547 million
 CHUNK = 2**22
-
-BROKEN = (OSError, EOFError, zlib.error, zipfile.BadZipFile, KeyError, RuntimeError)
 
 Opener = Callable[[], AbstractContextManager[Any]]  # of a file of bytes
 
@@ -70,73 +65,60 @@ class IdxFiles(NamedTuple):
     turned: bool = False  # the files hold images with rows and columns exchanged
 
     def load(self, root: Path) -> Arrays:
-        """Reads the four files, or the arrays in the cache."""
-        train, test = self._pair(root, self.train), self._pair(root, self.test)
-        paths, read = [file.path for file in (*train, *test)], partial(self._read, train, test)
-        return read_cached(root / f"{self.name}.decoded", self.name, paths, read).arrays(
-            self.classes
-        )
+        """Read the four files, or the arrays in the cache."""
+        files = [
+            self._find(root, f"{part}-{kind}-ubyte")
+            for part in (self.train, self.test)
+            for kind in ("images-idx3", "labels-idx1")
+        ]
+        paths, read = [file.path for file in files], partial(self._read, files)
+        examples = read_cached(root / f"{self.name}.decoded", self.name, paths, read)
+        return examples.arrays(self.classes)
 
-    def _read(
-        self, train: tuple[ByteFile, ByteFile], test: tuple[ByteFile, ByteFile]
-    ) -> FileExamples:
-        x, y = self._arrays(*train, self.train)
-        test_x, test_y = self._arrays(*test, self.test)
+    def _read(self, files: Sequence[ByteFile]) -> FileExamples:
+        x, y, test_x, test_y = (
+            read_idx(file, dimensions) for file, dimensions in zip(files, (3, 1) * 2, strict=True)
+        )
+        for part, images, labels in ((self.train, x, y), (self.test, test_x, test_y)):
+            if len(images) != len(labels) or labels.max(initial=0) >= self.classes:
+                raise IsthmusError(
+                    f"{self.title}'s {part} files hold {len(images)} images and {len(labels)} "
+                    f"labels from 0 to {labels.max(initial=0)}; expected as many of each, and "
+                    f"labels below {self.classes}; get the files again"
+                )
         if x.shape[1:] != test_x.shape[1:]:
             raise IsthmusError(
-                f"{self.title}'s training images are {x.shape[2:]} and its test images "
-                f"{test_x.shape[2:]} in size; expected one size; get the files again"
+                f"{self.title}'s training images are {x.shape[1:]} and its test images "
+                f"{test_x.shape[1:]} in size; get the files again"
             )
-        return FileExamples(x, y, test_x, test_y)
+        return FileExamples(
+            self._turn(x), y.astype(np.int64), self._turn(test_x), test_y.astype(np.int64)
+        )
 
-    def _arrays(
-        self, images: ByteFile, labels: ByteFile, part: str
-    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        x, y = read_idx(images, dimensions=3), read_idx(labels, dimensions=1)
-        if len(x) != len(y):
-            raise IsthmusError(
-                f"{self.title}'s {part} files hold {len(x)} images and {len(y)} labels; "
-                "expected as many of one as of the other; get the files again"
-            )
-        if y.max(initial=0) >= self.classes:
-            raise IsthmusError(
-                f"{self.title}'s {part} files hold the label {y.max()}; expected 0 to "
-                f"{self.classes - 1}; these are not {self.title}'s: get the files again"
-            )
-        upright = np.ascontiguousarray(x.swapaxes(1, 2)) if self.turned else x
-        return upright[:, None], y.astype(np.int64)
-
-    def _pair(self, root: Path, part: str) -> tuple[ByteFile, ByteFile]:
-        names = (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte")
-        return self._find(root, names[0]), self._find(root, names[1])
+    def _turn(self, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        upright = np.ascontiguousarray(images.swapaxes(1, 2)) if self.turned else images
+        return upright[:, None]
 
     def _find(self, root: Path, file: str) -> ByteFile:
-        """Finds a file: in a folder, packed or not, or else in the archive."""
+        """Find a file: in a folder, packed or not, or else in the archive."""
         for folder in self.folders:
             packed, plain = root / folder / f"{file}.gz", root / folder / file
             if packed.is_file():
-                return ByteFile(str(packed), packed, partial(_unpack, packed))
+                return ByteFile(str(packed), packed, partial(gzip.open, packed))
             if plain.is_file():
-                return ByteFile(str(plain), plain, partial(open_regular, plain))
+                return ByteFile(str(plain), plain, partial(open, plain, "rb"))
         for folder in self.folders if self.archive else ():
             path, member = root / folder / self.archive, f"{self.inside}{file}.gz"
             if path.is_file():
-                return ByteFile(f"{path}: {member}", path, partial(_member, path, member))
+                return ByteFile(f"{path}: {member}", path, partial(_open_member, path, member))
         places = " or ".join(str(root / folder) for folder in self.folders)
         raise refuse_missing(self.name, f"{file}.gz in {places}", root)
 
 
 @contextmanager
-def _unpack(path: Path) -> Iterator[gzip.GzipFile]:
-    with open_regular(path) as packed, gzip.open(packed) as file:
-        yield file
-
-
-@contextmanager
-def _member(path: Path, name: str) -> Iterator[gzip.GzipFile]:
+def _open_member(path: Path, name: str) -> Iterator[gzip.GzipFile]:
     with (
-        open_regular(path) as whole,
-        zipfile.ZipFile(whole) as archive,
+        zipfile.ZipFile(path) as archive,
         archive.open(name) as packed,
         gzip.open(packed) as file,
     ):
@@ -144,38 +126,26 @@ def _member(path: Path, name: str) -> Iterator[gzip.GzipFile]:
 
 
 def read_idx(source: ByteFile, dimensions: int) -> NDArray[np.uint8]:
-    """Reads an IDX file of unsigned bytes, checking its header against what follows."""
-    try:
-        with source.open() as file:
-            return _read(file, source.name, dimensions)
-    except BROKEN as error:
-        raise refuse_broken(source.name, error) from error
-
-
-def _read(file: IO[bytes], where: str, dimensions: int) -> NDArray[np.uint8]:
-    head = file.read(4 + 4 * dimensions)
-    expected = bytes([0, 0, 8, dimensions])
-    if len(head) < 4 + 4 * dimensions or head[:4] != expected:
-        raise IsthmusError(
-            f"{where} begins with {head[:4].hex() or 'nothing'}; expected the IDX header "
-            f"{expected.hex()} and {dimensions} sizes; get the file again"
-        )
-    shape = tuple(int(size) for size in np.frombuffer(head, ">u4", dimensions, offset=4))
-    wanted, sizes = prod(shape), " x ".join(str(size) for size in shape)
-    if wanted > MOST:
-        raise IsthmusError(
-            f"{where}: its header says {sizes}; expected at most {MOST:,} bytes; get the file again"
-        )
-    data = bytearray()
-    for _ in show_progress(range(0, wanted + 1, CHUNK), f"reading {Path(where).name}"):
-        data += file.read(min(CHUNK, wanted + 1 - len(data)))
-    if len(data) != wanted:
-        held = f"more than {wanted}" if len(data) > wanted else str(len(data))
-        raise IsthmusError(
-            f"{where} holds {held} bytes after its header; its header says {sizes}; get the file "
-            "again"
-        )
-    return np.frombuffer(data, np.uint8).reshape(shape)
+    """Read an IDX file of unsigned bytes, checking its header against what follows."""
+    with reading(source.name), source.open() as file:
+        head = file.read(4 + 4 * dimensions)
+        expected = bytes([0, 0, 8, dimensions])
+        if len(head) < 4 + 4 * dimensions or head[:4] != expected:
+            given = head[:4].hex() or "nothing"
+            raise ValueError(f"it begins with {given}, an IDX file with {expected.hex()}")
+        shape = tuple(int(size) for size in np.frombuffer(head, ">u4", dimensions, offset=4))
+        wanted, data = prod(shape), bytearray()
+        steps = range(0, wanted + 1, CHUNK)
+        for _ in show_progress(steps, f"reading {Path(source.name).name}"):
+            chunk = file.read(min(CHUNK, wanted + 1 - len(data)))
+            if not chunk:
+                break
+            data += chunk
+        if len(data) != wanted:
+            held = f"more than {wanted}" if len(data) > wanted else str(len(data))
+            sizes = " x ".join(map(str, shape))
+            raise ValueError(f"{held} bytes follow its header, which says {sizes}")
+        return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 MNIST = IdxFiles("mnist", "MNIST", classes=10, folders=("mnist", "."))
@@ -207,7 +177,7 @@ class Mnist:
     partition: ClassVar[str] = "pathological"
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Reads the four files."""
+        """Read the four files."""
         return MNIST.load(root)
 
 
@@ -220,7 +190,7 @@ class FashionMnist:
     partition: ClassVar[str] = "pathological"
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Reads the four files."""
+        """Read the four files."""
         return FASHION.load(root)._replace(labels=CLOTHES)
 
 
@@ -233,5 +203,5 @@ class Emnist:
     partition: ClassVar[Mapping[str, str]] = {"name": "semantic", "kind": "emnist"}
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Reads the four files; the images are upright."""
+        """Read the four files; the images are upright."""
         return EMNIST.load(root)._replace(labels=CHARACTERS)

@@ -18,16 +18,15 @@ shared. A role whose text is too short for three parts is left out. Of 1,130 rol
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from isthmus.data.arrays import TEST, TRAIN, VALIDATION, Arrays
-from isthmus.data.file_errors import refuse_missing
+from isthmus.data.file_errors import reading, refuse_missing
 from isthmus.data.named import leaf
-from isthmus.errors import IsthmusError
 from isthmus.ranges import PositiveInt
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
@@ -53,7 +52,7 @@ class Shakespeare:
     partition: ClassVar[str] = "natural"
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Reads the roles' texts if they are there, else LEAF's windows."""
+        """Read the roles' texts if they are there, else LEAF's windows."""
         folder = root / "shakespeare"
         texts = [p for p in (folder / "roles.json", folder / "roles.json.gz") if p.is_file()]
         files = [] if texts else leaf.find_files(folder)
@@ -69,7 +68,7 @@ class Shakespeare:
         return arrays._replace(tokens=True, split=arrays.split if timed or divided else None)
 
     def _blocks(self, part: int | None, windows: NDArray[np.uint8]) -> Iterator[leaf.Block]:
-        """Gives a role's windows part by part, without a copy."""
+        """Yield a role's windows part by part, without a copy."""
         ends = {None: WHOLE, TRAIN: TRAINED, TEST: TESTED}[part]
         if self.split == "random":
             ends = ((part or TRAIN, 1.0),)
@@ -83,7 +82,7 @@ class Shakespeare:
 
 
 def symbols(text: str) -> NDArray[np.uint8]:
-    r"""Gives each character's place in the alphabet.
+    r"""Return each character's place in the alphabet.
 
     >>> symbols("\n z~é").tolist()
     [0, 1, 78, 80, 80]
@@ -100,28 +99,20 @@ RoleWindows = Iterator[tuple[str, int | None, NDArray[np.uint8]]]  # name, part,
 
 def _read_roles(path: Path) -> RoleWindows:
     table = leaf.read(path)
-    users, text = (table.get("users"), table.get("text")) if isinstance(table, dict) else (0, 0)
-    if not (isinstance(users, list) and isinstance(text, dict)):
-        raise IsthmusError(
-            f"{path} has no list `users` and table `text`; expected the roles' names and what each "
-            "one says; get the file again"
-        )
-    for name in users:
-        text_of_role: Any = text.pop(name, None) if isinstance(name, str) else None
-        if not isinstance(text_of_role, str):
-            raise IsthmusError(
-                f"{path} has no text of the role {leaf.short(name)}, or names it twice; expected "
-                "one text for each of `users`; get the file again"
-            )
-        if len(text_of_role) > LENGTH:
-            yield name, None, sliding_window_view(symbols(text_of_role), LENGTH + 1)
+    with reading(path):
+        for name in table["users"]:
+            text = symbols(table["text"].pop(name))
+            if len(text) > LENGTH:
+                yield name, None, sliding_window_view(text, LENGTH + 1)
 
 
 def _read_windows(files: Sequence[tuple[int | None, Path]]) -> RoleWindows:
     for share in leaf.shares(files):
-        for strings, length in ((share.x, LENGTH), (share.y, 1)):
-            for given in strings:
-                if not isinstance(given, str) or len(given) != length:
-                    raise share.refuse(f"{leaf.short(given)}; expected a text of length {length}")
-        windows = symbols("".join(share.x)).reshape(-1, LENGTH)
-        yield share.user, share.part, np.column_stack([windows, symbols("".join(share.y))])
+        with share.reading():
+            for strings, length in ((share.x, LENGTH), (share.y, 1)):
+                wrong = next((text for text in strings if len(text) != length), None)
+                if wrong is not None:
+                    raise ValueError(f"{wrong[:60]!r} is no text of length {length}")
+            windows = symbols("".join(share.x)).reshape(-1, LENGTH)
+            windows = np.column_stack([windows, symbols("".join(share.y))])
+        yield share.user, share.part, windows

@@ -28,7 +28,7 @@ class Synthetic:
     partition: ClassVar[str] = "pathological"
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Draws the clients' samples, and a fifth as many for the server's test set."""
+        """Draw the clients' samples, and a fifth as many for the server's test set."""
         tested = max(1, self.samples // 5)
         values = (self.samples + tested + self.classes) * self.features
         refuse_lack_of_memory(

@@ -8,13 +8,12 @@ research and teaching that is not commercial: 200 classes of 500 training and 50
 images are not published. A tree with fewer classes gives those that it has.
 """
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from isthmus.data.arrays import Arrays
-from isthmus.data.file_errors import refuse_broken, refuse_missing
+from isthmus.data.file_errors import reading, refuse_missing
 from isthmus.data.named.photographs import (
     MEAN,
     STD,
@@ -24,8 +23,6 @@ from isthmus.data.named.photographs import (
     list_labels,
     list_photographs,
 )
-from isthmus.errors import IsthmusError
-from isthmus.system.files import open_regular
 
 FOLDER = "tiny-imagenet-200"
 CLASSES, SIDE = 200, 64
@@ -42,7 +39,7 @@ class TinyImageNet:
     partition: ClassVar[str] = "dirichlet-classwise"
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Reads the tree."""
+        """Read the tree."""
         tree = root / FOLDER
         classes = _classes(root)
         words = dict(line.split("\t", 1) for line in _lines(root, "words.txt") if "\t" in line)
@@ -68,39 +65,26 @@ def _lines(root: Path, file: str) -> list[str]:
     path = root / FOLDER / file
     if not path.is_file():
         raise refuse_missing("tinyimagenet", f"{file} in {root / FOLDER}", root)
-    try:
-        with open_regular(path) as opened:
-            return opened.read().decode("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise refuse_broken(path, error) from error
+    with reading(path):
+        return path.read_text("utf-8").splitlines()
 
 
 def _classes(root: Path) -> list[str]:
-    """Finds the classes that have a folder, in the order of wnids.txt."""
-    listed = [line.strip() for line in _lines(root, "wnids.txt")]
-    classes = [name for name in dict.fromkeys(listed) if re.fullmatch(r"n\d{8}", name)]
-    here = [name for name in classes if (root / FOLDER / "train" / name / "images").is_dir()]
-    if not here:
+    """List the classes that have a folder, in the order of wnids.txt."""
+    train, names = root / FOLDER / "train", map(str.strip, _lines(root, "wnids.txt"))
+    classes = [name for name in dict.fromkeys(names) if name and (train / name / "images").is_dir()]
+    if not classes:
         raise refuse_missing("tinyimagenet", f"train/<class>/images in {root / FOLDER}", root)
-    return here
+    return classes
 
 
 def _validation(root: Path, classes: list[str]) -> list[Photograph]:
-    """Looks at the validation images of these classes, class by class."""
+    """List the validation images of these classes, class by class."""
     file, folder = "val/val_annotations.txt", root / FOLDER / "val" / "images"
-    labelled = []
-    for line in filter(str.strip, _lines(root, file)):
-        name, _, rest = line.partition("\t")
-        label = rest.split("\t")[0]
-        if Path(name).name != name or name in ("", ".."):
-            raise IsthmusError(
-                f"{root / FOLDER / file} has the line {line[:80]!r}; expected the name of an image "
-                "and its class; get the file again"
-            )
-        if label in classes:
-            labelled.append((classes.index(label), name))
+    fields = [line.split("\t") for line in _lines(root, file) if line.count("\t")]
+    labelled = sorted((classes.index(label), n) for n, label, *_ in fields if label in classes)
     if not labelled:
         raise refuse_missing(
             "tinyimagenet", f"image of these classes in {root / FOLDER / file}", root
         )
-    return [describe_photograph(str(folder / name), label) for label, name in sorted(labelled)]
+    return [describe_photograph(str(folder / name), label) for label, name in labelled]
