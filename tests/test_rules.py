@@ -241,6 +241,8 @@ def test_the_public_names_are_these() -> None:
 
 def test_the_package_and_its_report_come_without_torch() -> None:
     modules = (
+        *("isthmus.batch.comparison", "isthmus.batch.named_runs", "isthmus_papers.cli"),
+        *("isthmus_papers.conduct", "isthmus_papers.drawing", "isthmus_papers.page"),
         *(
             "isthmus",
             "isthmus.cli.app",

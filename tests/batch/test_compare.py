@@ -49,8 +49,17 @@ def refused(asked: Grid) -> str:
     return str(error.value)
 
 
+# The command, which says in the end whether it loaded torch.
+COMMAND = """
+import atexit, sys
+from isthmus.cli.app import main
+atexit.register(lambda: print("loaded torch:", "torch" in sys.modules))
+main()
+"""
+
+
 def begin(where: Path, *arguments: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "isthmus", *arguments]
+    command = [sys.executable, "-c", COMMAND, *arguments]
     return subprocess.Popen(
         command, cwd=where, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -161,8 +170,9 @@ def test_a_killed_comparison_goes_on_to_the_same_tables(whole: Path, tmp_path: P
     assert (out / "compare.toml").is_file()
     assert not (out / "table.md").exists()
     again = begin(tmp_path, "resume", "killed", "--jobs", "1")
-    _, said = again.communicate(timeout=120)
+    shown, said = again.communicate(timeout=120)
     assert again.returncode == 0, said
+    assert shown.endswith("loaded torch: False\n"), "each run's process does, and one is enough"
     assert "with 1 at a time" in said
     assert digests(out) == digests(whole)
     assert texts(out) == texts(whole)

@@ -147,12 +147,13 @@ def carry_out(
 
 
 def _locate(experiment: "Experiment", seed: int, data_root: Path) -> "Experiment":
-    """Names own files so that they are found from any directory."""
+    """Name the user's files by absolute paths, so that a comparison resumes from any directory."""
     from isthmus.batch.grid import change
-    from isthmus.data.own.own_files import find_own_files
 
     data = dict(experiment.data)
     if data.get("path"):
+        from isthmus.data.own.own_files import find_own_files
+
         data["path"] = str(find_own_files(data["path"], data_root))
     return change(experiment, seed=seed, data=data)
 

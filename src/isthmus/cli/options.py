@@ -102,15 +102,17 @@ def read_reading(path: Path | str, settings: Sequence[str] | None) -> dict[str, 
 
 
 def read_cluster(ray: str | None, send_data: bool) -> "Cluster | None":
-    """Reads where to compute, if it is on a cluster."""
-    from isthmus.engines.base import Cluster
-
+    """Return where to compute, if it is on a cluster."""
     if ray is None and send_data:
         raise IsthmusError(
             "--send-data without --ray; expected a cluster to send them to; for example --ray "
             "10.0.0.1:6379"
         )
-    return None if ray is None else Cluster(ray, send_data)
+    if ray is None:
+        return None
+    from isthmus.engines.base import Cluster
+
+    return Cluster(ray, send_data)
 
 
 def require_sites(command: str) -> None:
