@@ -35,7 +35,7 @@ def resume(
     `isthmus resume first --rounds 80` makes a run longer, if its method allows it.
     """
     from isthmus.batch.grid import is_comparison
-    from isthmus.cli import driver, messages
+    from isthmus.cli import messages
     from isthmus.experiment.settings import read_rounds
 
     longer = read_rounds(rounds) if rounds else None
@@ -52,5 +52,7 @@ def resume(
         raise IsthmusError(
             f"--jobs {jobs}, but {run} is no comparison; expected one; a run takes --workers"
         )
+    from isthmus.cli import driver  # it loads torch
+
     done = driver.go_on(run, longer, data_root, track or (), workers, cluster)
     messages.print_result(done, run)
