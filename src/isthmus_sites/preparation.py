@@ -3,7 +3,7 @@
 import datetime as dt
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +14,11 @@ from isthmus.data.own.own_files import detect_kind, find_own_files
 from isthmus.engines.base import one_thread
 from isthmus.errors import IsthmusError, nearest
 from isthmus.evaluation import score
+from isthmus.experiment import registry
 from isthmus.experiment.settings import Experiment, read
 from isthmus.method import State
 from isthmus.methods.local import Local
+from isthmus.report.tables.formats import format_bytes
 from isthmus.run.lock import open_lock
 from isthmus.system.files import explain_unwritable, write_text
 from isthmus_sites import exchange
@@ -103,6 +105,32 @@ def preview(part: Consent) -> Preview:
     sent = {form.function: form.reply for form in forms.known if form.purpose == "train"}
     bytes_up = sum(map(measure_form, sent.values()))
     return Preview(part, mine, seconds, bytes_up, list_disclosures(setting, forms))
+
+
+def describe(seen: Preview) -> Iterator[str]:
+    """Describe what taking part would mean."""
+    part, study = seen.part, seen.part.study
+    train, validation, test = seen.data.sizes(part.row)
+    about = registry.build("method", study.method).about()
+    counts = seen.data.label_counts(part.row).tolist()
+    yield f"examples: {train:,} to train on, {validation:,} to choose on, {test:,} to test on"
+    names = seen.data.arrays.labels or range(len(counts))
+    held = (f"{name}: {n:,}" for name, n in zip(names, counts, strict=True) if n)
+    yield f"classes: {', '.join(held)}"
+    yield from (f"note: {note}" for note in seen.data.notes)
+    yield f"method: {study.method['name']}, {study.rounds} rounds"
+    if part.newcomer:
+        members = ", ".join(study.data["names"])
+        yield f"this site is none of {members}: it could join as a newcomer, with --newcomer"
+        yield f"has a model: {about.newcomer}; it takes part in no round"
+        yield "would leave this site: how its models do, unless --no-figures"
+    else:
+        yield f"would leave this site: {about.up}; its counts of examples; how its models do"
+    yield f"would stay: the data; {about.home}; the personal models"
+    for function, told in seen.discloses.items():
+        yield f"would disclose, in {function}: {told}; only with --disclose {function}"
+    sends = "" if part.newcomer else f"a round sends {format_bytes(seen.bytes_up)}; "
+    yield f"{sends}tried here in {seen.seconds:.1f} s"
 
 
 def list_disclosures(setting: RunContext, forms: Forms) -> dict[str, str]:

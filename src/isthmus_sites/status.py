@@ -1,314 +1,311 @@
 """How a deployed run stands, at its server and at a site: collected from files alone."""
 
 import datetime as dt
-import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from statistics import fmean
+from typing import Any
 
-import numpy as np
-
+from isthmus.errors import IsthmusError
 from isthmus.run.columns import read_arrays
 from isthmus.run.record import RunSummary, read_summary
-from isthmus.run.schema import (
-    CALLS,
-    CLIENTS,
-    JOINS,
-    NEWCOMERS,
-    NOTES,
-    RELIABILITY,
-    ROUNDS,
-    RecordColumn,
-)
-from isthmus.selection import RULES
+from isthmus.run.schema import CALLS, CLIENTS, JOINS, NEWCOMERS, NOTES, RELIABILITY, ROUNDS
 from isthmus_sites.audit import read_lines
-from isthmus_sites.folders import SiteFolder, read_json, read_table
-from isthmus_sites.protocol import KINDS, REFUSALS, count_as, describe_outcome, read_events
-
-if TYPE_CHECKING:
-    from isthmus_sites.consent import Consent
+from isthmus_sites.consent import Consent, find_consent
+from isthmus_sites.folders import (
+    ServerFolder,
+    SiteFolder,
+    find_server,
+    is_held,
+    read_json,
+    read_table,
+)
+from isthmus_sites.protocol import (
+    KINDS,
+    REFUSALS,
+    ServePlan,
+    count_as,
+    describe_outcome,
+    read_events,
+)
 
 RECENT = 10  # rounds over which the pace is measured
-LATEST = 6  # notes and events that are shown
-REFUSALS_SHOWN = 5
+LATEST = 6  # notes, events and refusals that are shown
+TABLES = {
+    "rounds": ROUNDS,
+    "clients": CLIENTS,
+    "calls": CALLS,
+    "notes": NOTES,
+    "reliability": RELIABILITY,
+    "joins": JOINS,
+    "newcomers": NEWCOMERS,
+}
 MODELS, SPLITS = ("personal", "shared"), ("validation", "test")
-# What a process is at that keeps a run going, by the last thing that it said.
-BEGINNING = ("", "done", "stopped", "renewed", "server-lost", "stuck", "trouble")
-WHILE_SERVED = {
-    **dict.fromkeys(BEGINNING, "starting"),
-    **dict.fromkeys(("server", "waiting"), "waiting for sites"),
+# What a served run is doing, by the last event; after any other it is running.
+STATES = {
+    **dict.fromkeys(("", "done", "stopped", "renewed", "server-lost", "stuck"), "starting"),
+    "trouble": "starting",
+    "server": "waiting for sites",
+    "waiting": "waiting for sites",
 }
 
 
-class AdmittedSite(NamedTuple):
-    """What the server's folder says of a site."""
-
-    name: str
-    admitted: bool = False
-    revoked: bool = False
-    left: dt.datetime | None = None  # when it said that it takes part no more
-    until: dt.datetime | None = None  # its certificate
-    lost: int = 0  # how often a round had to be played again because it was gone
-    left_out: bool = False  # it failed too often
-
-
-class ServedRun(NamedTuple):
-    """What the server's folder says of its run."""
-
-    folder: str
-    run: Path
-    method: str
-    rounds: int
-    eval_every: int
-    selection: str  # the rule that chooses personal models on a path
-    terms: Mapping[str, float]  # quorum, deadline, grace, least
-    sites: Sequence[AdmittedSite]  # in the order of their numbers in the run
-    served: bool  # whether a process keeps it going
-    events: Sequence[Mapping[str, Any]]
-    call: Mapping[str, Any] = {}  # the last one: its round, function, when, and what became of it
-
-
-def collect(served: ServedRun) -> dict[str, Any]:
-    """Collects how a run stands, from its files alone; before its first round it has few."""
-    rounds = _read(served, "rounds", ROUNDS)
-    done = int(rounds["round"][-1]) if len(rounds["round"]) else 0
-    seconds = rounds["train_seconds"] + rounds["evaluate_seconds"]
-    pace = float(seconds[-RECENT:].mean()) if done else None
-    summary = read_summary(served.run)
-    status = _judge(served, summary)
-    left = None if pace is None else pace * (served.rounds - done)
-    notes = _read(served, "notes", NOTES)
-    figures = _read(served, "clients", CLIENTS)
-    names = [site.name for site in served.sites]
+def collect_status(folder: Path) -> dict[str, Any]:
+    """Return how the run of a server's folder stands; before its first round it has few records."""
+    server = find_server(folder)
+    admitted = read_table(server.sites)
+    if not server.plan.exists():
+        who = [name for name, row in admitted.items() if _name_state(row) == "admitted"]
+        raise IsthmusError(
+            f"{folder} has no run yet, and {', '.join(who) or 'nobody'} is admitted; expected a "
+            "run; begin one with `isthmus serve run EXPERIMENT.toml`"
+        )
+    plan = ServePlan.load(server)
+    study, names = plan.study, plan.names
+    tables = {
+        name: {key: column.tolist() for key, column in read_arrays(path, schema).items()}
+        for name, schema in TABLES.items()
+        for path in [server.run / f"{name}.csv"]
+    }
+    rounds = tables["rounds"]
+    done = rounds["round"][-1] if rounds["round"] else 0
+    seconds = list(map(sum, zip(rounds["train_seconds"], rounds["evaluate_seconds"], strict=True)))
+    pace = fmean(seconds[-RECENT:]) if done else None
+    summary = read_summary(server.run)
+    events, _ = read_events(server.events)
+    status = _name_status(server, summary, events)
+    left = None if pace is None else pace * (study.rounds - done)
+    every = max(1, study.eval_every)
+    following = min(study.rounds, (done // every + 1) * every)
+    figures = _Figures(tables["clients"], tables["reliability"])
     return {
-        "folder": served.folder,
-        "run": str(served.run),
-        "method": served.method,
+        "folder": str(folder),
+        "run": str(server.run),
+        "method": study.method["name"],
         "status": status,
         "reason": summary.reason or None,
         "rounds_done": done,
-        "rounds": served.rounds,
+        "rounds": study.rounds,
         "seconds_per_round": pace,
         "seconds_left": 0.0 if status == "finished" else left,
-        "last_round_ended": _find_time(served.run / "rounds.csv") if done else None,
-        "down_bytes": int(rounds["down_bytes"].sum()),
-        "up_bytes": int(rounds["up_bytes"].sum()),
-        "waits": dict(served.terms),
-        "call": _describe_call(served) if status == "running" else None,
-        "sites": _describe_sites(served, figures),
-        "newcomers": _describe_newcomers(served),
-        "evaluation": _describe_evaluation(served, figures, names),
-        "chosen_on_test_data": _is_chosen_on_test(served, figures),
-        "curves": _draw_curves(figures),
-        "next_evaluation": _find_next(served, done),
+        "last_round_ended": _find_time(server.run / "rounds.csv") if done else None,
+        "down_bytes": sum(rounds["down_bytes"]),
+        "up_bytes": sum(rounds["up_bytes"]),
+        "waits": plan.model_dump(include={"quorum", "deadline", "grace", "least"}),
+        "call": _describe_call(server, events) if status == "running" else None,
+        "sites": _describe_sites(names, admitted, events, tables["calls"], figures),
+        "newcomers": _describe_newcomers(tables["joins"], tables["newcomers"]),
+        "evaluation": figures.describe(names),
+        "chosen_on_test_data": figures.chosen and study.rule.on_test,
+        "curves": figures.curves,
+        "next_evaluation": following if done < study.rounds else None,
         "notes": [
-            {"round": int(round), "note": str(note)}
-            for round, note in zip(notes["round"][-LATEST:], notes["note"][-LATEST:], strict=True)
+            {"round": round, "note": note}
+            for round, note in _list_rows(tables["notes"], "round", "note")[-LATEST:]
         ],
         "events": [
             {"at": str(event.get("at", "")), "text": str(event.get("text", event.get("event")))}
-            for event in served.events[-LATEST:]
+            for event in events[-LATEST:]
         ],
         "digest": summary.digest or None,
     }
 
 
-def _judge(served: ServedRun, summary: RunSummary) -> str:
-    """Says in a few words whether the run goes on."""
+def _name_status(
+    server: ServerFolder, summary: RunSummary, events: Sequence[Mapping[str, Any]]
+) -> str:
+    """Return in a few words whether the run goes on."""
     if summary.finished:
         return "finished"
-    last = str(served.events[-1].get("event")) if served.events else ""
-    if served.served:
-        return WHILE_SERVED.get(last, "running")
+    last = str(events[-1].get("event")) if events else ""
+    if is_held(server.lock):
+        return STATES.get(last, "running")
     return "stopped" if last == "stopped" else "nobody serves it"
 
 
-def _describe_call(served: ServedRun) -> dict[str, Any] | None:
-    """Says how the call under way stands; one of an earlier job counts no more."""
-    began = [str(event.get("at")) for event in served.events if event.get("event") == "job"]
-    if not served.call or str(served.call["since"]) < max(began, default=""):
+def _describe_call(
+    server: ServerFolder, events: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """Return how the current call stands; one of an earlier job no longer counts."""
+    call = read_json(server.call)
+    began = [str(event.get("at")) for event in events if event.get("event") == "job"]
+    if not call or str(call["since"]) < max(began, default=""):
         return None
-    outcomes = served.call["outcomes"]
-    missing = {site: why for site, why in outcomes.items() if why not in ("", "answered")}
+    outcomes = call["outcomes"]
     return {
-        **{key: served.call[key] for key in ("round", "function", "since")},
+        **{key: call[key] for key in ("round", "function", "since")},
         "asked": list(outcomes),
-        "answered": [site for site, why in outcomes.items() if why == "answered"],
-        "missing": missing,
-        "waiting": [site for site, why in outcomes.items() if not why],
+        "answered": [site for site, outcome in outcomes.items() if outcome == "answered"],
+        "missing": {
+            site: describe_outcome(outcome)
+            for site, outcome in outcomes.items()
+            if outcome not in ("", "answered")
+        },
+        "waiting": [site for site, outcome in outcomes.items() if not outcome],
     }
 
 
-def _read(served: ServedRun, table: str, schema: Sequence[RecordColumn]) -> dict[str, Any]:
-    """Reads a table; one that is not written yet has no rows."""
-    return dict(read_arrays(served.run / f"{table}.csv", schema))
-
-
-def _describe_sites(served: ServedRun, figures: Mapping[str, Any]) -> list[dict[str, Any]]:
-    calls = _read(served, "calls", CALLS)
+def _describe_sites(
+    names: Sequence[str],
+    admitted: Mapping[str, Any],
+    events: Sequence[Mapping[str, Any]],
+    calls: Mapping[str, Any],
+    figures: "_Figures",
+) -> list[dict[str, Any]]:
+    lost = Counter(event.get("site") for event in events if event.get("event") == "lost")
+    left_out = {event.get("site") for event in events if event.get("event") == "left-out"}
+    outcomes: dict[int, list[str]] = defaultdict(list)
+    last: dict[int, int] = {}
+    for i, round, outcome in _list_rows(calls, "client", "round", "outcome"):
+        outcomes[i].append(outcome)
+        if count_as(outcome) in ("answered", "private"):
+            last[i] = round
     rows = []
-    for i, site in enumerate(served.sites):
-        mine = calls["client"] == i
-        texts = calls["outcome"][mine].tolist()
-        ends = [count_as(text) for text in texts]
-        counts = Counter(ends)
-        answered = [
-            int(round)
-            for round, end in zip(calls["round"][mine], ends, strict=True)
-            if end in ("answered", "private")
-        ]
-        rows.append(
-            {
-                "name": site.name,
-                "client": i,
-                "state": _name_state(site),
-                "certificate_until": None if site.until is None else site.until.isoformat(),
-                "last_answered_round": max(answered, default=None),
-                "asked": len(ends),
-                **{end: counts[end] for end in KINDS},
-                "lost": site.lost,
-                "left": None if site.left is None else site.left.isoformat(),
-                "why": _count_reasons(texts),
-                "figures": _find_figures(figures, i),
-            }
-        )
-    return rows
-
-
-def _describe_newcomers(served: ServedRun) -> list[dict[str, Any]]:
-    """Says which other sites were asked to join, what became of it, and how their models did."""
-    joins, figures = _read(served, "joins", JOINS), _read(served, "newcomers", NEWCOMERS)
-    rows = []
-    for name in dict.fromkeys(joins["site"].tolist()):
-        mine = joins["site"] == name
-        texts = joins["outcome"][mine].tolist()
-        joined = joins["round"][mine & (joins["outcome"] == "answered")]
-        measured = (figures["data"] == name) & (figures["model"] == "newcomer")
-        measured &= figures["split"] == "test"
-        last = np.flatnonzero(measured)
+    for i, name in enumerate(names):
+        row = admitted.get(name)
+        state = _name_state(row)
+        counts = Counter(map(count_as, outcomes[i]))
         rows.append(
             {
                 "name": name,
-                "asked": len(texts),
-                "joined": len(joined),
-                "last_joined_round": int(joined[-1]) if len(joined) else None,
-                "why": _count_reasons(texts),
-                "top1": _to_number(figures["top1"][last[-1]]) if len(last) else None,
+                "client": i,
+                "state": "left out" if state == "admitted" and name in left_out else state,
+                "certificate_until": row["until"].isoformat() if row else None,
+                "last_answered_round": last.get(i),
+                "asked": len(outcomes[i]),
+                **{kind: counts[kind] for kind in KINDS},
+                "lost": lost[name],
+                "left": row["left"].isoformat() if row and "left" in row else None,
+                "why": _count_reasons(outcomes[i]),
+                "figures": figures.latest[i],
             }
         )
     return rows
+
+
+def _describe_newcomers(
+    joins: Mapping[str, Any], figures: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return which other sites were asked to join, how it ended, and how their models do."""
+    tested = {
+        name: _to_number(top1)
+        for name, model, split, top1 in _list_rows(figures, "data", "model", "split", "top1")
+        if (model, split) == ("newcomer", "test")
+    }
+    asked: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for name, round, outcome in _list_rows(joins, "site", "round", "outcome"):
+        asked[name].append((round, outcome))
+    rows = []
+    for name, calls in asked.items():
+        joined = [round for round, outcome in calls if outcome == "answered"]
+        rows.append(
+            {
+                "name": name,
+                "asked": len(calls),
+                "joined": len(joined),
+                "last_joined_round": max(joined, default=None),
+                "why": _count_reasons([outcome for _, outcome in calls]),
+                "top1": tested.get(name),
+            }
+        )
+    return rows
+
+
+class _Figures:
+    """How models did at each site when it was measured last, and over sites."""
+
+    def __init__(self, clients: Mapping[str, Any], bins: Mapping[str, Any]) -> None:
+        self.latest: dict[int, dict[str, Any]] = defaultdict(dict)  # by site
+        self.chosen = False  # personal models were chosen on a path
+        self._bins = bins
+        tested: dict[tuple[str, int], list[float]] = defaultdict(list)
+        keys = ("client", "model", "split", "round", "at", "top1", "loss", "n")
+        for client, model, split, round, at, top1, loss, n in _list_rows(clients, *keys):
+            if client == "server" or model not in MODELS:
+                continue
+            self.chosen |= model == "personal" and at != ""
+            numbers = {"top1": _to_number(top1), "loss": _to_number(loss), "n": n}
+            self.latest[int(client)][f"{model} {split}"] = {"round": round, **numbers}
+            if split == "test" and isfinite(top1):
+                tested[model, round].append(top1)
+        self.last = max([*clients["round"], *bins["round"]], default=None)
+        self.curves: dict[str, list[tuple[int, float]]] = {model: [] for model in MODELS}
+        for (model, round), values in tested.items():
+            self.curves[model].append((round, fmean(values)))
+
+    def describe(self, names: Sequence[str]) -> dict[str, Any] | None:
+        """Return how models did in the last evaluation: over sites, and over all examples."""
+        if self.last is None:
+            return None
+        cases = [(model, split) for model in MODELS for split in SPLITS]
+        models = [self._describe_model(model, split, names) for model, split in cases]
+        return {"round": self.last, "models": [each for each in models if each is not None]}
+
+    def _describe_model(
+        self, model: str, split: str, names: Sequence[str]
+    ) -> dict[str, Any] | None:
+        measured = {
+            names[i]: row
+            for i, found in sorted(self.latest.items())
+            for row in [found.get(f"{model} {split}")]
+            if row is not None and row["round"] == self.last and row["n"] > 0
+        }
+        keys = ("round", "model", "split", "n", "top1")
+        where = (self.last, model, split)
+        bins = [(n, top1) for *key, n, top1 in _list_rows(self._bins, *keys) if (*key,) == where]
+        examples = sum(n for n, _ in bins)
+        right = sum(n * top1 for n, top1 in bins if isfinite(top1))
+        if not measured and not examples:
+            return None
+        return {
+            "model": model,
+            "split": split,
+            "sites": list(measured),
+            "mean_top1": _average([row["top1"] for row in measured.values()]),
+            "mean_loss": _average([row["loss"] for row in measured.values()]),
+            "examples": examples,
+            "pooled_top1": right / examples if examples else None,
+        }
+
+
+def _list_rows(table: Mapping[str, Any], *keys: str) -> list[tuple[Any, ...]]:
+    return list(zip(*(table[key] for key in keys), strict=True))
 
 
 def _count_reasons(outcomes: Sequence[str]) -> dict[str, int]:
     """Return how often there was no answer, by the reason in words."""
-    return dict(Counter(map(describe_outcome, outcomes)) - Counter({"answered": len(outcomes)}))
+    return dict(Counter(describe_outcome(each) for each in outcomes if each != "answered"))
 
 
-def _name_state(site: AdmittedSite) -> str:
-    if site.revoked:
-        return "revoked"
-    if site.left is not None:
-        return "left"
-    if not site.admitted:
+def _name_state(row: Mapping[str, Any] | None) -> str:
+    """Return what the server's folder holds of a site, in a word or two."""
+    if row is None:
         return "not admitted"
-    if site.until is not None and site.until < dt.datetime.now(dt.UTC):
-        return "certificate ended"
-    return "left out" if site.left_out else "admitted"
-
-
-def _find_figures(figures: Mapping[str, Any], client: int) -> dict[str, Any]:
-    """Finds how the models did at one site when it was measured last, where that may be kept."""
-    found = {}
-    for model in MODELS:
-        for split in SPLITS:
-            rows = _choose(figures, model, split) & (figures["client"] == str(client))
-            if rows.any():
-                last = np.flatnonzero(rows)[-1]
-                found[f"{model} {split}"] = {
-                    "round": int(figures["round"][last]),
-                    "top1": _to_number(figures["top1"][last]),
-                    "loss": _to_number(figures["loss"][last]),
-                    "n": int(figures["n"][last]),
-                }
-    return found
-
-
-def _describe_evaluation(
-    served: ServedRun, figures: Mapping[str, Any], names: Sequence[str]
-) -> dict[str, Any] | None:
-    """Says how models did in the last evaluation: over sites, and over all examples together."""
-    pooled = _read(served, "reliability", RELIABILITY)
-    rounds = [int(table["round"][-1]) for table in (figures, pooled) if len(table["round"])]
-    if not rounds:
-        return None
-    last, models = max(rounds), []
-    for model in MODELS:
-        for split in SPLITS:
-            rows = _choose(figures, model, split) & (figures["round"] == last)
-            rows &= figures["n"] > 0
-            bins = (pooled["model"] == model) & (pooled["split"] == split)
-            bins &= pooled["round"] == last
-            n = pooled["n"][bins]
-            right = np.nan_to_num(n * pooled["top1"][bins]).sum()
-            if rows.any() or n.sum():
-                of = [names[int(client)] for client in figures["client"][rows]]
-                means = {name: figures[name][rows] for name in ("top1", "loss")}
-                models.append(
-                    {
-                        "model": model,
-                        "split": split,
-                        "sites": of,
-                        "mean_top1": _to_number(means["top1"].mean()) if of else None,
-                        "mean_loss": _to_number(means["loss"].mean()) if of else None,
-                        "examples": int(n.sum()),
-                        "pooled_top1": float(right / n.sum()) if n.sum() else None,
-                    }
-                )
-    return {"round": last, "models": models}
-
-
-def _is_chosen_on_test(served: ServedRun, figures: Mapping[str, Any]) -> bool:
-    """Tells whether personal models were chosen on the test data that they are measured on."""
-    chosen = (figures["model"] == "personal") & (figures["at"] != "")
-    rule = RULES.get(served.selection)
-    return bool(chosen.any()) and rule is not None and rule.on_test
-
-
-def _draw_curves(figures: Mapping[str, Any]) -> dict[str, list[tuple[int, float]]]:
-    """Gives the mean top-1 over sites' test parts after each evaluated round, by model."""
-    curves = {}
-    for model in MODELS:
-        rows = _choose(figures, model, "test") & ~np.isnan(figures["top1"])
-        rounds, where = np.unique(figures["round"][rows], return_inverse=True)
-        means = np.bincount(where, weights=figures["top1"][rows]) / np.bincount(where)
-        curves[model] = list(zip(rounds.tolist(), means.tolist(), strict=True))
-    return curves
-
-
-def _choose(figures: Mapping[str, Any], model: str, split: str) -> Any:
-    rows = (figures["model"] == model) & (figures["split"] == split)
-    return rows & (figures["client"] != "server")
-
-
-def _find_next(served: ServedRun, done: int) -> int | None:
-    """Finds the round after which models are measured next; the last one always is."""
-    every = max(1, served.eval_every)
-    return min(served.rounds, (done // every + 1) * every) if done < served.rounds else None
+    if row.get("revoked"):
+        return "revoked"
+    if "left" in row:
+        return "left"
+    ended = "until" in row and row["until"] < dt.datetime.now(dt.UTC)
+    return "certificate ended" if ended else "admitted"
 
 
 def _find_time(path: Path) -> str:
     return dt.datetime.fromtimestamp(path.stat().st_mtime, dt.UTC).isoformat(timespec="seconds")
 
 
-def _to_number(value: Any) -> float | None:
-    return float(value) if math.isfinite(value) else None
+def _average(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
 
 
-def collect_standing(site: SiteFolder) -> dict[str, Any]:
-    """Collects what the files of a site say."""
-    from isthmus_sites.consent import find_consent
+def _to_number(value: float) -> float | None:
+    return value if isfinite(value) else None
 
+
+def collect_site_status(site: SiteFolder) -> dict[str, Any]:
+    """Return what a site received and sent, what it refused, and how its models do."""
     settings = read_table(site.settings)
     agreed = find_consent(site) if any(site.agreements.glob("*.toml")) else None
     lines = [facts for facts, _ in read_lines(site.audit)]
@@ -321,52 +318,42 @@ def collect_standing(site: SiteFolder) -> dict[str, Any]:
         "left": None if left is None else str(left),
         "last_event": events[-1] if events else None,
         **_describe_agreement(site, agreed),
-        **_describe_calls(lines, "" if agreed is None else agreed.digest),
+        **_describe_log(lines, "" if agreed is None else agreed.digest),
     }
 
 
-def _describe_agreement(site: SiteFolder, agreed: "Consent | None") -> dict[str, Any]:
-    """Says what was agreed to, and how models did in its run."""
-    from isthmus_sites.state import SiteModels
-
+def _describe_agreement(site: SiteFolder, agreed: Consent | None) -> dict[str, Any]:
+    """Return what was agreed to, and how models did in its run."""
     if agreed is None:
         return {"agreement": None, "evaluations": [], "best_round": None, "alone": None}
-    experiment = agreed.study
-    rows = SiteModels(site.state / f"{agreed.digest}.lmdb").read_figures()
+    rows = read_json(site.state / f"{agreed.digest}.figures.json") or []
     losses = {row["t"] + 1: row["loss"] for row in rows if row["loss"] is not None}
-    terms = agreed.model_dump(include={"figures", "minimum_examples", "minimum_label_count"})
     return {
-        "agreement": {
-            "digest": agreed.digest,
-            "method": experiment.method["name"],
-            "rounds": experiment.rounds,
-            "client": None if agreed.newcomer else agreed.client,
-            "newcomer": agreed.newcomer,
-            "clients": experiment.clients,
-            "data": agreed.data,
-            "disclose": list(agreed.disclose),
-            **terms,
-        },
+        "agreement": list_terms(agreed),
         "evaluations": [{"round": row["t"] + 1, **row["figures"]} for row in rows],
         "best_round": min(losses, key=lambda round: losses[round]) if losses else None,
         "alone": read_json(site.alone(agreed.digest)),
     }
 
 
-def _describe_calls(lines: Sequence[dict[str, Any]], digest: str) -> dict[str, Any]:
-    """Adds up what was got and sent; by round for the run that was agreed to."""
-    rounds: dict[int, dict[str, Any]] = {}
+def list_terms(agreed: Consent) -> dict[str, Any]:
+    """Return what was agreed to, without the experiment's text."""
+    return {
+        "digest": agreed.digest,
+        "method": agreed.study.method["name"],
+        "rounds": agreed.study.rounds,
+        "client": None if agreed.newcomer else agreed.client,
+        "clients": agreed.study.clients,
+        **agreed.model_dump(mode="json", exclude={"experiment", "site", "options"}),
+    }
+
+
+def _describe_log(lines: Sequence[dict[str, Any]], digest: str) -> dict[str, Any]:
+    """Return what was received and sent, also by round for the run that was agreed to."""
+    rounds: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for line in lines:
         if "round" in line and line.get("run", digest) == digest:
-            row = rounds.setdefault(
-                line["round"],
-                {"round": line["round"], "calls": 0, "got_bytes": 0, "sent_bytes": 0, "refused": 0},
-            )
-            row["calls"] += 1
-            row["got_bytes"] += line["bytes"]
-            row["sent_bytes"] += line["sent"]
-            row["refused"] += bool(line["refused"])
-            row["last"] = line["at"]
+            rounds[line["round"]].append(line)
     refused = [line for line in lines if line["refused"]]
     return {
         "calls": len(lines),
@@ -375,7 +362,17 @@ def _describe_calls(lines: Sequence[dict[str, Any]], digest: str) -> dict[str, A
         "got_bytes": sum(line["bytes"] for line in lines),
         "sent_bytes": sum(line["sent"] for line in lines),
         "last_call": lines[-1]["at"] if lines else None,
-        "rounds": [rounds[round] for round in sorted(rounds)],
+        "rounds": [
+            {
+                "round": round,
+                "calls": len(calls),
+                "got_bytes": sum(line["bytes"] for line in calls),
+                "sent_bytes": sum(line["sent"] for line in calls),
+                "refused": sum(bool(line["refused"]) for line in calls),
+                "last": calls[-1]["at"],
+            }
+            for round, calls in sorted(rounds.items())
+        ],
         "latest_refusals": [
             {
                 "at": line["at"],
@@ -384,6 +381,6 @@ def _describe_calls(lines: Sequence[dict[str, Any]], digest: str) -> dict[str, A
                 "reason": REFUSALS.get(line["refused"], line["refused"]),
                 "why": line.get("why", ""),
             }
-            for line in refused[-REFUSALS_SHOWN:]
+            for line in refused[-LATEST:]
         ],
     }

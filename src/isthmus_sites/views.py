@@ -1,5 +1,6 @@
 """How a deployed run stands, in words, on a terminal and as a page."""
 
+import datetime as dt
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -14,18 +15,28 @@ from rich.text import Text
 from isthmus.report.tables.formats import DAGGER, FOOTNOTE, MISSING, format_bytes
 from isthmus.report.templates import render as fill
 
+ROUNDS_SHOWN = 10  # rounds that a site's status lists one by one
+BARS = "▁▂▃▄▅▆▇█"
+SHOWN = ("personal validation", "personal test", "shared validation", "shared test")
+COUNTS = ("calls", "answered", "late", "absent", "refused", "failed")
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+REFRESH_S = 5
+
 
 def format_share(value: float | None) -> str:
-    """Prints a share of right answers.
+    """Format a fraction of right answers.
 
     >>> format_share(0.98765), format_share(None)
     ('98.8 %', '–')
     """
-    return MISSING if value is None else f"{value:.1%}".replace("%", " %")
+    return MISSING if value is None else f"{100 * value:.1f} %"
 
 
 def format_moment(text: str) -> str:
-    """Prints when something happened, to the second.
+    """Format when something happened, to the second.
 
     >>> format_moment("2026-05-01T07:30:00.123+00:00")
     '2026-05-01 07:30:00 UTC'
@@ -34,37 +45,26 @@ def format_moment(text: str) -> str:
 
 
 def format_time(seconds: float | None) -> str:
-    """Prints how long something takes.
+    """Format a duration.
 
-    >>> format_time(75), format_time(7500), format_time(200_000), format_time(None)
-    ('1 min 15 s', '2 h 5 min', '2 d 7 h', '–')
-    >>> format_time(7200), format_time(30)
-    ('2 h', '30 s')
+    >>> format_time(75), format_time(200_000), format_time(None)
+    ('0:01:15', '2 days, 7:33:20', '–')
     """
-    if seconds is None:
-        return MISSING
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
-    while len(parts) > 1 and not parts[0][0]:
-        parts.pop(0)
-    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count) or "0 s"
+    return MISSING if seconds is None else str(dt.timedelta(seconds=round(seconds)))
 
 
 def describe_progress(facts: dict[str, Any]) -> Iterator[str]:
-    """Says how far a run is, how fast it goes, and what it sent."""
+    """Describe how far a run is, how fast it is, and what it sent."""
     yield f"{facts['folder']}: {facts['method']}, {facts['status']}{describe_next_step(facts)}"
     line = f"rounds: {facts['rounds_done']:,} of {facts['rounds']:,}"
-    if facts["seconds_per_round"] is not None:
+    if facts["rounds_done"]:
         line += f", {facts['seconds_per_round']:.1f} s each"
-        if facts["seconds_left"]:
-            line += f", {format_time(facts['seconds_left'])} left"
+        line += f", {format_time(facts['seconds_left'])} left" if facts["seconds_left"] else ""
         line += f"; last one {format_moment(facts['last_round_ended'])}"
     yield line
     yield f"sent: {format_bytes(facts['down_bytes'])} down, {format_bytes(facts['up_bytes'])} up"
     if facts["call"]:
-        yield f"under way: {describe_call(facts['call'])}"
+        yield f"call: {describe_call(facts['call'])}"
     waits = facts["waits"]
     yield (
         f"waits: {format_time(waits['deadline'])} for {waits['quorum']:.0%} of those asked, "
@@ -73,7 +73,7 @@ def describe_progress(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def describe_call(call: dict[str, Any]) -> str:
-    """Says which call is under way, since when, who has answered and who is waited for.
+    """Describe the current call: since when, who has answered and who is waited for.
 
     >>> call = {"round": 3, "function": "local", "since": "2026-05-01T07:30:00.123+00:00"}
     >>> asked = {"asked": ["a", "b", "c"], "answered": ["a"], "missing": {"b": "absent"}}
@@ -81,57 +81,49 @@ def describe_call(call: dict[str, Any]) -> str:
     'round 3, local, since 07:30:00 UTC: 1 of 3 answered (a); b: absent; waiting for c'
     """
     begun = f"round {call['round']:,}, {call['function']}, since {call['since'][11:19]} UTC"
-    answered = ", ".join(call["answered"])
-    parts = [
-        f"{len(call['answered']):,} of {len(call['asked']):,} answered"
-        + (f" ({answered})" if answered and call["waiting"] else "")
-    ]
+    answered, waiting = ", ".join(call["answered"]), ", ".join(call["waiting"])
+    parts = [f"{len(call['answered']):,} of {len(call['asked']):,} answered"]
+    parts[0] += f" ({answered})" if answered and waiting else ""
     parts += [f"{site}: {why}" for site, why in call["missing"].items()]
-    if call["waiting"]:
-        parts.append(f"waiting for {', '.join(call['waiting'])}")
+    parts += [f"waiting for {waiting}"] if waiting else []
     return f"{begun}: {'; '.join(parts)}"
 
 
 def describe_next_step(facts: dict[str, Any]) -> str:
-    """Says why a run does not go on, and what would make it."""
+    """Describe why a run does not continue, and what would make it."""
     if facts["reason"]:
         return f": {facts['reason']}"
-    if facts["status"] in ("stopped", "nobody serves it"):
-        return "; `isthmus serve resume` goes on"
-    return ""
+    stands = facts["status"] in ("stopped", "nobody serves it")
+    return "; continue it with `isthmus serve resume`" if stands else ""
 
 
 def list_counts(site: dict[str, Any]) -> list[str]:
-    """Lists what a table says of a site: its certificate, its last round, how its calls ended."""
-    until = (site["certificate_until"] or MISSING)[:10]
-    last = site["last_answered_round"]
-    counts = [site["asked"], site["answered"] + site["private"]]
-    counts += [site[end] for end in ("late", "absent", "refused", "failed")]
+    """Return a site's row of a table: its certificate, its last round, how its calls ended."""
+    until, last = (site["certificate_until"] or MISSING)[:10], site["last_answered_round"]
     state = until if site["state"] == "admitted" else site["state"]
+    ends = {**site, "calls": site["asked"], "answered": site["answered"] + site["private"]}
     round = MISSING if last is None else f"{last:,}"
-    return [site["name"], state, round, *(f"{count:,}" for count in counts)]
+    return [site["name"], state, round, *(f"{ends[name]:,}" for name in COUNTS)]
 
 
 def list_figures(facts: dict[str, Any]) -> Iterator[list[str]]:
-    """Yields what a table says of the models at each site: top-1; of which round, if not last."""
+    """Yield a row for each site: top-1 of its models; of which round, if not the last."""
     evaluation = facts["evaluation"]
     for site in facts["sites"]:
         cells = []
         for each in evaluation["models"]:
-            found = site["figures"].get(f"{each['model']} {each['split']}")
-            text = MISSING if found is None else format_share(found["top1"])
-            if found is not None and found["round"] != evaluation["round"]:
-                text += f" @{found['round']}"
-            cells.append(text)
+            found = site["figures"].get(f"{each['model']} {each['split']}", {"top1": None})
+            earlier = found.get("round", evaluation["round"]) != evaluation["round"]
+            cells.append(format_share(found["top1"]) + (f" @{found['round']}" if earlier else ""))
         yield [site["name"], *cells]
 
 
 def describe_missing(facts: dict[str, Any]) -> Iterator[str]:
-    """Yields why which site did not answer, and how often."""
+    """Describe why which site did not answer, and how often."""
     for site in facts["sites"]:
         told = [f"{why} ({count:,})" for why, count in site["why"].items()]
         if site["lost"]:
-            told.append(f"gone within a round, which was played again ({site['lost']:,})")
+            told.append(f"lost within a round, which was played again ({site['lost']:,})")
         if site["left"]:
             told.append(f"left at {format_moment(site['left'])}")
         if told:
@@ -139,86 +131,67 @@ def describe_missing(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def describe_newcomers(facts: dict[str, Any]) -> Iterator[str]:
-    """Yields which other sites joined, when last, and why one did not."""
+    """Describe which other sites joined, when last, and why one did not."""
     for site in facts["newcomers"]:
         last = site["last_joined_round"]
-        line = f"newcomer {site['name']}: "
-        line += "has not joined" if last is None else f"joined after round {last:,}"
-        line += f" ({site['joined']:,} of {site['asked']:,} times)"
+        joined = "has not joined" if last is None else f"joined after round {last:,}"
+        times = f"{site['joined']:,} of {site['asked']:,} times"
+        parts = [f"newcomer {site['name']}: {joined} ({times})"]
         if site["top1"] is not None:
-            line += f"; top-1 on its own test part {format_share(site['top1'])}"
-        told = [f"{why} ({count:,})" for why, count in site["why"].items()]
-        yield "; ".join([line, *told])
+            parts.append(f"top-1 on its own test part {format_share(site['top1'])}")
+        parts += [f"{why} ({count:,})" for why, count in site["why"].items()]
+        yield "; ".join(parts)
 
 
 def describe_line(facts: dict[str, Any]) -> str:
-    """Says in one line how a run stands."""
-    dagger = DAGGER if facts["chosen_on_test_data"] else ""
+    """Describe in one line how a run stands."""
     parts = [f"{facts['status']}: round {facts['rounds_done']:,} of {facts['rounds']:,}"]
-    if facts["seconds_per_round"] is not None:
-        parts.append(f"{facts['seconds_per_round']:.1f} s each")
     if facts["seconds_left"]:
         parts.append(f"{format_time(facts['seconds_left'])} left")
     for each in (facts["evaluation"] or {"models": []})["models"]:
         if each["split"] == "test":
             parts.append(
-                f"{each['model']}{dagger if each['model'] == 'personal' else ''} "
-                f"{format_share(each['mean_top1'])} (test, top-1, mean over "
+                f"{name_column(facts, each)} top-1 {format_share(each['mean_top1'])} (mean over "
                 f"{len(each['sites'])} sites, after round {facts['evaluation']['round']})"
             )
     return "; ".join(parts)
 
 
-def name_columns(facts: dict[str, Any], between: str = ", ") -> list[str]:
-    """Names the models that were measured and the parts of data; one chosen on test is marked."""
-    dagger = DAGGER if facts["chosen_on_test_data"] else ""
-    return [
-        f"{each['model']}{dagger if each['model'] == 'personal' else ''}{between}{each['split']}"
-        for each in facts["evaluation"]["models"]
-    ]
-
-
-COUNTS = ("calls", "answered", "late", "absent", "refused", "failed")
+def name_column(facts: dict[str, Any], each: dict[str, Any], between: str = ", ") -> str:
+    """Return the name of a model and a split; a model that was chosen on test data is marked."""
+    marked = each["model"] == "personal" and facts["chosen_on_test_data"]
+    return f"{each['model']}{DAGGER if marked else ''}{between}{each['split']}"
 
 
 def draw(facts: dict[str, Any]) -> Group:
-    """Draws how a run stands."""
-    return Group(*_draw_parts(facts))
+    """Draw how a run stands, for a terminal."""
+    return Group(*_draw_server(facts))
 
 
-def _draw_parts(facts: dict[str, Any]) -> Iterator[RenderableType]:
-    for line in describe_progress(facts):
-        yield Text(line)
+def _draw_server(facts: dict[str, Any]) -> Iterator[RenderableType]:
+    yield from map(Text, describe_progress(facts))
     yield ProgressBar(total=max(1, facts["rounds"]), completed=facts["rounds_done"])
     yield Text()
-    table = _build_table("site", "until", "last\nround", *COUNTS)
-    for site in facts["sites"]:
-        style = "" if site["state"] == "admitted" else "red"
-        table.add_row(*(Text(cell) for cell in list_counts(site)), style=style)
-    yield table
-    for line in describe_missing(facts):
-        yield Text(line, style="yellow")
-    for line in describe_newcomers(facts):
-        yield Text(line)
+    styles = ["" if site["state"] == "admitted" else "red" for site in facts["sites"]]
+    heads = ("site", "until", "last\nround", *COUNTS)
+    yield _build_table(heads, map(list_counts, facts["sites"]), styles)
+    yield from (Text(line, style="yellow") for line in describe_missing(facts))
+    yield from map(Text, describe_newcomers(facts))
     yield Text()
     evaluation = facts["evaluation"]
     if evaluation is None:
         after = facts["next_evaluation"]
         yield Text("no evaluation yet" + (f"; the first is after round {after}" if after else ""))
     else:
-        yield Text(
-            f"top-1 after round {evaluation['round']}, on each site's own parts", style="dim"
-        )
         models = evaluation["models"]
-        table = _build_table("site", *name_columns(facts, "\n"))
-        for cells in list_figures(facts):
-            table.add_row(*(Text(cell) for cell in cells))
+        title = f"top-1 after round {evaluation['round']}, on each site's own parts"
+        yield Text(title, style="dim")
+        columns = ("site", *(name_column(facts, each, "\n") for each in models))
+        table = _build_table(columns, list_figures(facts))
         table.add_section()
-        table.add_row(
-            "mean over sites", *(_count_sites(each, len(facts["sites"])) for each in models)
-        )
-        pooled = [format_share(each["pooled_top1"]) for each in models]
-        table.add_row("all examples", *pooled)
+        table.add_row("mean over sites", *(format_share(each["mean_top1"]) for each in models))
+        table.add_row("of so many sites", *(str(len(each["sites"])) for each in models))
+        table.add_row("all examples", *(format_share(each["pooled_top1"]) for each in models))
         yield table
         if facts["chosen_on_test_data"]:
             yield Text(FOOTNOTE, style="dim")
@@ -227,98 +200,61 @@ def _draw_parts(facts: dict[str, Any]) -> Iterator[RenderableType]:
         yield Text(f"{format_moment(event['at'])} {event['text']}", style="dim")
 
 
-def _count_sites(row: dict[str, Any], total: int) -> str:
-    few = "" if len(row["sites"]) == total else f" of {len(row['sites'])}"
-    return format_share(row["mean_top1"]) + few
-
-
-def _build_table(first: str, *others: str) -> Table:
+def _build_table(heads: Sequence[str], rows: Any, styles: Sequence[str] | None = None) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="dim")
-    table.add_column(first, overflow="fold")
-    for head in others:
+    table.add_column(heads[0], overflow="fold")
+    for head in heads[1:]:
         table.add_column(head, justify="right", no_wrap=True)
+    for i, cells in enumerate(rows):
+        table.add_row(*map(Text, cells), style=styles[i] if styles else "")
     return table
 
 
-POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
-)
-REFRESH = 5  # seconds
-WIDTH, HEIGHT, EDGE = 640, 200, 40  # of the drawing
-
-
 def render(facts: dict[str, Any]) -> str:
-    """Returns the page as text; it loads itself again while the run goes on."""
-    css = (files("isthmus.report.page") / "page.css").read_text("utf-8")
+    """Return the page: one file without scripts that loads itself again while the run goes on."""
     evaluation = facts["evaluation"]
     models = evaluation["models"] if evaluation else []
+    words = (describe_call, format_bytes, format_moment, format_share, format_time)
     return fill(
         "deployment.html",
         folder=Path(__file__).with_name("templates"),
         facts=facts,
-        refresh=0 if facts["status"] == "finished" else REFRESH,
-        policy=Markup(POLICY.partition("; frame-ancestors")[0]),  # that one only a header may say
-        css=Markup(css),
+        refresh=0 if facts["status"] == "finished" else REFRESH_S,
+        policy=Markup(POLICY.partition("; frame-ancestors")[0]),  # only a header may state that
+        css=Markup((files("isthmus.report.page") / "page.css").read_text("utf-8")),
         counts=[list_counts(site) for site in facts["sites"]],
         figures=list(list_figures(facts)) if evaluation else [],
-        missing=[*describe_missing(facts), *describe_newcomers(facts)],
-        call=describe_call(facts["call"]) if facts["call"] else "",
-        next_step=describe_next_step(facts).removeprefix("; "),
-        tested=[each for each in models if each["split"] == "test"],
-        heads=["site", *(name_columns(facts) if models else [])],
+        lines=[*describe_missing(facts), *describe_newcomers(facts)],
+        next_step=describe_next_step(facts).strip(":; "),
+        heads=["site", *(name_column(facts, each) for each in models)],
         footnote=FOOTNOTE if facts["chosen_on_test_data"] else "",
         events=[(format_moment(event["at"]), event["text"]) for event in facts["events"]],
         notes=[(note["round"], note["note"]) for note in facts["notes"]],
-        lines={model: _trace(points, facts["rounds"]) for model, points in facts["curves"].items()},
-        size=(WIDTH, HEIGHT, EDGE),
-        format_bytes=format_bytes,
-        format_moment=format_moment,
-        format_share=format_share,
-        format_time=format_time,
         MISSING=MISSING,
+        **{word.__name__: word for word in words},
     )
 
 
-def _trace(points: Sequence[tuple[int, float]], rounds: int) -> list[tuple[float, float]]:
-    """Places points of a curve in the drawing: rounds to the right, top-1 upwards."""
-    wide, high = WIDTH - 2 * EDGE, HEIGHT - 2 * EDGE
-    return [
-        (round(EDGE + wide * at / max(1, rounds), 1), round(HEIGHT - EDGE - high * top1, 1))
-        for at, top1 in points
-    ]
-
-
-ROUNDS_SHOWN = 10  # rounds that are told one by one
-BARS = "▁▂▃▄▅▆▇█"
-SHOWN = ("personal validation", "personal test", "shared validation", "shared test")
-
-
-def draw_standing(facts: dict[str, Any]) -> Group:
-    """Draws how a site stands."""
+def draw_site(facts: dict[str, Any]) -> Group:
+    """Draw how a site stands, for a terminal."""
     return Group(*_draw_site(facts))
 
 
 def _draw_site(facts: dict[str, Any]) -> Iterator[RenderableType]:
-
-    for line in _describe_site(facts):
-        yield Text(line)
-    got, sent = (format_bytes(facts[key]) for key in ("got_bytes", "sent_bytes"))
-    refused = sum(facts["refused"].values())
-    if facts["calls"]:
-        yield Text(
-            f"calls: {facts['answered']:,} answered, {refused:,} refused; got {got}, sent {sent}"
-        )
-        yield Text(f"last call: {facts['last_call']}")
-    else:
-        yield Text("calls: none")
+    yield from map(Text, _describe_site(facts))
     if facts["rounds"]:
-        table = _build_table("round", "calls", "got", "sent", "refused", "last at")
-        for row in facts["rounds"][-ROUNDS_SHOWN:]:
-            sizes = [format_bytes(row[key]) for key in ("got_bytes", "sent_bytes")]
-            cells = [f"{row['calls']:,}", *sizes, f"{row['refused']:,}", row["last"][:19]]
-            table.add_row(f"{row['round']:,}", *cells)
-        yield table
+        rows = (
+            [
+                f"{row['round']:,}",
+                f"{row['calls']:,}",
+                format_bytes(row["got_bytes"]),
+                format_bytes(row["sent_bytes"]),
+                f"{row['refused']:,}",
+                row["last"][:19],
+            ]
+            for row in facts["rounds"][-ROUNDS_SHOWN:]
+        )
+        yield _build_table(("round", "calls", "got", "sent", "refused", "last at"), rows)
     for row in facts["latest_refusals"]:
         what = f"{row['function']} of round {row['round']}" if row["function"] else "a message"
         why = f" ({row['why']})" if row["why"] else ""
@@ -327,7 +263,7 @@ def _draw_site(facts: dict[str, Any]) -> Iterator[RenderableType]:
 
 
 def _describe_site(facts: dict[str, Any]) -> Iterator[str]:
-    """Says who this site is, whose, until when, and what it agreed to."""
+    """Describe a site: its server, until when, what it agreed to, its calls."""
     yield f"site: {facts['site']}; server: {facts['server'] or 'none yet'}"
     if facts["certificate_until"]:
         yield f"certificate: until {facts['certificate_until'][:10]}"
@@ -340,52 +276,64 @@ def _describe_site(facts: dict[str, Any]) -> Iterator[str]:
     agreed = facts["agreement"]
     if agreed is None:
         yield "agreed: to nothing yet; `isthmus join agree EXPERIMENT.toml`"
-        return
-    kept = "they stay here" if agreed["newcomer"] else "only in sums with others'"
-    kept = "the server may keep them" if agreed["figures"] else kept
+    else:
+        yield from describe_terms(agreed)
+    if facts["calls"]:
+        got, sent = (format_bytes(facts[key]) for key in ("got_bytes", "sent_bytes"))
+        refused = sum(facts["refused"].values())
+        yield f"calls: {facts['answered']:,} answered, {refused:,} refused; got {got}, sent {sent}"
+        yield f"last call: {facts['last_call']}"
+    else:
+        yield "calls: none"
+
+
+def describe_terms(agreed: dict[str, Any]) -> Iterator[str]:
+    """Describe what a site agreed to."""
     part = f"client {agreed['client']} of {agreed['clients']}"
     part = f"a newcomer to {agreed['clients']} sites" if agreed["newcomer"] else part
+    kept = "they stay here" if agreed["newcomer"] else "only in sums with others'"
+    kept = "the server may keep them" if agreed["figures"] else kept
     yield f"agreed: {agreed['digest']}: {agreed['method']}, {agreed['rounds']:,} rounds, as {part}"
+    yield f"data: {agreed['data']}"
+    yield f"discloses more in: {', '.join(agreed['disclose']) or 'nothing'}"
     yield (
-        f"discloses more in: {', '.join(agreed['disclose']) or 'nothing'}; figures of this site: "
-        f"{kept}"
+        f"floors: {agreed['minimum_examples']} examples to train on, "
+        f"{agreed['minimum_label_count']} of each class whose count is told"
     )
+    yield f"figures of this site: {kept}"
 
 
 def _draw_models(facts: dict[str, Any]) -> Iterator[RenderableType]:
-    """Draws how this site's models did beside the shared one, and beside training alone."""
-    evaluations, alone = facts["evaluations"], facts["alone"]
+    """Draw how this site's models did beside the shared one, and beside training alone."""
+    evaluations, alone, best = facts["evaluations"], facts["alone"], facts["best_round"]
     if not evaluations and alone is None:
         if facts["agreement"] is not None:
             yield Text("models: not evaluated yet")
         return
-    yield Text()
-    yield Text("models on this site's own data: top-1 (mean cross-entropy)")
-    table = _build_table("round", *(name.replace(" ", "\n") for name in SHOWN))
-    best = [row for row in evaluations if row["round"] == facts["best_round"]]
-    latest = evaluations[-ROUNDS_SHOWN:]
-    for row in [*(row for row in best if row not in latest), *latest]:
-        mark = " *" if row in best else ""
-        cells = [format_figures(row.get(name)) for name in SHOWN]
-        table.add_row(f"{row['round']:,}{mark}", *cells)
+    yield Text("\nmodels on this site's own data: top-1 (mean cross-entropy)")
+    shown = {row["round"]: row for row in evaluations if row["round"] == best}
+    shown |= {row["round"]: row for row in evaluations[-ROUNDS_SHOWN:]}
+    rows = [
+        [f"{round:,}{' *' * (round == best)}", *(format_figures(row.get(name)) for name in SHOWN)]
+        for round, row in sorted(shown.items())
+    ]
     if len(evaluations) > 1:
         lines = ([row[name]["top1"] for row in evaluations if name in row] for name in SHOWN)
-        table.add_row("all", *(draw_line(values) for values in lines))
+        rows.append(["all", *map(draw_line, lines)])
     if alone is not None:
-        cells = [format_figures(alone["figures"].get(f"alone {part.split()[1]}")) for part in SHOWN]
-        table.add_row("alone", *cells[:2], "", "")
-    yield table
-    if facts["best_round"]:
+        cells = [alone["figures"].get(f"alone {split}") for split in ("validation", "test")]
+        rows.append(["alone", *map(format_figures, cells), "", ""])
+    yield _build_table(("round", *(name.replace(" ", "\n") for name in SHOWN)), rows)
+    if best:
         yield Text("* least validation loss: `isthmus predict` takes this model", style="dim")
+    note = "`isthmus join check EXPERIMENT.toml --alone` adds training alone"
     if alone is not None:
-        told = f"alone: trained here alone in {alone['rounds']:,} rounds, on {alone['at'][:10]}"
-        yield Text(told, style="dim")
-    elif facts["agreement"] is not None:
-        yield Text("`isthmus join check EXPERIMENT.toml --alone` adds training alone", style="dim")
+        note = f"alone: trained here alone in {alone['rounds']:,} rounds, on {alone['at'][:10]}"
+    yield Text(note, style="dim")
 
 
 def describe_alone(found: dict[str, Any]) -> str:
-    """Says how the model does that was trained here alone."""
+    """Describe how the model does that was trained here alone."""
     parts = [
         f"{name.split()[1]} {format_figures(each)} of {each['n']:,}"
         for name, each in found["figures"].items()
@@ -394,12 +342,12 @@ def describe_alone(found: dict[str, Any]) -> str:
 
 
 def format_figures(found: dict[str, Any] | None) -> str:
-    """Prints how a model did on a part of the data."""
+    """Format how a model did on a split of the data."""
     return "" if found is None else f"{found['top1']:.1%} ({found['loss']:.3f})"
 
 
 def draw_line(values: Sequence[float], width: int = 16) -> str:
-    """Draws numbers as a line of bars from the least to the largest, evenly chosen if too many.
+    """Draw numbers as a line of bars from the least to the largest, evenly chosen if too many.
 
     >>> draw_line([0.1, 0.5, 0.9]), draw_line([0.5, 0.5]), draw_line([])
     ('▁▅█', '▁▁', '')

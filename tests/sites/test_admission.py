@@ -376,7 +376,7 @@ def test_a_server_needs_its_port_and_its_folder_for_itself(
     monkeypatch.undo()
     with hold_lock(tmp_path / "a" / "serve.lock", 0, lambda: None):
         stopping = isthmus("serve", "stop", "--folder", str(tmp_path / "a"))
-    assert "stops after the round in hand" in stopping.out
+    assert "stops after the current round" in stopping.out
     said: list[str] = []
     # Who was asked was killed meanwhile: the wish counts for the next one, and for no other.
     assert supervise(tmp_path / "a", ["hospital-a"], 1.0, said.append) is False

@@ -24,7 +24,6 @@ from isthmus.run.open import place_model
 from isthmus.run.store import Progress, digest_of
 from isthmus_sites import codec
 from isthmus_sites.audit import read_lines
-from isthmus_sites.cli.status import collect_status
 from isthmus_sites.codec import VERSION, CallHead, ReplyHead
 from isthmus_sites.engine import read_state_name
 from isthmus_sites.folders import ServerFolder, SiteFolder, write_table
@@ -34,6 +33,7 @@ from isthmus_sites.rehearsal import write_share
 from isthmus_sites.replay import read_calls, replay
 from isthmus_sites.server import SiteJoin, run_rounds
 from isthmus_sites.site import open_model, open_site
+from isthmus_sites.status import collect_status
 from isthmus_sites.views import render
 from small import federation, played
 

@@ -20,7 +20,7 @@ from isthmus.cohort import Round
 from isthmus.evaluation import evaluate
 from isthmus.system.files import hold_lock
 from isthmus_sites import codec
-from isthmus_sites.cli.status import collect_status, open_page, watch
+from isthmus_sites.cli.serve import open_page, watch
 from isthmus_sites.codec import CallHead, ReplyHead
 from isthmus_sites.folders import ServerFolder, SiteFolder, write_table
 from isthmus_sites.preparation import consent, find_data, propose, register, train_alone
@@ -28,8 +28,8 @@ from isthmus_sites.protocol import ServePlan, SiteAnswer, write_event
 from isthmus_sites.rehearsal import write_share
 from isthmus_sites.server import conduct, run_rounds
 from isthmus_sites.site import open_site
-from isthmus_sites.status import collect_standing
-from isthmus_sites.views import draw, draw_standing, render
+from isthmus_sites.status import collect_site_status, collect_status
+from isthmus_sites.views import draw, draw_site, render
 from small import federation, played
 
 ODD = "<b>&"  # what a page must not take for its own
@@ -113,7 +113,7 @@ def test_a_status_says_who_answered_and_why_not(folder: Path) -> None:
     assert facts["sites"][3]["lost"] == 1
     text = show(folder)
     assert "site-1: absent (1); late (2); it refused: it has too few examples" in text
-    assert "site-3: gone within a round, which was played again (1)" in text
+    assert "site-3: lost within a round, which was played again (1)" in text
     assert "site-4: left at 2026-05-01 00:00:00 UTC" in text
     assert "2099-05-01" in text
 
@@ -253,8 +253,10 @@ def ask(folder: Path) -> Iterator[Any]:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
 
+        port = server.server_address[1]
+
         def ask(method: str = "GET", path: str = "/", **headers: str) -> tuple[int, Any, str]:
-            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
             connection.request(method, path, headers=headers)
             answer = connection.getresponse()
             text = answer.read().decode()
@@ -292,8 +294,8 @@ def test_the_page_answers_nothing_else(ask: Any) -> None:
 
 def test_a_port_that_is_taken_is_one_line(isthmus: Isthmus, folder: Path) -> None:
     with open_page(folder) as server:
-        said = isthmus("serve", "status", "--folder", folder, "--page", server.port)
-    assert f"port {server.port} cannot be opened" in said.mistake
+        said = isthmus("serve", "status", "--folder", folder, "--page", server.server_address[1])
+    assert f"port {server.server_address[1]} cannot be opened" in said.mistake
     assert "port 70000" in isthmus("serve", "status", "--folder", folder, "--page", 70000).mistake
 
 
@@ -324,12 +326,12 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_site_is_told_what_it_sent_and_refused_by_round(sites: Path) -> None:
     """Each round has one call to train; rounds 2 and 4 are evaluated; the last one ends the run."""
-    facts = collect_standing(SiteFolder(sites / "site-1"))
+    facts = collect_site_status(SiteFolder(sites / "site-1"))
     assert [row["calls"] for row in facts["rounds"]] == [1, 2, 1, 3]
     assert all(row["got_bytes"] > 0 < row["sent_bytes"] for row in facts["rounds"])
     assert facts["refused"] == {"message": 1}
     assert sum(row["sent_bytes"] for row in facts["rounds"]) < facts["sent_bytes"]
-    text = print_wide(draw_standing(facts))
+    text = print_wide(draw_site(facts))
     assert "a message: the message was damaged, too large or of another version" in text
     assert "certificate: until 2099-05-01" in text
     assert "connection: connected" in text

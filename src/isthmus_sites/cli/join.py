@@ -1,5 +1,6 @@
 """The commands below `isthmus join`: a site of a federation."""
 
+import json
 import time
 from pathlib import Path
 from typing import Annotated
@@ -12,26 +13,29 @@ from isthmus.errors import IsthmusError
 
 app = typer.Typer(
     rich_markup_mode="markdown",
-    help="Takes part in a federation: data, own states and personal models stay here.\n\n"
+    help="Take part in a federation: data, own states and personal models stay here.\n\n"
     "Begin with `isthmus join request --name hospital-a` in an empty folder.",
 )
 Folder = Annotated[
-    Path,
-    typer.Option("--folder", metavar="DIR", help="The folder of the site; this one if left out."),
+    Path, typer.Option("--folder", metavar="DIR", help="Folder of the site [default: this one]")
 ]
 
 
 @app.command()
 def request(
     name: Annotated[
-        str, typer.Option(metavar="NAME", help="Small letters, digits, hyphens: hospital-a.")
+        str, typer.Option(metavar="NAME", help="Small letters, digits, hyphens: hospital-a")
     ],
     folder: Folder = Path(),
     renew: Annotated[
-        bool, typer.Option("--renew", help="Make a new key; the one before works until then.")
+        bool,
+        typer.Option(
+            "--renew",
+            help="Create a new key; the old one stays valid until the new package is accepted",
+        ),
     ] = False,
 ) -> None:
-    """Asks to be admitted: makes a key that stays here, and a request that travels.
+    """Request admission: create a key that stays here, and a request that travels.
 
     Examples, one per line:
 
@@ -52,26 +56,25 @@ def request(
 @app.command()
 def accept(
     package: Annotated[
-        Path, typer.Argument(metavar="PACKAGE.zip", help="What `isthmus serve admit` made.")
+        Path, typer.Argument(metavar="PACKAGE.zip", help="File from `isthmus serve admit`")
     ],
     fingerprint: Annotated[
-        str, typer.Option(metavar="TEXT", help="As the server's people tell it by telephone.")
+        str, typer.Option(metavar="TEXT", help="Fingerprint that the server's people gave you")
     ],
     folder: Folder = Path(),
 ) -> None:
-    """Accepts a server: compares its fingerprint, checks the package, writes what this site allows.
+    """Accept a server: compare its fingerprint, check the package, write what this site allows.
 
     Example: `isthmus join accept hospital-a.package.zip --fingerprint "ABCD-EFGH-..."`
 
-    A package that is not for this site's key and name, or that anybody changed, is refused. Case,
+    A package that is not for this site's key and name, or that was changed, is refused. Case,
     spaces and hyphens of the fingerprint do not matter.
     """
     require_sites("join")
     from isthmus_sites.flare.admission import accept_admission
     from isthmus_sites.folders import read_table
 
-    site = accept_admission(folder, package, fingerprint)
-    settings = read_table(site.settings)
+    settings = read_table(accept_admission(folder, package, fingerprint).settings)
     print(f"{settings['name']} is accepted by {settings['host']}:{settings['port']}")
     print(f"certificate: until {settings['until']:%Y-%m-%d}")
 
@@ -80,11 +83,10 @@ def accept(
 def start(
     folder: Folder = Path(),
     unit: Annotated[
-        bool,
-        typer.Option("--unit", help="Print a systemd unit that does this from boot on, and end."),
+        bool, typer.Option("--unit", help="Print a systemd unit that does this from boot on")
     ] = False,
 ) -> None:
-    """Takes part, until Ctrl-C: connects to the server, and again whenever the connection ends.
+    """Take part until Ctrl-C: connect to the server, and reconnect whenever the connection ends.
 
     Examples, one per line:
 
@@ -92,21 +94,21 @@ def start(
 
     `isthmus join start --unit > ~/.config/systemd/user/isthmus.service`
 
-    All connections go out from here; no port is opened to anybody. What the server may ask is what
-    `isthmus join agree` was told, and nothing else.
+    All connections go out from here; no port is opened. The server may ask for what
+    `isthmus join agree` allowed, and for nothing else.
     """
     require_sites("join")
     from isthmus_sites.flare.keeper import describe_unit, keep_site
 
     if unit:
         print(describe_unit(folder))
-        return
-    keep_site(folder, lambda text: messages.print_line(f"{time.strftime('%H:%M:%S')} {text}"))
+    else:
+        keep_site(folder, lambda text: messages.print_line(f"{time.strftime('%H:%M:%S')} {text}"))
 
 
 @app.command()
 def leave(folder: Folder = Path()) -> None:
-    """Leaves the federation: nothing is answered any more, and nothing here is deleted.
+    """Leave the federation: nothing is answered any more, and nothing here is deleted.
 
     Example: `isthmus join leave`
 
@@ -125,33 +127,24 @@ def leave(folder: Folder = Path()) -> None:
     print(f"  isthmus serve forget {name}   once the run has ended: deletes its figures")
 
 
-Study = Annotated[
-    Path, typer.Argument(metavar="EXPERIMENT.toml", help="What the server's people propose.")
-]
-Registered = Annotated[
-    str | None, typer.Option("--data", metavar="NAME", help="Registered data; else the latest.")
-]
-
-
 @app.command()
 def check(
     file: Annotated[
-        Path | None,
-        typer.Argument(metavar="EXPERIMENT.toml", help="What is proposed, if there is any yet."),
+        Path | None, typer.Argument(metavar="EXPERIMENT.toml", help="Proposed experiment")
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="A file or directory of this site; else the latest."),
+        typer.Option(metavar="FILE", help="File or directory to register [default: the latest]"),
     ] = None,
     settings: ReadingSettings = None,
-    name: Annotated[str, typer.Option(metavar="NAME", help="To register it by.")] = "",
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name to register it by")] = "",
     alone: Annotated[
         bool,
-        typer.Option("--alone", help="Train here alone, for `isthmus join status` to compare."),
+        typer.Option("--alone", help="Train here alone, for `isthmus join status` to compare"),
     ] = False,
     folder: Folder = Path(),
 ) -> None:
-    """Registers data, and says what taking part with them would mean. Nothing is sent.
+    """Register data, and print what taking part with them would mean. Nothing is sent.
 
     Examples, one per line:
 
@@ -161,9 +154,9 @@ def check(
 
     `isthmus join check study.toml --alone`
     """
-    from isthmus_sites.cli.consent import describe_preview
+    from isthmus_sites import preparation
     from isthmus_sites.folders import find_site, read_table
-    from isthmus_sites.preparation import find_data, preview, propose, read_deployable, register
+    from isthmus_sites.views import describe_alone
 
     site = find_site(folder)
     if file is None and (data is None or alone):
@@ -171,51 +164,58 @@ def check(
             "nothing to check; expected data, or an experiment; name them: "
             "`isthmus join check EXPERIMENT.toml --data FILE`"
         )
-    known = name if data is None else register(site, data, read_reading(data, settings), name)
-    found = find_data(site, known)
+    if data is not None:
+        name = preparation.register(site, data, read_reading(data, settings), name)
+    found = preparation.find_data(site, name)
     print(f"registered: {found.name}, {found.options['name']} {found.path}")
     if file is not None:
-        experiment, me = read_deployable(file), str(read_table(site.settings)["name"])
-        part = propose(experiment, me, found)
-        print("\n".join(describe_preview(preview(part))))
+        study, me = preparation.read_deployable(file), str(read_table(site.settings)["name"])
+        part = preparation.propose(study, me, found)
+        print("\n".join(preparation.describe(preparation.preview(part))))
         if alone:
-            from isthmus_sites.preparation import train_alone
-            from isthmus_sites.views import describe_alone
-
-            print(describe_alone(train_alone(site, part)))
+            print(describe_alone(preparation.train_alone(site, part)))
 
 
 @app.command()
 def agree(
-    file: Study,
-    data: Registered = None,
+    file: Annotated[
+        Path, typer.Argument(metavar="EXPERIMENT.toml", help="Experiment that the server proposes")
+    ],
+    data: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Registered data [default: the latest]")
+    ] = None,
     disclose: Annotated[
         list[str] | None,
-        typer.Option(metavar="FUNCTION", help="A function that discloses more; may be repeated."),
+        typer.Option(metavar="FUNCTION", help="Allow a function that discloses more (repeatable)"),
     ] = None,
     figures: Annotated[
         bool,
-        typer.Option("--figures/--no-figures", help="Whether the server may keep this site's own."),
+        typer.Option("--figures/--no-figures", help="Let the server keep this site's own figures"),
     ] = True,
     minimum_examples: Annotated[
-        int, typer.Option(min=0, metavar="NUMBER", help="To train on; with fewer nothing is sent.")
+        int,
+        typer.Option(min=0, metavar="NUMBER", help="Do not take part with fewer training examples"),
     ] = 20,
     minimum_label_count: Annotated[
-        int, typer.Option(min=0, metavar="NUMBER", help="Of each class, where counts are told.")
+        int,
+        typer.Option(
+            min=0, metavar="NUMBER", help="Do not disclose label counts with fewer of a class"
+        ),
     ] = 5,
     newcomer: Annotated[
         bool,
-        typer.Option(
-            "--newcomer", help="This site is no client of it: receive a model, train in no round."
-        ),
+        typer.Option("--newcomer", help="Receive a model from a run of other sites; do not train"),
     ] = False,
     reset: Annotated[
         bool,
-        typer.Option("--reset", help="The server begins anew: set aside what is here of before."),
+        typer.Option(
+            "--reset",
+            help="Archive this site's state from an earlier run of the same experiment",
+        ),
     ] = False,
     folder: Folder = Path(),
 ) -> None:
-    """Consents to exactly this experiment; the site then answers calls of no other.
+    """Consent to exactly this experiment; the site then answers calls of no other.
 
     Examples, one per line:
 
@@ -225,18 +225,19 @@ def agree(
 
     `isthmus join agree study.toml --newcomer` where the experiment does not name this site.
 
-    A newcomer gets what the rounds so far made, when it comes, after evaluations and after the last
-    round, and builds a model from it here. No round has anything of it.
+    A newcomer gets what the rounds so far made when it connects, after evaluations and after the
+    last round, and builds a model from it here. Nothing of it enters a round.
     """
-    from isthmus_sites.cli.consent import describe_consent
+    from isthmus_sites import preparation
     from isthmus_sites.folders import find_site
-    from isthmus_sites.preparation import consent, find_data, read_deployable, reset_state
+    from isthmus_sites.status import list_terms
+    from isthmus_sites.views import describe_terms
 
     site = find_site(folder)
-    agreed = consent(
+    agreed = preparation.consent(
         site,
-        read_deployable(file),
-        find_data(site, data or ""),
+        preparation.read_deployable(file),
+        preparation.find_data(site, data or ""),
         disclose=disclose or (),
         figures=figures,
         minimum_examples=minimum_examples,
@@ -244,13 +245,14 @@ def agree(
         newcomer=newcomer,
     )
     if reset:
-        print(f"set aside: {reset_state(site, agreed.digest)}")
-    print("\n".join(describe_consent(agreed)))
+        print(f"archived: {preparation.reset_state(site, agreed.digest)}")
+    print("\n".join(describe_terms(list_terms(agreed))))
+    print("next: isthmus join start")
 
 
 @app.command()
 def status(folder: Folder = Path(), as_json: AsJson = False) -> None:
-    """Shows what this site got and sent, what it refused, and how its model does.
+    """Show what this site received and sent, what it refused, and how its model does.
 
     Examples, one per line:
 
@@ -258,19 +260,17 @@ def status(folder: Folder = Path(), as_json: AsJson = False) -> None:
 
     `isthmus join status --json`
 
-    Beside the shared model, and beside training alone if `isthmus join check EXPERIMENT.toml
-    --alone` was called. All of it is read here, and nothing is sent.
+    The model is shown beside the shared one, and beside training alone if `isthmus join check
+    EXPERIMENT.toml --alone` was called. It only reads files here; nothing is sent.
     """
-    import json
-
     from rich.console import Console
 
     from isthmus_sites.folders import find_site
-    from isthmus_sites.status import collect_standing
-    from isthmus_sites.views import draw_standing
+    from isthmus_sites.status import collect_site_status
+    from isthmus_sites.views import draw_site
 
-    facts = collect_standing(find_site(folder))
+    facts = collect_site_status(find_site(folder))
     if as_json:
         print(json.dumps(facts, indent=2))
     else:
-        Console().print(draw_standing(facts))
+        Console().print(draw_site(facts))

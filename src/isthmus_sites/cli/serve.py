@@ -1,11 +1,15 @@
 """The commands below `isthmus serve`: the server of a federation of real sites."""
 
+import json
 import os
 import re
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,31 +17,35 @@ from isthmus.cli import messages
 from isthmus.cli.options import AsJson, Settings, read_experiment, require_sites
 from isthmus.errors import IsthmusError, quote
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LOOPBACK = "127.0.0.1"
+WATCH_PAUSE_S = 1.0
+REQUEST_TIMEOUT_S = 10.0
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
 app = typer.Typer(
     rich_markup_mode="markdown",
-    help="Leads a federation of real sites: who is in it, and its runs.\n\n"
+    help="Run a federation of real sites: who is in it, and its runs.\n\n"
     "Begin with `isthmus serve init FOLDER --host fl.example.org --port 8002`; sites begin with "
     "`isthmus join request`.",
 )
 Folder = Annotated[
     Path,
-    typer.Option(
-        "--folder", metavar="DIR", help="The folder of the federation; this one if left out."
-    ),
+    typer.Option("--folder", metavar="DIR", help="Folder of the federation [default: this one]"),
 ]
 
 
 @app.command()
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for all of it.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for all of it")],
     host: Annotated[
-        str, typer.Option(metavar="NAME", help="By which name or address sites reach this machine.")
+        str, typer.Option(metavar="NAME", help="Name or address at which sites reach this machine")
     ],
-    port: Annotated[
-        int, typer.Option(metavar="NUMBER", help="Where it listens; open this one to sites.")
-    ] = 8002,
+    port: Annotated[int, typer.Option(metavar="NUMBER", help="Port; open it to sites")] = 8002,
 ) -> None:
-    """Begins a federation: an authority that signs, the server's kit, the lead's key.
+    """Create a federation: an authority that signs, the server's kit, the lead's key.
 
     Example: `isthmus serve init trial --host fl.example.org --port 8002`
 
@@ -47,58 +55,53 @@ def init(
     require_sites("serve")
     from isthmus_sites.flare.admission import begin_federation
 
-    finger = begin_federation(folder, host, port)
+    fingerprint = begin_federation(folder, host, port)
     print(f"federation: {folder}, to be reached at {host}:{port}")
-    print(f"fingerprint: {finger}")
+    print(f"fingerprint: {fingerprint}")
     print(f"next: isthmus serve admit NAME.request.zip --folder {folder}")
 
 
 @app.command()
 def admit(
     request: Annotated[
-        Path, typer.Argument(metavar="REQUEST.zip", help="What `isthmus join request` made.")
+        Path, typer.Argument(metavar="REQUEST.zip", help="File from `isthmus join request`")
     ],
     folder: Folder = Path(),
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the package goes; here if left out.")
+        Path, typer.Option(metavar="DIR", help="Directory for the package [default: this one]")
     ] = Path(),
     renew: Annotated[
-        bool,
-        typer.Option(
-            "--renew", help="The site is known: its certificate ended, or it has a new key."
-        ),
+        bool, typer.Option("--renew", help="Renew the certificate of a site that is known")
     ] = False,
 ) -> None:
-    """Admits a site: signs what it asks for, and makes the package that goes back to it.
+    """Admit a site: sign its request, and make the package that goes back to it.
 
     Examples, one per line:
 
     `isthmus serve admit hospital-a.request.zip`
 
-    `isthmus serve admit hospital-a.request.zip --renew` renews it; the key before counts no more.
+    `isthmus serve admit hospital-a.request.zip --renew` replaces the certificate of before.
 
-    Send the package any way you like: without the site's key it is worth nothing. Tell the
+    Send the package any way you like: without the site's key it is worth nothing. Give the
     fingerprint by telephone, so that the site knows whose package it is.
     """
     require_sites("serve")
     from isthmus_sites.flare.admission import admit_site
 
-    package, finger = admit_site(folder, request, out, again=renew)
+    package, fingerprint = admit_site(folder, request, out, again=renew)
     print(f"package: {package}")
-    print(f"fingerprint, to be told by telephone: {finger}")
+    print(f"fingerprint, to be given by telephone: {fingerprint}")
 
 
 @app.command()
 def move(
     folder: Folder = Path(),
     host: Annotated[
-        str, typer.Option(metavar="NAME", help="By which name or address sites reach it from now.")
+        str, typer.Option(metavar="NAME", help="New name or address of the server")
     ] = "",
-    port: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="Where it listens from now on.")
-    ] = None,
+    port: Annotated[int | None, typer.Option(metavar="NUMBER", help="New port")] = None,
 ) -> None:
-    """Has sites reach the server by another name, address or port: each needs a new package.
+    """Change the server's name, address or port; each site then needs a new package.
 
     Example: `isthmus serve move --host fl2.example.org --folder trial`
 
@@ -121,14 +124,14 @@ def move(
 
 @app.command()
 def revoke(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A site that was admitted.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Site that was admitted")],
     folder: Folder = Path(),
 ) -> None:
-    """Takes a site's right to take part, at once and for good.
+    """Revoke a site's certificate, at once and for good.
 
     Example: `isthmus serve revoke hospital-a`
 
-    A run goes on without it after the round in hand. Let it in again with
+    A run continues without it after the current round. Admit it again with
     `isthmus serve admit REQUEST.zip --renew`.
     """
     require_sites("serve")
@@ -140,14 +143,14 @@ def revoke(
 
 @app.command()
 def forget(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A site of the run.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Site of the run")],
     folder: Folder = Path(),
 ) -> None:
-    """Deletes what the records of a run that has ended say of a site: all its figures.
+    """Delete all figures of a site from the records of a run that has ended.
 
     Example: `isthmus serve forget hospital-a`
 
-    What cannot be deleted is said: what models have learned from it, and copies elsewhere.
+    It prints what cannot be deleted: what models have learned from the site, and copies elsewhere.
     """
     from isthmus_sites.server import forget_site
 
@@ -162,33 +165,35 @@ def forget(
 @app.command()
 def run(
     file: Annotated[
-        Path, typer.Argument(metavar="EXPERIMENT.toml", help="It names the sites and a schema.")
+        Path, typer.Argument(metavar="EXPERIMENT.toml", help="Experiment with sites and a schema")
     ],
     folder: Folder = Path(),
     quorum: Annotated[
-        float,
-        typer.Option(metavar="SHARE", help="Of the sites that are asked, how many have to answer."),
+        float, typer.Option(metavar="SHARE", help="Fraction of sites that must answer (0-1]")
     ] = 1.0,
     deadline: Annotated[
-        str, typer.Option(metavar="TIME", help="Of a call: 90s, 30m, 2h, 1d.")
+        str, typer.Option(metavar="TIME", help="Longest time for a call: 90s, 30m, 2h, 1d")
     ] = "2h",
     grace: Annotated[
-        str, typer.Option(metavar="TIME", help="For the others, once a quorum has answered.")
+        str, typer.Option(metavar="TIME", help="Time for the other sites after a quorum answered")
     ] = "30s",
     min_sites: Annotated[
         int,
-        typer.Option(min=2, metavar="NUMBER", help="Sites whose figures may be told in a sum."),
+        typer.Option(
+            min=2,
+            metavar="NUMBER",
+            help="Smallest number of sites whose figures may be aggregated",
+        ),
     ] = 3,
     newcomers: Annotated[
         bool,
         typer.Option(
-            "--newcomers/--no-newcomers",
-            help="Whether other sites that are admitted may join, to receive a model.",
+            "--newcomers/--no-newcomers", help="Let other admitted sites join to receive a model"
         ),
     ] = True,
     settings: Settings = None,
 ) -> None:
-    """Runs an experiment at the sites, and keeps it going until its last round.
+    """Run an experiment at the sites, and keep it running until its last round.
 
     Examples, one per line:
 
@@ -197,7 +202,7 @@ def run(
     `isthmus serve run experiment.toml --set rounds=50`
 
     Every site has to agree to exactly this experiment. Sites may fail and come back meanwhile, and
-    so may this machine: `isthmus serve resume` goes on. Ctrl-C ends it within the round,
+    so may this machine: `isthmus serve resume` continues the run. Ctrl-C ends it within the round,
     `isthmus serve stop` after it.
     """
     require_sites("serve")
@@ -226,7 +231,7 @@ def run(
         )
     _check_admitted(folder, list(experiment.data["names"]), quorum)
     plan.save(server)
-    # What read the experiment takes memory that is of no use while others compute.
+    # A new process, since what read the experiment would hold memory during the whole run.
     sys.stdout.flush()
     words = ["-m", "isthmus", "serve", "resume", "--folder", str(folder)]
     os.execv(sys.executable, [sys.executable, *words])
@@ -234,19 +239,28 @@ def run(
 
 @app.command()
 def resume(folder: Folder = Path()) -> None:
-    """Goes on with a run at the sites that was stopped, or whose server died.
+    """Continue a run at the sites that was stopped, or whose server died.
 
     Example: `isthmus serve resume --folder trial`
 
-    Of a run that is over, newcomers that are there get a model of the last round.
+    Newcomers to a run that is over get a model of the last round.
     """
     require_sites("serve")
-    _supervise(folder)
+    from isthmus.run.record import read_summary
+    from isthmus_sites.flare.supervisor import supervise
+    from isthmus_sites.folders import find_server
+    from isthmus_sites.protocol import ServePlan
+
+    server = find_server(folder)
+    plan = ServePlan.load(server)
+    if supervise(folder, plan.names, plan.quorum, _print_timed, newcomers=plan.newcomers):
+        print(f"records: {server.run}")
+        print(f"digest: {read_summary(server.run).digest}")
 
 
 @app.command()
 def stop(folder: Folder = Path()) -> None:
-    """Asks the run that goes on to stop after the round in hand.
+    """Stop the run after the current round.
 
     Example: `isthmus serve stop --folder trial`
     """
@@ -254,24 +268,24 @@ def stop(folder: Folder = Path()) -> None:
     from isthmus_sites.flare.supervisor import stop_serving
 
     stop_serving(folder)
-    print("the run stops after the round in hand; `isthmus serve resume` goes on")
+    print("the run stops after the current round; continue it with `isthmus serve resume`")
 
 
 @app.command()
 def status(
     port: Annotated[
-        int | None, typer.Argument(metavar="[PORT]", help="Of the page; any free one if left out.")
+        int | None, typer.Argument(metavar="[PORT]", help="Port of the page [default: a free one]")
     ] = None,
     folder: Folder = Path(),
     follow: Annotated[
-        bool, typer.Option("--watch", help="Go on until the last round, or Ctrl-C.")
+        bool, typer.Option("--watch", help="Continue until the last round, or Ctrl-C")
     ] = False,
     page: Annotated[
-        bool, typer.Option("--page", help="Serve it as a web page to this machine alone.")
+        bool, typer.Option("--page", help="Serve a web page to this machine only")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Shows how the run at the sites stands: who answered, how far it is, how models do.
+    """Show how the run at the sites stands: who answered, how far it is, how models do.
 
     Examples, one per line:
 
@@ -279,11 +293,9 @@ def status(
 
     `isthmus serve status --folder trial --page 8080`
 
-    It reads files alone, so it works while the run goes on, after it, and where it was killed.
+    It only reads files, so it works during the run, after it, and where it was killed.
     """
-    import json
-
-    from isthmus_sites.cli.status import collect_status, serve_page, watch
+    from isthmus_sites.status import collect_status
 
     if sum((follow, page, as_json)) > 1 or (port is not None and not page):
         raise IsthmusError(
@@ -304,26 +316,128 @@ def status(
         Console().print(draw(collect_status(folder)))
 
 
-def _supervise(folder: Path) -> None:
-    """Keeps the run of a folder going, and says what happens."""
-    from isthmus.run.record import read_summary
-    from isthmus_sites.flare.supervisor import supervise
-    from isthmus_sites.folders import find_server
-    from isthmus_sites.protocol import ServePlan
+def watch(folder: Path, console: "Console | None" = None, pause: float = WATCH_PAUSE_S) -> None:
+    """Show how a run stands again and again, until its last round or Ctrl-C.
 
-    server = find_server(folder)
-    plan = ServePlan.load(server)
+    Without a terminal it prints a line whenever something changed that matters.
+    """
+    from rich.console import Console
+    from rich.live import Live
 
-    def say(text: str) -> None:
-        messages.print_line(f"{time.strftime('%H:%M:%S')} {text}")
+    from isthmus_sites.status import collect_status
+    from isthmus_sites.views import describe_line, draw
 
-    if supervise(folder, plan.names, plan.quorum, say, newcomers=plan.newcomers):
-        print(f"records: {server.run}")
-        print(f"digest: {read_summary(server.run).digest}")
+    console = console or Console()
+    facts = collect_status(folder)
+    lives = console.is_terminal and not console.is_dumb_terminal
+
+    def follow() -> Iterator[dict[str, Any]]:
+        nonlocal facts
+        yield facts
+        while facts["status"] != "finished":
+            time.sleep(pause)
+            facts = collect_status(folder)
+            yield facts
+
+    with suppress(KeyboardInterrupt):  # the usual way to end it
+        if lives:
+            with Live(console=console, auto_refresh=False, screen=True) as live:
+                for each in follow():
+                    live.update(draw(each), refresh=True)
+        else:
+            before = ""
+            for each in follow():
+                line = describe_line(each)
+                if line != before:
+                    console.print(line, markup=False, highlight=False, soft_wrap=True)
+                before = line
+    if lives:
+        console.print(draw(facts))
+
+
+class StatusRequest(BaseHTTPRequestHandler):
+    """Answers GET / of a browser on this machine, and nothing else."""
+
+    server: "StatusServer"
+    server_version, sys_version = "isthmus", ""
+    timeout = REQUEST_TIMEOUT_S
+
+    def do_GET(self) -> None:
+        """Send the page."""
+        from isthmus_sites.status import collect_status
+        from isthmus_sites.views import render
+
+        names = {f"{host}:{self.server.server_address[1]}" for host in (LOOPBACK, "localhost")}
+        if self.headers.get("Host", "") not in names:  # another site's name for this machine
+            self.send_error(403, "not by this name")
+        elif self.path != "/":
+            self.send_error(404, "there is one page, /")
+        else:
+            try:
+                self._send(render(collect_status(self.server.folder)).encode())
+            except IsthmusError as error:
+                self.send_error(503, "the records cannot be read", str(error))
+
+    def end_headers(self) -> None:
+        """Forbid caching, frames and scripts in every answer."""
+        from isthmus_sites.views import POLICY
+
+        self.send_header("Content-Security-Policy", POLICY)
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        BaseHTTPRequestHandler.end_headers(self)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Print nothing."""
+
+    def _send(self, data: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+class StatusServer(ThreadingHTTPServer):
+    """Serves one page to this machine only."""
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path, port: int):
+        ThreadingHTTPServer.__init__(self, (LOOPBACK, port), StatusRequest)
+        self.folder = folder
+
+
+def open_page(folder: Path, port: int = 0) -> StatusServer:
+    """Open a port of the loopback for the page; a free one if it is 0."""
+    try:
+        return StatusServer(folder, port)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise IsthmusError(
+            f"port {port} cannot be opened ({reason}); expected one that is free, 1024 to 65535; "
+            "name another, or none"
+        ) from None
+
+
+def serve_page(folder: Path, port: int = 0) -> None:
+    """Serve the page until Ctrl-C."""
+    from isthmus_sites.status import collect_status
+
+    collect_status(folder)  # a mistake shows here, not in the browser
+    with open_page(folder, port) as server, suppress(KeyboardInterrupt):
+        where = f"http://{LOOPBACK}:{server.server_address[1]}/"
+        messages.print_line(f"{where} (for this machine only; Ctrl-C ends it)")
+        server.serve_forever()
+
+
+def _print_timed(text: str) -> None:
+    messages.print_line(f"{time.strftime('%H:%M:%S')} {text}")
 
 
 def _check_admitted(folder: Path, names: list[str], quorum: float) -> None:
-    """Refuses a run that too few of its sites may take part in; places may be kept for others."""
+    """Refuse a run that too few of its sites may take part in; places may be kept for others."""
     from isthmus_sites.flare.admission import read_sites
     from isthmus_sites.folders import find_server
 
@@ -339,12 +453,10 @@ def _check_admitted(folder: Path, names: list[str], quorum: float) -> None:
 
 
 def _read_seconds(name: str, text: str) -> float:
-    """Reads a duration such as 90s, 30m, 2h or 1d."""
+    """Return a duration such as 90s, 30m, 2h or 1d in seconds."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
-    seconds = (
-        float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]] if found else 0
-    )
-    if not 0 < seconds <= 30 * 86400:
+    seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
+    if not 0 < seconds <= 30 * UNITS["d"]:
         raise IsthmusError(
             f"--{name} {quote(text)}; expected a time of at most 30 days; for example 30m or 2h"
         )
