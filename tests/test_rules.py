@@ -42,13 +42,19 @@ FLOORS: list[set[str]] = [
     {"isthmus.run", "isthmus.tracking"},
     {"isthmus.report"},
     {"isthmus.batch"},
-    {"isthmus.cli.messages", "isthmus.cli.options"},
-    {"isthmus.cli.progress"},
-    {"isthmus_sites", "isthmus_papers"},
     {"isthmus.cli"},
     {"isthmus.__main__", "isthmus"},
+    {"isthmus_sites", "isthmus_papers"},
 ]
 ROOMS = set().union(*FLOORS)
+# What sites and papers, as any other package, may import: of these the names without underscore.
+PUBLIC = {
+    *(f"isthmus.{name}" for name in ("client", "cohort", "context", "errors", "evaluation")),
+    *(f"isthmus.{name}" for name in ("method", "methods", "metrics", "selection", "shelf", "tree")),
+    *(f"isthmus.{name}" for name in ("batch", "data", "experiment", "report", "run", "system")),
+    *(f"isthmus.cli.{name}" for name in ("messages", "options", "progress")),
+    *(f"isthmus.engines.{name}" for name in ("base", "loop")),
+}
 # Where less is meant than the floors allow.
 ONLY: dict[str, set[str]] = {
     "isthmus.report": {
@@ -133,13 +139,24 @@ def test_modules_import_only_what_lies_below_them(path: Path) -> None:
             assert not any(lies_in(each, outside) for each in imports(path))
 
 
+@pytest.mark.parametrize("path", [p for p in MODULES if CORE not in p.parents], ids=name_module)
+def test_sites_and_papers_use_public_names_only(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and lies_in(node.module or "", "isthmus"):
+            for name in [each.name for each in node.names]:
+                inside = f"{node.module}.{name}"
+                home = inside if inside in NAMES else str(node.module)
+                assert home == "isthmus" or any(lies_in(home, place) for place in PUBLIC)
+                assert not name.startswith("_")
+
+
 # Lines of code that a room may have: no blanks, comments, docstrings, imports. A number that rises
 # comes with a commit that says why; one that can fall is lowered with what lowers it.
 BUDGET = {
     "contract": 909,
     "isthmus/batch": 684,
-    "isthmus/cli": 1434,
-    "isthmus/data": 3999,
+    "isthmus/cli": 1450,
+    "isthmus/data": 4003,
     "isthmus/engines": 1941,
     "isthmus/experiment": 416,
     "isthmus/formulas": 92,
@@ -149,8 +166,8 @@ BUDGET = {
     "isthmus/report": 3711,
     "isthmus/run": 2689,
     "isthmus/system": 199,
-    "isthmus/tracking": 133,
-    "isthmus_papers": 1485,
+    "isthmus/tracking": 138,
+    "isthmus_papers": 1486,
     "isthmus_sites": 4250,
 }
 

@@ -106,8 +106,9 @@ def check_drawn(figure: str, metric: str) -> None:
         raise IsthmusError(f"records keep no {metric} for figures; expected {METRIC}; or give runs")
 
 
-def read_run(path: Path) -> RecordedRun:
-    """Reads a record as a run of means."""
+def read_run(path: Path, figure: str, metric: str) -> RecordedRun:
+    """Return a record as a run of means, for a figure that can be drawn from one."""
+    check_drawn(figure, metric)
     record = read(path)
     if not record.curve:
         raise IsthmusError(

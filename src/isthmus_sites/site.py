@@ -34,7 +34,7 @@ from isthmus_sites.audit import AuditLog
 from isthmus_sites.codec import CallHead, MessageError, ReplyHead
 from isthmus_sites.consent import Consent, check_deployable, find_consent
 from isthmus_sites.federations import read_client, read_newcomer, synthesize, synthesize_newcomers
-from isthmus_sites.folders import SiteFolder
+from isthmus_sites.folders import SiteFolder, find_site
 from isthmus_sites.forms import (
     END,
     JOIN,
@@ -341,8 +341,9 @@ def open_site(folder: Path) -> Site:
         raise
 
 
-def open_model(place: SiteFolder, which: str) -> tuple[Personal, Arrays, Scales | None]:
+def open_model(folder: Path, which: str) -> tuple[Personal, Arrays, Scales | None]:
     """Return a site's personal model, also during its run, and what its inputs look like."""
+    place = find_site(folder)
     consent = find_consent(place)
     setting, _ = prepare_part(consent)
     models = SiteModels(place.state / f"{consent.digest}.lmdb")

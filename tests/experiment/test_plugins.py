@@ -17,12 +17,14 @@ from isthmus.methods import METHODS
 from isthmus.models import MODELS
 
 PACKAGE = '''
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
 from isthmus.data.named.digits import Digits
 from isthmus.engines.loop import Loop
 from isthmus.methods.fedavg import FedAvg
+from isthmus.tracking.callback import Tracker
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,20 @@ class TheirDigits(Digits):
     """Data of another package."""
 
     clients: ClassVar[int] = 4
+
+
+@contextmanager
+def write_lines(run, experiment):
+    with (run / "their.txt").open("w") as file:
+        yield lambda done: file.write(f"round {done.cost.round}\\n")
+
+
+TRACKER = Tracker(write_lines, needs=())
+
+
+def greet(name: str = "world") -> None:
+    """Greet somebody."""
+    print(f"hello {name}")
 '''
 ENTRY_POINTS = """
 [isthmus.methods]
@@ -49,6 +65,13 @@ their-digits = their_package:TheirDigits
 
 [isthmus.engines]
 their-engine = their_package:Loop
+
+[isthmus.trackers]
+their-tracker = their_package:TRACKER
+
+[isthmus.commands]
+greet = their_package:greet
+broken = their_package:nothing
 """
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -81,11 +104,15 @@ def python(tmp_path: Path) -> Run:
     return run
 
 
-def test_parts_of_another_package_are_named_as_those_of_this_one(python: Run) -> None:
+def test_parts_of_another_package_are_named_as_those_of_this_one(
+    python: Run, tmp_path: Path
+) -> None:
     named = ["--method", "theirs", "--data", "their-digits", "--set", "engine=their-engine"]
     small = ["--rounds", "1", "--set", "strength=0.25", "--set", "clients_per_round=2"]
+    small += ["--track", "their-tracker"]
     done = python("-m", "isthmus", "run", *named, *small, "--out", "out")
     assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "their.txt").read_text() == "round 1\n"
     shown = python("-m", "isthmus", "show", "out", "--json")
     for text in ('"method.name": "theirs"', '"method.strength": 0.25', '"clients": 4'):
         assert text in shown.stdout
@@ -96,11 +123,13 @@ def test_another_package_takes_no_name_of_this_one(python: Run) -> None:
     assert done.stdout == "FedAvg(tune=0, tune_lr=0.01)\n"
 
 
-def test_a_broken_package_is_named_in_one_line(python: Run) -> None:
+def test_a_broken_package_is_named_and_the_rest_works(python: Run) -> None:
+    done = python("-m", "isthmus", "greet", "--name", "you")
+    assert (done.returncode, done.stdout) == (0, "hello you\n")
+    assert done.stderr.startswith("note: broken of package their-package cannot be loaded")
     done = python("-m", "isthmus", "run", "--method", "broken")
     assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "broken of package their-package" in done.stderr
+    assert "isthmus: broken of package their-package" in done.stderr
 
 
 def test_experiments_are_read_without_torch() -> None:

@@ -206,7 +206,7 @@ class TestDrawing:
         self, run: RecordedRun, tmp_path: Path
     ) -> None:
         kept = record.write(record.measure(run, EXPERIMENT), tmp_path)
-        again = read_run(kept)
+        again = read_run(kept, "path", "top1")
         for model in ("personal", "shared"):
             ours, theirs = again.curve("top1", model), run.curve("top1", model)
             assert ours.round.tolist() == theirs.round.tolist() == [1, 2, 3]

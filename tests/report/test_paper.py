@@ -178,8 +178,9 @@ def test_the_command_saves_and_says_what_to_write_under_it(
     assert "did you mean 'gain'" in isthmus("figure", paths[0], "gains").mistake
 
 
-def test_the_help_names_every_figure(isthmus: Isthmus) -> None:
-    said = isthmus("figure", "--help").out
+def test_every_figure_is_listed(isthmus: Isthmus) -> None:
+    assert "isthmus list figures" in isthmus("figure", "--help").out
+    said = isthmus("list", "figures").out
     assert all(name in said for name in PRINT_FIGURES)
 
 

@@ -37,6 +37,6 @@ def test_a_site_predicts_while_its_run_goes_on(method: Any, tmp_path: Path) -> N
     for file in (tmp_path / "site-1").glob("state.*"):
         if file.suffix in (".model", ".json"):
             shutil.copy(file, place.state / file.name.replace("state.", f"{consent.digest}."))
-    model, like, _ = open_model(place, "last")
+    model, like, _ = open_model(place.root, "last")
     assert torch.equal(model.w, expected[1].w)
     assert like.x.shape == (0, 6)

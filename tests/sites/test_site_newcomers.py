@@ -186,7 +186,7 @@ def test_a_newcomer_agrees_predicts_and_sees_how_it_stands(
         site = deployed.corridor.sites[LATER] = open_site(tmp_path / LATER)
         run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
         expected = site.personal("last")
-    model, _, _ = open_model(SiteFolder(tmp_path / LATER), "last")
+    model, _, _ = open_model(tmp_path / LATER, "last")
     assert torch.equal(model.w, expected.w)
     np.savez(tmp_path / "new.npz", x=ALONE.arrays.x[:4])
     assert isthmus("predict", "--data", "new.npz", *place).code == 0

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from isthmus.cli.options import DataRoot, ReadingSettings, RunPath, read_reading
+from isthmus.cli.options import HOOKS, DataRoot, ReadingSettings, RunPath, read_reading
 
 
 def adapt(
@@ -32,9 +32,8 @@ def adapt(
     """
     from isthmus.data.own import newcomer_files
     from isthmus.run import newcomers
-    from isthmus_sites.server import open_run
 
-    with open_run(run, data_root) as here:
+    with HOOKS["open-run"](run, data_root) as here:
         reading = read_reading(data, settings) or here.experiment.data
         arrived = newcomer_files.read_newcomers(data, here.setting.federation, reading)
         for note in arrived.notes:

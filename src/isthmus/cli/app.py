@@ -2,62 +2,35 @@
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
 
-from isthmus.cli import (
-    adapt,
-    compare,
-    cross,
-    data,
-    demo,
-    export,
-    figure,
-    landscape,
-    list,
-    messages,
-    predict,
-    report,
-    resume,
-    run,
-    show,
-)
+from isthmus.cli import messages
 from isthmus.errors import IsthmusError, quote
-from isthmus_papers import cli as reproduce
-from isthmus_sites.cli import join, rehearse, serve
+from isthmus.system.plugins import Registry
 
-app = typer.Typer(
-    name="isthmus",
-    add_completion=False,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    help="Personalized federated learning over connected modes.\n\n"
-    "Start with `isthmus demo`. Then `isthmus run --method superfed-mm --data digits --rounds 40`.",
+COMMANDS = Registry(
+    "isthmus.commands",
+    {
+        "demo": "isthmus.cli.demo:demo",
+        "run": "isthmus.cli.run:run",
+        "compare": "isthmus.cli.compare:compare",
+        "resume": "isthmus.cli.resume:resume",
+        "show": "isthmus.cli.show:show",
+        "export": "isthmus.cli.export:export",
+        "predict": "isthmus.cli.predict:predict",
+        "adapt": "isthmus.cli.adapt:adapt",
+        "report": "isthmus.cli.report:report",
+        "figure": "isthmus.cli.figure:figure",
+        "landscape": "isthmus.cli.landscape:landscape",
+        "cross": "isthmus.cli.cross:cross",
+        "list": "isthmus.cli.list:list_",
+        "data": "isthmus.cli.data:app",
+    },
 )
-for command in (
-    demo.demo,
-    run.run,
-    compare.compare,
-    resume.resume,
-    show.show,
-    export.export,
-    predict.predict,
-    adapt.adapt,
-    report.report,
-    reproduce.reproduce,
-    rehearse.rehearse,
-):
-    app.command()(command)
-app.command(cls=figure.FigureCommand)(figure.figure)
-app.command()(landscape.landscape)
-app.command()(cross.cross)
-app.command(name="list")(list.list_)
-app.add_typer(data.app, name="data")
-app.add_typer(serve.app, name="serve")
-app.add_typer(join.app, name="join")
-
 UsageError: Any = typer.BadParameter.__base__  # click's own, or the one that typer brings
 
 
@@ -69,14 +42,37 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def program(
     version: Annotated[
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """Does what comes before any command."""
+    """Run what comes before any command."""
+
+
+@cache
+def build_app() -> typer.Typer:
+    """Return the program with all commands: those of this package and of installed plug-ins."""
+    app = typer.Typer(
+        add_completion=False,
+        rich_markup_mode="markdown",
+        pretty_exceptions_enable=False,
+        help="Personalized federated learning over connected modes.\n\nStart with `isthmus demo`. "
+        "Then `isthmus run --method superfed-mm --data digits --rounds 40`.",
+    )
+    app.callback()(program)
+    for name in COMMANDS:
+        try:
+            command = COMMANDS[name]
+        except IsthmusError as error:  # of a plug-in; the others still work
+            messages.print_note(str(error))
+            continue
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+    return app
 
 
 def main() -> None:
@@ -86,7 +82,7 @@ def main() -> None:
         try:
             _refuse_empty(sys.argv[1:])
             # Some versions of typer turn Ctrl-C into its exit code.
-            if app(sys.argv[1:] or ["--help"], standalone_mode=False) == 130:
+            if build_app()(sys.argv[1:] or ["--help"], standalone_mode=False) == 130:
                 raise KeyboardInterrupt
         finally:
             sys.stdout.flush()

@@ -1,24 +1,12 @@
 """The command that saves one figure. Nothing heavy is imported before it needs it."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
+from isthmus.cli.options import HOOKS
 from isthmus.errors import IsthmusError
-
-
-class FigureCommand(TyperCommand):
-    """The command, which reads the figures' names when its help is asked for."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Puts every figure's name, and what it shows, into the help."""
-        from isthmus.report.contents import PRINT_FIGURES
-
-        names = "\n".join(f"- `{each.name}`: {each.about}" for each in PRINT_FIGURES.values())
-        self.help = (self.help or "").replace("NAMES", names)
-        TyperCommand.format_help(self, ctx, formatter)
 
 
 def figure(
@@ -26,7 +14,7 @@ def figure(
         list[Path],
         typer.Argument(metavar="RUN", help="Directories of runs, or records of reproduce (.json)."),
     ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which figure; see the names above.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="See `isthmus list figures`.")],
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="An .svg, .pdf or .png file; NAME.svg if left out."),
@@ -52,10 +40,6 @@ def figure(
     Runs that differ only in their seed are one line, their mean, with a band from the lowest to the
     highest. What to write under the figure is printed. It needs `pip install 'isthmus[figures]'`.
 
-    Names:
-
-    NAMES
-
     Examples, one per line:
 
     `isthmus figure demo/local demo/fedavg demo/superfed-mm rounds --out rounds.svg`
@@ -73,13 +57,14 @@ def figure(
             "figures need matplotlib; expected it to be installed; pip install 'isthmus[figures]'"
         ) from None
     from isthmus.run import record as reader
-    from isthmus_papers.drawing import check_drawn, read_run
 
-    records = [path for path in runs if path.suffix == ".json"]
-    if records:
-        check_drawn(name, metric)
     saved = save(
-        [read_run(path) if path in records else reader.read(path) for path in runs],
+        [
+            HOOKS["read-record"](path, name, metric)
+            if path.suffix == ".json"
+            else reader.read(path)
+            for path in runs
+        ],
         name,
         out or Path(f"{name}.svg"),
         metric=metric,

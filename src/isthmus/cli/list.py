@@ -17,16 +17,24 @@ Entry = Mapping[str, Any]
 
 def list_(
     what: Annotated[
-        str, typer.Argument(help="methods, data, partitions, models or noise.")
+        str, typer.Argument(help="methods, data, partitions, models, noise or figures.")
     ] = "methods",
     as_json: AsJson = False,
 ) -> None:
-    """Lists what can be named: methods, data, partitions, models, noise, with their options.
+    """List what can be named: methods, data, partitions, models, noise, figures.
 
     Example: `isthmus list methods --json`
     """
     from isthmus.experiment import registry
 
+    if what == "figures":
+        from isthmus.report.contents import PRINT_FIGURES
+
+        entries = [{"name": each.name, "about": each.about} for each in PRINT_FIGURES.values()]
+        width = max(map(len, PRINT_FIGURES)) + 2
+        table = "\n".join(f"{each['name']:<{width}}{each['about']}" for each in entries)
+        print(json.dumps(entries, indent=2) if as_json else table)
+        return
     kinds = {part if part in ("data", "noise") else f"{part}s": part for part in registry.PARTS}
     if what not in kinds:
         raise IsthmusError(f"nothing to list is called {what!r}; {nearest(what, list(kinds))}")

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.errors import IsthmusError
+from isthmus.system.plugins import Registry
 
 if TYPE_CHECKING:
     from isthmus.engines.base import Cluster
     from isthmus.experiment.settings import Experiment
+
+HOOKS = Registry("isthmus.hooks", {})  # what sites and papers add to commands of the core
 
 File = Annotated[Path | None, typer.Argument(metavar="EXPERIMENT.toml", help="An experiment file.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")]

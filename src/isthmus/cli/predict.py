@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from isthmus.cli.options import DataRoot
+from isthmus.cli.options import HOOKS, DataRoot
 from isthmus.errors import IsthmusError
 
 
@@ -53,10 +53,7 @@ def predict(
     if data is None:
         raise IsthmusError("no new examples; expected some; name their file with --data")
     if run is None:
-        from isthmus_sites.folders import find_site
-        from isthmus_sites.site import open_model
-
-        model, arrays, scales = open_model(find_site(folder), which or "best")
+        model, arrays, scales = HOOKS["open-model-of-site"](folder, which or "best")
         found = compute(model, data, arrays, scales, _note)
     elif client is None:
         raise IsthmusError("no client; expected whose model to use; for example --client 0")

@@ -9,15 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isthmus.errors import IsthmusError, nearest
-from isthmus.tracking.callback import Tracker, Write, check_installed
-from isthmus.tracking.mlflow import MLFLOW
-from isthmus.tracking.tensorboard import TENSORBOARD
+from isthmus.system.plugins import Registry
+from isthmus.tracking.callback import Write, check_installed
 
 if TYPE_CHECKING:
     from isthmus.experiment.settings import Experiment
     from isthmus.run.loop import RoundResult
 
-TRACKERS: dict[str, Tracker] = {"tensorboard": TENSORBOARD, "mlflow": MLFLOW}
+TRACKERS = Registry(
+    "isthmus.trackers",
+    {
+        "tensorboard": "isthmus.tracking.tensorboard:TENSORBOARD",
+        "mlflow": "isthmus.tracking.mlflow:MLFLOW",
+    },
+)
 
 
 def check(names: Sequence[str]) -> None:
@@ -33,9 +38,8 @@ def track(names: Sequence[str], run: Path, experiment: "Experiment") -> Iterator
     """Writes to the named trackers, with what must stay with the run in its directory."""
     with ExitStack() as stack:
         writers = [
-            stack.enter_context(tracker.open(run, experiment))
-            for name, tracker in TRACKERS.items()
-            if name in names
+            stack.enter_context(TRACKERS[name].open(run, experiment))
+            for name in dict.fromkeys(names)
         ]
 
         def write(done: "RoundResult") -> None:
