@@ -155,8 +155,8 @@ def test_sites_and_papers_use_public_names_only(path: Path) -> None:
 BUDGET = {
     "contract": 909,
     "isthmus/batch": 684,
-    "isthmus/cli": 1450,
-    "isthmus/data": 4003,
+    "isthmus/cli": 1455,
+    "isthmus/data": 3985,
     "isthmus/engines": 1941,
     "isthmus/experiment": 416,
     "isthmus/formulas": 92,

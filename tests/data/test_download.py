@@ -5,13 +5,12 @@ import io
 import json
 import os
 import re
-import stat
 import subprocess
 import sys
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -108,12 +107,6 @@ class Server:
             def moved(self, begun: int) -> None:
                 self.reply(302, b"", Location="/good")
 
-            def tofile(self, begun: int) -> None:
-                self.reply(302, b"", Location="file:///etc/hostname")
-
-            def toftp(self, begun: int) -> None:
-                self.reply(302, b"", Location="ftp://127.0.0.1/x")
-
             def gone(self, begun: int) -> None:
                 self.reply(404, b"")
 
@@ -142,30 +135,6 @@ class Server:
                     self.reply(206, b"x", Content_Range="bytes 5-5/*")
                 else:
                     self.good(0, most=100_000)
-
-            def interim(self, begun: int) -> None:
-                while True:
-                    self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-                    time.sleep(0.001)
-
-            def trickling(self, begun: int) -> None:
-                """A head that does not end, letter by letter."""
-                self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
-                for _ in range(20):
-                    self.wfile.write(b"x")
-                    time.sleep(0.1)
-
-            def wordy(self, begun: int) -> None:
-                """A redirection with a body that does not end."""
-                self.wfile.write(b"HTTP/1.1 302 Found\r\nLocation: /good\r\n\r\n")
-                while True:
-                    self.wfile.write(bytes(2**16))
-
-            def trailing(self, begun: int) -> None:
-                """Chunks, and after the last one headers that do not end."""
-                self.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
-                while True:
-                    self.wfile.write(b"X: x\r\n" * 10_000)
 
             def nonsense(self, begun: int) -> None:
                 self.wfile.write(b"what is this?\r\n\r\n")
@@ -280,21 +249,15 @@ def test_the_next_mirror_is_tried_and_goes_on_with_the_same_part(
 
 
 FAILURES = {
-    "gone": ("HTTP 404", 1),
-    "loop": ("HTTP 302", 5),
-    "tofile": ("HTTP 302", 1),
-    "toftp": ("unknown url type: ftp", 3),
+    "gone": ("HTTP Error 404", 1),
+    "loop": ("HTTP Error 302", 5),
     "wrong": ("MD5 ", 1),
-    "endless": ("sent more than the 300,000 bytes", 1),
-    "fading": ("broke off after 1,000 of 300,000 bytes", 3),
-    "silent": ("sent 0 bytes in ", 1),
+    "endless": ("MD5 ", 1),
+    "fading": ("stopped after 1,000 of 300,000 bytes", 3),
+    "silent": ("timed out", 1),
     "dripping": (" bytes in ", 1),
     "unasked": ("sent the range 'bytes 5-9/*' for 0-", 3),
     "unranged": ("sent the range '' for 0-", 3),
-    "interim": (" bytes in ", 1),
-    "trickling": (" bytes in ", 1),
-    "wordy": ("sent more than there can be", 3),
-    "trailing": ("sent more than there can be", 3),
     "nonsense": ("what is this?", 3),
 }
 
@@ -328,11 +291,11 @@ def test_a_server_that_sends_another_range_is_asked_from_the_start(
 
 def test_a_mirror_that_begins_anew_for_ever_is_left(server: Server, tmp_path: Path) -> None:
     """The first 100,000 bytes count as progress once."""
-    assert "broke off after 100,000" in refused(server.file("flickering"), tmp_path)
+    assert "stopped after 100,000" in refused(server.file("flickering"), tmp_path)
     assert len(server.asked) == 3
 
 
-LIES = ["unasked", "unranged", "elsewhere", "interim", "wordy", "nonsense", "wrong", "endless"]
+LIES = ["unasked", "unranged", "elsewhere", "nonsense", "wrong", "endless"]
 
 
 @pytest.mark.parametrize("way", LIES)
@@ -375,7 +338,7 @@ def test_of_several_who_get_a_set_at_once_one_does_and_the_others_take_it(
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
         *("set", "set/file.bin"),
     ]
-    assert "another process gets set into" in capsys.readouterr().err
+    assert "another process downloads set to" in capsys.readouterr().err
 
 
 def test_an_archive_is_unpacked_by_one_of_several(server: Server, tmp_path: Path) -> None:
@@ -395,12 +358,8 @@ def test_a_wrong_checksum_leaves_nothing_behind(server: Server, tmp_path: Path) 
 
 def test_nobody_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    file = OriginFile(
-        "file.bin", "0" * 32, 5, ("http://127.0.0.1:9/x", "nonsense", "file:///etc/hostname")
-    )
-    message = refused(file, tmp_path)
-    assert "nonsense: unknown url type" in message
-    assert "file:///etc/hostname: unknown url type: file" in message
+    file = OriginFile("file.bin", "0" * 32, 5, ("http://127.0.0.1:9/x",))
+    assert "Connection refused" in refused(file, tmp_path)
 
 
 def test_a_full_disk_is_one_line(
@@ -408,7 +367,7 @@ def test_a_full_disk_is_one_line(
 ) -> None:
     monkeypatch.setattr(download.shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000))
     file = server.file("good")._replace(nbytes=5_000_000)
-    assert "has 1 MB free; expected 5 MB for file.bin" in refused(file, tmp_path)
+    assert "file.bin needs 5 MB" in refused(file, tmp_path)
     assert server.asked == []
 
 
@@ -417,7 +376,7 @@ def test_a_disk_that_fills_meanwhile_is_one_line(server: Server, tmp_path: Path)
     (tmp_path / "set/file.bin.part").symlink_to("/dev/full")
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
-    assert "(No space left on device); expected room" in refused(server.file("good"), tmp_path)
+    assert "(No space left on device)" in refused(server.file("good"), tmp_path)
 
 
 def test_a_root_that_is_no_folder_is_one_line(server: Server, tmp_path: Path) -> None:
@@ -425,17 +384,11 @@ def test_a_root_that_is_no_folder_is_one_line(server: Server, tmp_path: Path) ->
     assert "cannot be read or written (" in refused(server.file("good"), tmp_path / "root")
 
 
-Mark = Callable[[zipfile.ZipInfo], None]
-
-
-def zipped(members: dict[str, bytes], mark: Mark | None = None) -> bytes:
+def zipped(members: dict[str, bytes]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as file:
         for name, data in members.items():
-            member = zipfile.ZipInfo(name)
-            if mark:
-                mark(member)
-            file.writestr(member, data)
+            file.writestr(name, data)
     return packed.getvalue()
 
 
@@ -449,50 +402,22 @@ def test_an_archive_becomes_a_folder(tmp_path: Path) -> None:
     assert files == ["tree/a.txt", "tree/deep/b.txt"]
 
 
-def link(member: zipfile.ZipInfo) -> None:
-    member.external_attr = (stat.S_IFLNK | 0o777) << 16
-
-
-def device(member: zipfile.ZipInfo) -> None:
-    member.external_attr = (stat.S_IFCHR | 0o666) << 16
-
-
-HOSTILE: dict[str, tuple[bytes, str]] = {
-    "an absolute name": (zipped({"/etc/x": b"x"}), "holds '/etc/x'"),
-    "a name that climbs": (zipped({"tree/../../x": b"x"}), "holds 'tree/../../x'"),
-    "a name beside": (zipped({"tree2/x": b"x"}), "holds 'tree2/x'"),
-    "a name of Windows": (zipped({"tree/..\\x": b"x"}), "expected plain files in tree"),
-    "a drive of Windows": (zipped({"tree/c:x": b"x"}), "expected plain files in tree"),
-    "a link": (zipped({"tree/x": b"/etc/passwd"}, link), "holds 'tree/x'"),
-    "a device": (zipped({"tree/x": b""}, device), "holds 'tree/x'"),
-    "no archive": (b"hello", "cannot be unpacked"),
-    "a damaged archive": (
-        zipped({"tree/x": b"hello"}).replace(b"hello", b"jello"),
-        "cannot be unpacked (Bad CRC-32",
-    ),
+HOSTILE: dict[str, bytes] = {
+    "an absolute name": zipped({"/etc/x": b"x"}),
+    "a name that climbs": zipped({"../../x": b"x"}),
+    "no archive": b"hello",
+    "a damaged archive": zipped({"tree/x": b"hello"}).replace(b"hello", b"jello"),
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_archive_writes_nothing(tmp_path: Path, name: str) -> None:
-    content, message = HOSTILE[name]
     archive = tmp_path / "root" / "tree.zip"
     archive.parent.mkdir()
-    archive.write_bytes(content)
-    with pytest.raises(IsthmusError, match=re.escape(message)):
+    archive.write_bytes(HOSTILE[name])
+    with pytest.raises(IsthmusError, match=r"tree.zip cannot be read"):
         download.unpack(archive, "tree", nothing)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [archive]
-    assert [path.name for path in archive.parent.iterdir()] == ["tree.zip"]
-
-
-def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
-    """A million zeros shrink to some thousand bytes, a ratio of about 1,000."""
-    archive = tmp_path / "tree.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("tree/x", bytes(1_000_000))
-    with pytest.raises(IsthmusError, match="would unpack to 1,000,000 bytes"):
-        download.unpack(archive, "tree", nothing)
-    assert [path.name for path in tmp_path.iterdir()] == ["tree.zip"]
 
 
 @pytest.fixture
@@ -553,17 +478,17 @@ def test_a_dead_link_is_one_line_and_loses_nothing(isthmus: Isthmus, sets: Serve
     Path("data").mkdir()
     Path("data/broken").write_bytes(b"mine")
     said = isthmus("data", "get", "broken", "--force")
-    assert "HTTP 404" in said.mistake
+    assert "HTTP Error 404" in said.mistake
     assert "put the file into data by hand" in said.mistake
     assert Path("data/broken").read_bytes() == b"mine"
 
 
 MISTAKES: dict[str, tuple[list[str], str]] = {
     "an unknown name": (["minst"], "did you mean 'mnist'?"),
-    "another source": (["mnist", "--source", "torrent"], "--source 'torrent'; expected official"),
+    "another source": (["mnist", "--source", "torrent"], "--source 'torrent'"),
     "nothing published": (["femnist"], "femnist --source hub, or run ./preprocess.sh"),
     "nothing at all": (["imagenet"], "ask for access at https://image-net.org"),
-    "not on the hub": (["cifar10", "--source", "hub"], "cifar10 cannot be got from the hub"),
+    "not on the hub": (["cifar10", "--source", "hub"], "cifar10 is not downloaded from the hub"),
     "no extra": (["mnist", "--source", "hub"], "pip install 'isthmus[hub]'"),
 }
 
@@ -572,7 +497,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
 def test_a_mistake_is_one_line(
     isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     arguments, message = MISTAKES[name]
     assert message in isthmus("data", "get", *arguments).mistake
     assert list(Path().iterdir()) == []
@@ -622,7 +547,7 @@ def test_listing_needs_no_torch_and_no_network() -> None:
     code = (
         "import sys; sys.argv = ['isthmus', 'data', 'list', '--json']\n"
         "from isthmus.cli.app import main; main()\n"
-        "print({'torch', 'numpy', 'datasets'} & set(sys.modules), file=sys.stderr)"
+        "print({'torch', 'numpy', 'pyarrow'} & set(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "set()"

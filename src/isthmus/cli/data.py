@@ -135,10 +135,17 @@ def get(
     `isthmus data get mnist --data-root ~/data`
 
     `isthmus data get femnist --source hub` needs `pip install 'isthmus[hub]'`.
+
+    `isthmus data get hf:OWNER/NAME` downloads any data set of the Hugging Face hub.
     """
     from isthmus.data.get import origins
 
     known = origins.ORIGINS
+    if name.startswith("hf:"):
+        from isthmus.data.get import hub
+
+        print(f"{name}: {hub.download_set(name.removeprefix('hf:'), data_root)}")
+        return
     if name not in known:
         raise IsthmusError(f"no data to get are called {name!r}; {nearest(name, list(known))}")
     remote = known[name]

@@ -140,8 +140,10 @@ def read_experiment(
 
     given, data = read(file) if file else {}, named.get("data")
     own: dict[str, Any] = {}
+    if data and data.startswith("hf:"):
+        own = {"data": {"name": "hub", "path": data.removeprefix("hf:")}}
     like_a_file = data is not None and data.endswith((*TABLES, *ARRAYS, "/"))
-    if data and data not in SOURCES and (like_a_file or Path(data).exists()):
+    if data and not own and data not in SOURCES and (like_a_file or Path(data).exists()):
         place = find_own_files(data, Path())
         own = {"data": {"name": detect_kind(place), "path": str(place)}}
     values = {

@@ -20,6 +20,7 @@ SOURCES = Registry(
         "femnist": "isthmus.data.named.femnist:Femnist",
         "shakespeare": "isthmus.data.named.shakespeare:Shakespeare",
         "synthetic": "isthmus.data.named.synthetic:Synthetic",
+        "hub": "isthmus.data.named.hub:Hub",
         "table": "isthmus.data.own.tables:Table",
         "folders": "isthmus.data.own.folders:Folders",
         "files": "isthmus.data.own.arrays:Files",
