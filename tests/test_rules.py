@@ -168,7 +168,7 @@ BUDGET = {
     "isthmus/system": 199,
     "isthmus/tracking": 138,
     "isthmus_papers": 1486,
-    "isthmus_sites": 4250,
+    "isthmus_sites": 4179,
 }
 
 

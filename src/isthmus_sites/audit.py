@@ -68,8 +68,7 @@ def read_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
             continue  # cut off, and others were added behind it
         if before != last:
             raise IsthmusError(
-                f"{path}, line {number}, does not follow the line before it; expected a log that "
-                "nobody changed; restore it from a copy"
+                f"{path}, line {number}, does not follow the line before it; restore it from a copy"
             )
         last = seal(line)
         yield facts, last

@@ -81,8 +81,7 @@ class Consent(BaseModel):
         except (OSError, ValueError, ValidationError) as error:
             reason = str(error).splitlines()[0]
             raise IsthmusError(
-                f"{path} cannot be used ({reason}); expected what isthmus join agree writes; agree "
-                "again"
+                f"{path} cannot be used ({reason}); call `isthmus join agree` again"
             ) from None
 
 
@@ -91,8 +90,7 @@ def find_consent(site: SiteFolder) -> Consent:
     files = sorted(site.agreements.glob("*.toml"), key=lambda file: file.stat().st_mtime_ns)
     if not files:
         raise IsthmusError(
-            f"{site.root} has agreed to nothing; expected consent to an experiment; call "
-            "`isthmus join agree EXPERIMENT.toml` first"
+            f"{site.root} has agreed to nothing; call `isthmus join agree EXPERIMENT.toml` first"
         )
     return Consent.load(files[-1])
 
@@ -107,9 +105,9 @@ def find_client(experiment: Experiment, site: str) -> int:
     names = list(experiment.data.get("names", ()))
     if site not in names:
         raise IsthmusError(
-            f"the experiment is for {', '.join(names) or 'no sites'}, and this is {site}; expected "
-            f"it among them; {nearest(site, names) if names else 'name sites in data.names'}; a "
-            "site that is to receive a model without training joins with --newcomer"
+            f"the experiment is for {', '.join(names) or 'no sites'}, and this is {site}; "
+            f"{nearest(site, names) if names else 'name sites in data.names'}; a site that is "
+            "to receive a model without training joins with --newcomer"
         )
     return names.index(site)
 
@@ -120,9 +118,7 @@ def check_deployable(experiment: Experiment) -> None:
         given, wanted = getattr(experiment, name), facts.at_sites
         given = given["name"] if isinstance(given, Mapping) else given
         if wanted is not ANYTHING and given != wanted:
-            raise IsthmusError(
-                f"{name}={given}; expected {name}={wanted} where data lie at sites; change it"
-            )
+            raise IsthmusError(f"{name}={given} cannot be had at sites; set {name}={wanted}")
     check_deployable_schema(experiment.data.get("schema") or {})
 
 

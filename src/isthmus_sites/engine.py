@@ -104,8 +104,8 @@ class SitesEngine(Engine):
         for site, reply, _, outcome in self._call(heads, ((), (), brought, ()), waits=True):
             if outcome != ANSWERED:
                 raise IsthmusError(
-                    f"no sums from {site} ({describe_outcome(outcome)}); expected those of all "
-                    "sites, to scale inputs; wait for it, or set scaled_by to client in the schema"
+                    f"no sums from {site} ({describe_outcome(outcome)}), and inputs are scaled by "
+                    "those of all sites; wait for it, or set scaled_by to client in the schema"
                 )
             replies[site] = reply
         return [replies[site] for site in self._names]
@@ -236,9 +236,8 @@ def _check_willing(t: int, name: str, outcomes: Mapping[str, str]) -> None:
     if outcomes and all(code.startswith(REFUSED) and code != failed for code in outcomes.values()):
         reasons = "; ".join(dict.fromkeys(map(describe_outcome, outcomes.values())))
         raise IsthmusError(
-            f"round {t + 1}, {name}: all sites that were asked refused: {reasons}; expected the "
-            "version, the experiment and the rounds that they know; see Operations in "
-            "docs/deployment.md, then `isthmus serve resume`"
+            f"round {t + 1}, {name}: all sites that were asked refused: {reasons}; see Operations "
+            "in docs/deployment.md, then call `isthmus serve resume`"
         )
 
 

@@ -33,14 +33,13 @@ def synthesize(experiment: Experiment) -> SyntheticFederation:
     names, schema = experiment.data.get("names"), experiment.data.get("schema")
     if not names or not schema:
         raise IsthmusError(
-            "the experiment does not name sites and a schema; expected data.names and data.schema; "
-            "write them with isthmus data schema"
+            "the experiment names no sites or no schema; write data.names and data.schema with "
+            "`isthmus data schema`"
         )
     if experiment.model.get("weights") and not experiment.model.get("weights_digest"):
         raise IsthmusError(
-            "model.weights names a file, and the experiment does not say which; expected "
-            "model.weights_digest, so that all sites begin from the same; take it from the "
-            "experiment.toml of a run in simulation"
+            "model.weights needs model.weights_digest, so that all sites begin with the same file; "
+            "take it from the experiment.toml of a simulated run"
         )
     blank = make_blank(schema)
     x = np.zeros((EXAMPLES, *blank.x.shape[1:]), np.float32)

@@ -61,10 +61,7 @@ class SiteFolder:
 def find_server(folder: Path) -> ServerFolder:
     """Return the federation in a folder."""
     if not ServerFolder(folder).settings.is_file():
-        raise IsthmusError(
-            f"{folder} holds no federation; expected the folder that `isthmus serve init` made; "
-            "go there, or name it with --folder"
-        )
+        raise IsthmusError(f"{folder} holds no federation; name its folder with --folder")
     return ServerFolder(folder)
 
 
@@ -73,13 +70,11 @@ def find_site(folder: Path, *, accepted: bool = False) -> SiteFolder:
     site = SiteFolder(folder)
     if not site.settings.is_file():
         raise IsthmusError(
-            f"{folder} is no site's folder; expected the one where `isthmus join request` was "
-            "called; go there, or name it with --folder"
+            f"{folder} is no site's folder; name the one of `isthmus join request` with --folder"
         )
     if accepted and "host" not in read_table(site.settings):
         raise IsthmusError(
-            f"{folder} belongs to a site that is not accepted; expected the package of its server; "
-            "call `isthmus join accept PACKAGE --fingerprint F` first"
+            f"{folder} is not accepted by a server yet; call `isthmus join accept PACKAGE`"
         )
     return site
 
@@ -88,9 +83,8 @@ def check_name(name: str) -> str:
     """Return the name of a site, or refuse it."""
     if not NAME.fullmatch(name) or name in TAKEN:
         raise IsthmusError(
-            f"a site cannot be called {quote(name)}; expected at most 63 small letters, digits and "
-            f"hyphens, beginning with a letter or digit, and none of {', '.join(sorted(TAKEN))}; "
-            "for example hospital-a"
+            f"a site cannot be called {quote(name)}; use up to 63 small letters, digits and "
+            f"hyphens, as in hospital-a, but none of {', '.join(sorted(TAKEN))}"
         )
     return name
 
@@ -102,10 +96,7 @@ def read_table(path: Path) -> dict[str, Any]:
             return tomllib.loads(file.read(2**20).decode())
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise IsthmusError(
-            f"{path} cannot be read ({reason}); expected it as isthmus wrote it; "
-            "restore it from a backup"
-        ) from None
+        raise IsthmusError(f"{path} cannot be read ({reason}); restore it from a backup") from None
 
 
 def read_json(path: Path) -> Any:

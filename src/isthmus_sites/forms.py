@@ -51,8 +51,7 @@ def name_function(method: Method, function: ClientFunction) -> tuple[str, tuple[
     name = getattr(function, "__name__", "")
     if name not in method.about().calls or getattr(method, name, None) != function:
         raise IsthmusError(
-            f"the method calls {name or function!r}; expected a function that it declares; add it "
-            "to the calls of its About"
+            f"the method calls {name or function!r}, which is not in the calls of its About"
         )
     return name, ()
 

@@ -66,8 +66,7 @@ def find_data(site: SiteFolder, name: str = "") -> RegisteredData:
     known = read_table(site.data) if site.data.exists() else {}
     if not known:
         raise IsthmusError(
-            f"{site.root} has no data; expected some that are registered; call "
-            "`isthmus join check --data FILE` first"
+            f"{site.root} has no data; register them with `isthmus join check --data FILE`"
         )
     if name and name not in known:
         raise IsthmusError(f"no data are registered as {name!r}; {nearest(name, list(known))}")
@@ -159,8 +158,7 @@ def consent(
     names = list(experiment.data.get("names", ()))
     if newcomer and name in names:
         raise IsthmusError(
-            f"{name} is client {names.index(name)} of the experiment; expected a site that is "
-            "none of its clients, to join as a newcomer; leave --newcomer out"
+            f"{name} is client {names.index(name)} of the experiment; leave --newcomer out"
         )
     if not newcomer:
         find_client(experiment, name)
@@ -170,15 +168,12 @@ def consent(
         if function not in disclosing:
             known = list(disclosing)
             raise IsthmusError(
-                f"disclose={function}; expected a function of the method that discloses something; "
+                f"disclose={function} names no function of the method that discloses something; "
                 f"{nearest(function, known) if known else 'there is none'}"
             )
     lacking = agreed.find_floor(read_share(agreed))
     if lacking:
-        raise IsthmusError(
-            f"{data.path} has {lacking}; expected enough that nothing is sent of a few people; "
-            "lower it with --minimum-examples if that is meant"
-        )
+        raise IsthmusError(f"{data.path} has {lacking}; lower --minimum-examples if that is meant")
     agreed.save(site.agreements)
     return agreed
 
@@ -187,10 +182,7 @@ def reset_state(site: SiteFolder, digest: str) -> Path:
     """Move what a site holds of an earlier run of an experiment into a folder of its own."""
     files = [file for file in site.state.glob(f"{digest}.*") if file.suffix != ".lock"]
     if not files:
-        raise IsthmusError(
-            f"{site.state} holds nothing of {digest}; expected an earlier run of it; leave "
-            "--reset out"
-        )
+        raise IsthmusError(f"{site.state} holds nothing of {digest}; leave --reset out")
     archive = site.state / f"{digest}-{time.strftime('%Y%m%d-%H%M%S')}"
     with open_lock(site.state / f"{digest}.lock"), explain_unwritable(archive):
         make_private(archive)

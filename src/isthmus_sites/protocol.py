@@ -157,8 +157,8 @@ class ServePlan(BaseModel):
             return plan
         except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
             raise IsthmusError(
-                f"{folder.plan} cannot be used ({str(error).splitlines()[0]}); expected what "
-                "isthmus serve run writes; call it again"
+                f"{folder.plan} cannot be used ({str(error).splitlines()[0]}); write it "
+                "with `isthmus serve run`"
             ) from None
 
 

@@ -113,9 +113,7 @@ def rehearse(experiment: Experiment, data: Federation, out: Path, tell: Tell) ->
     """Deploy a run on this machine, with a site for each client, and compare it."""
     with explain_unwritable(out):
         if out.exists() and any(out.iterdir()):
-            raise IsthmusError(
-                f"{out} is not empty; expected a new directory; name another one with --out"
-            )
+            raise IsthmusError(f"{out} is not empty; name a new directory with --out")
         out.mkdir(parents=True, exist_ok=True)
     study = plan_study(experiment, data)
     names = list(study.data["names"])
@@ -200,10 +198,7 @@ def _run_to_end(command: Sequence[str], log: Path, tell: Tell) -> None:
             process.terminate()
             raise
     if process.returncode:
-        raise IsthmusError(
-            f"the server ended with {process.returncode}; expected it to come to its last round; "
-            f"see {log}"
-        )
+        raise IsthmusError(f"the server ended with exit code {process.returncode}; see {log}")
 
 
 def _start(command: Sequence[str], output: IO[bytes] | int) -> "subprocess.Popen[bytes]":

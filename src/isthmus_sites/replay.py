@@ -102,8 +102,8 @@ class ReplayEngine(Engine):
         if (name, clients) != (recorded.function, set(recorded.outcomes)):
             raise IsthmusError(
                 f"round {call.t + 1}, call {self._last[1]}: the record has {recorded.function} for "
-                f"clients {sorted(recorded.outcomes)}; expected {name} for {sorted(clients)}; "
-                "are these the records of another experiment, or of other data?"
+                f"clients {sorted(recorded.outcomes)}, not {name} for {sorted(clients)}; it "
+                "belongs to another experiment, or to other data"
             )
         there = [request for request in asked if recorded.outcomes[request.i] == ANSWERED]
         self.missed += (len(asked) - len(there)) * (call.purpose != "evaluate")

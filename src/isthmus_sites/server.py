@@ -292,10 +292,7 @@ def open_store(out: Path, built: Built) -> Store:
 
     def check(recorded: Experiment, cluster: None) -> Built:
         if recorded.toml() != built.experiment.toml():
-            raise IsthmusError(
-                f"{out} holds the run of another experiment; expected the one it was begun with; "
-                "move it elsewhere, or begin in a new folder"
-            )
+            raise IsthmusError(f"{out} holds the run of another experiment; move it elsewhere")
         return built
 
     return loop.open_run(out, built.experiment, resume=True, builder=check)[1]

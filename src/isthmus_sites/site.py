@@ -298,8 +298,7 @@ def build_setting(experiment: Experiment) -> RunContext:
     built = build(experiment, data=synthesize(experiment), workers=1)
     if built.experiment.engine != "loop":
         raise IsthmusError(
-            f"engine={built.experiment.engine}; expected engine=loop, which computes one client "
-            "at a time; set it"
+            f"sites compute with engine=loop, not engine={built.experiment.engine}; set engine=loop"
         )
     return built.setting
 

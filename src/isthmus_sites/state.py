@@ -56,8 +56,7 @@ class SiteStates:
                 kept = self.digest()
                 raise UnknownStateError(
                     f"the server counts on the own state {digest or 'of the start'}; this site "
-                    f"holds {kept or 'that of the start'}; expected the same; is one of them an "
-                    "older copy?"
+                    f"holds {kept or 'that of the start'}; one of them is an older copy"
                 )
         packed = self._read(accepted)
         return None if packed is None else tree.unpack(packed, like=like)
@@ -173,13 +172,12 @@ class SiteModels:
 
     def _load(self, which: str) -> tuple[dict[str, Any], bytes]:
         if which not in WHICH:
-            raise IsthmusError(f"which={which}; expected best or last; for example --which best")
+            raise IsthmusError(f"which={which}; use best or last")
         try:
             head, _, packed = self._name(f"{which}.model").read_bytes().partition(b"\n")
         except OSError:
             raise IsthmusError(
-                f"this site has no {which} model yet; expected a run that was evaluated; wait for "
-                "its next evaluation"
+                f"this site has no {which} model yet; wait for its next evaluation"
             ) from None
         return json.loads(head), packed
 

@@ -59,8 +59,8 @@ def collect_status(folder: Path) -> dict[str, Any]:
     if not server.plan.exists():
         who = [name for name, row in admitted.items() if _name_state(row) == "admitted"]
         raise IsthmusError(
-            f"{folder} has no run yet, and {', '.join(who) or 'nobody'} is admitted; expected a "
-            "run; begin one with `isthmus serve run EXPERIMENT.toml`"
+            f"{folder} has no run yet, and {', '.join(who) or 'nobody'} is admitted; begin one "
+            "with `isthmus serve run EXPERIMENT.toml`"
         )
     plan = ServePlan.load(server)
     study, names = plan.study, plan.names

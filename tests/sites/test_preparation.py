@@ -108,7 +108,7 @@ def test_what_a_site_cannot_agree_to_is_one_line(isthmus: Isthmus, study: Path) 
     said = isthmus("join", "agree", "study.toml", *place)
     assert "has no column 'weight'" in said.mistake
     study.write_text("noise = 'symmetric'\n" + text)
-    assert "expected noise=none" in isthmus("join", "agree", "study.toml", *place).mistake
+    assert "set noise=none" in isthmus("join", "agree", "study.toml", *place).mistake
 
 
 def test_data_at_sites_are_read_by_nobody_else(isthmus: Isthmus, study: Path) -> None:

@@ -67,7 +67,7 @@ def test_sites_scale_as_the_simulation_does_to_the_bit(
     assert run.digest == digest_of(end._replace(own=own))
     shown = isthmus("show", tmp_path / "run").out.splitlines()
     place = shown.index("  data.schema.columns:")
-    assert shown[place + 1].startswith("    name = age, ")
+    assert shown[place + 1].strip().startswith("name = age, ")
     assert "  data.schema.classes = 2" in shown
     assert len(exchanges) == (6 if way == "sums" else 0)  # two each, once in all
 

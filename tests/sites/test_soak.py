@@ -128,7 +128,7 @@ def test_the_record_of_another_experiment_is_refused(tmp_path: Path) -> None:
         plan = ServePlan(experiment=experiment.toml())
         run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
     other = experiment_at_sites(METHOD, DATA, rounds=1, seed=4)  # it draws another cohort
-    with pytest.raises(IsthmusError, match=r"expected local for .* of another experiment"):
+    with pytest.raises(IsthmusError, match=r"not local for .* belongs to another experiment"):
         replay(tmp_path / "run", other, DATA)
     path = tmp_path / "run" / "calls.csv"
     path.write_text(path.read_text().replace("1,1,", "1,one,"))

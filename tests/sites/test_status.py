@@ -235,8 +235,8 @@ def test_what_has_no_status_is_one_line(isthmus: Isthmus, tmp_path: Path) -> Non
     assert "has no run yet, and ulm is admitted" in isthmus("serve", "status").mistake
     server.plan.write_text("experiment = 3")
     assert "plan.toml cannot be used" in isthmus("serve", "status").mistake
-    assert "a port without --page" in isthmus("serve", "status", "8080").mistake
-    assert "one of them" in isthmus("serve", "status", "--page", "--json").mistake
+    assert "a port only with --page" in isthmus("serve", "status", "8080").mistake
+    assert "use one of" in isthmus("serve", "status", "--page", "--json").mistake
 
 
 def test_a_live_view_is_drawn_again_and_leaves_its_last_picture(folder: Path) -> None:

@@ -160,10 +160,7 @@ def check(
 
     site = find_site(folder)
     if file is None and (data is None or alone):
-        raise IsthmusError(
-            "nothing to check; expected data, or an experiment; name them: "
-            "`isthmus join check EXPERIMENT.toml --data FILE`"
-        )
+        raise IsthmusError("nothing to check; name data with --data, an experiment, or both")
     if data is not None:
         name = preparation.register(site, data, read_reading(data, settings), name)
     found = preparation.find_data(site, name)

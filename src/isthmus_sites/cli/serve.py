@@ -112,7 +112,7 @@ def move(
     from isthmus_sites.flare.admission import move_server
 
     if not host and port is None:
-        raise IsthmusError("nothing to move; expected --host, --port or both; name one")
+        raise IsthmusError("nothing to move; give --host, --port or both")
     where, sites = move_server(folder, host, -1 if port == 0 else port or 0)
     print(f"to be reached at {where}")
     for name in sites:
@@ -212,9 +212,7 @@ def run(
 
     server = find_server(folder)
     if not 0 < quorum <= 1:
-        raise IsthmusError(
-            f"--quorum {quorum:g}; expected a share above 0, at most 1; for example 0.7"
-        )
+        raise IsthmusError(f"--quorum must be above 0 and at most 1, not {quorum:g}")
     experiment = finalize_experiment(read_experiment(file, {}, settings))
     plan = ServePlan(
         experiment=experiment.toml(),
@@ -226,8 +224,8 @@ def run(
     )
     if server.run.exists() and ServePlan.load(server).experiment != plan.experiment:
         raise IsthmusError(
-            f"{server.run} holds the run of another experiment; expected to begin one; move it "
-            "elsewhere, or go on with `isthmus serve resume`"
+            f"{server.run} holds the run of another experiment; move it elsewhere, or continue it "
+            "with `isthmus serve resume`"
         )
     _check_admitted(folder, list(experiment.data["names"]), quorum)
     plan.save(server)
@@ -298,10 +296,7 @@ def status(
     from isthmus_sites.status import collect_status
 
     if sum((follow, page, as_json)) > 1 or (port is not None and not page):
-        raise IsthmusError(
-            "--watch, --page and --json, or a port without --page; expected one of them, and a "
-            "port after --page; leave the others out"
-        )
+        raise IsthmusError("use one of --watch, --page and --json, and a port only with --page")
     if page:
         serve_page(folder, port or 0)
     elif follow:
@@ -416,8 +411,7 @@ def open_page(folder: Path, port: int = 0) -> StatusServer:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise IsthmusError(
-            f"port {port} cannot be opened ({reason}); expected one that is free, 1024 to 65535; "
-            "name another, or none"
+            f"port {port} cannot be opened ({reason}); name another, or none"
         ) from None
 
 
@@ -445,8 +439,8 @@ def _check_admitted(folder: Path, names: list[str], quorum: float) -> None:
     missing = [name for name in names if name not in admitted or admitted[name].revoked]
     if len(names) - len(missing) < quorum * len(names):
         raise IsthmusError(
-            f"the experiment names {', '.join(missing)}; expected sites that are admitted here; "
-            "admit them with `isthmus serve admit` first, or lower --quorum to keep their places"
+            f"{', '.join(missing)}: not admitted; call `isthmus serve admit`, or lower --quorum to "
+            "keep their places"
         )
     if missing:
         print(f"not admitted yet: {', '.join(missing)}; their places are kept")
@@ -458,6 +452,6 @@ def _read_seconds(name: str, text: str) -> float:
     seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
     if not 0 < seconds <= 30 * UNITS["d"]:
         raise IsthmusError(
-            f"--{name} {quote(text)}; expected a time of at most 30 days; for example 30m or 2h"
+            f"--{name} must be a time of at most 30 days, such as 30m or 2h, not {quote(text)}"
         )
     return seconds

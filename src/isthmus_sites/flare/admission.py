@@ -52,7 +52,7 @@ def begin_federation(folder: Path, host: str, port: int) -> str:
     """Makes an authority, the server's kit and the lead's key; gives the fingerprint."""
     _check_place(host, port)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise IsthmusError(f"{folder} is not empty; expected a new folder; name another")
+        raise IsthmusError(f"{folder} is not empty; name a new folder")
     server = ServerFolder(folder)
     make_private(folder)
     signer = keys.make_key()
@@ -75,7 +75,7 @@ def move_server(folder: Path, host: str = "", port: int = 0) -> tuple[str, list[
     host, port = host or str(settings["host"]), port or int(settings["port"])
     _check_place(host, port)
     authority, signer = _open_authority(server)
-    busy = f"{folder} is being served; expected nobody; stop it with `isthmus serve stop` first"
+    busy = f"{folder} is being served; stop it with `isthmus serve stop` first"
     with hold(server.lock, 0, busy):
         _issue_server(server, authority, signer, host)
         write_table(server.settings, {**settings, "host": host, "port": port})
@@ -91,8 +91,8 @@ def renew_server(server: ServerFolder) -> str:
     if not (server.authority / "key").exists():
         if not keys.is_valid_now(certificate):
             raise IsthmusError(
-                f"the server's certificate ended on {until}, and {server.authority / 'key'} is not "
-                "here; expected it, to sign another; bring it back for this command"
+                f"the server's certificate ended on {until}; bring back {server.authority / 'key'} "
+                "to sign another"
             )
         return f"the server's certificate ends on {until}, and the authority's key is not here"
     authority, signer = _open_authority(server)
@@ -107,14 +107,10 @@ def request_admission(folder: Path, name: str, *, again: bool = False) -> Path:
     if site.settings.exists():
         there = str(read_table(site.settings).get("name"))
         if there != name:
-            raise IsthmusError(
-                f"{folder} is the folder of {there}; expected one folder per site; name another "
-                "with --folder"
-            )
+            raise IsthmusError(f"{folder} is the folder of {there}; name another with --folder")
         if not again:
             raise IsthmusError(
-                f"{name} has asked already; expected one request; send {name}.request.zip, or "
-                "make a new key with --renew"
+                f"{name} has asked already; send {name}.request.zip, or make a new key with --renew"
             )
     else:
         write_table(site.settings, {"name": name})
@@ -138,8 +134,7 @@ def admit_site(
         if name in sites and not again:
             state = "revoked" if sites[name].revoked else "admitted already"
             raise IsthmusError(
-                f"{name} is {state}; expected a new name; if this is the same site, with a new "
-                "key or after its certificate ended, use --renew"
+                f"{name} is {state}; for a new key or certificate of the same site, use --renew"
             )
         authority, signer = _open_authority(server)
         certificate = keys.sign_certificate(authority, signer, name, key, days=days)
@@ -164,8 +159,8 @@ def accept_admission(folder: Path, package: Path, fingerprint: str) -> SiteFolde
     authority = _load(package, members["authority.crt"])
     if not keys.same_fingerprint(authority, fingerprint):
         raise IsthmusError(
-            f"{package} has another fingerprint than {quote(fingerprint)}; expected the one that "
-            "the server's people tell; ask them by telephone, and do not accept it otherwise"
+            f"{package} has another fingerprint than {quote(fingerprint)}; ask the server's people "
+            "for it by telephone, and do not accept the package otherwise"
         )
     signature = members.pop("signature")
     if not keys.is_signed(authority, signature, _join_members(members)):
@@ -213,10 +208,7 @@ def read_sites(server: ServerFolder) -> dict[str, Admission]:
     try:
         return {name: Admission(**row) for name, row in read_table(server.sites).items()}
     except TypeError:
-        raise IsthmusError(
-            f"{server.sites} has other entries than isthmus writes; expected certificate, "
-            "admitted, until and revoked for each site; restore it from a backup"
-        ) from None
+        raise IsthmusError(f"{server.sites} is damaged; restore it from a backup") from None
 
 
 def _write_sites(server: ServerFolder, sites: Mapping[str, Admission]) -> None:
@@ -230,8 +222,7 @@ def _hold(server: ServerFolder) -> AbstractContextManager[None]:
     return hold(
         server.root / "sites.lock",
         10,
-        f"{server.sites} is being changed by another process; expected it to be done within "
-        "10 seconds; try again",
+        f"{server.sites} is being changed by another process; try again",
     )
 
 
@@ -311,20 +302,16 @@ def _read_certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError):
-        raise IsthmusError(
-            f"{path} holds no certificate; expected the one that was made here; "
-            "restore it from a backup"
-        ) from None
+        raise IsthmusError(f"{path} holds no certificate; restore it from a backup") from None
 
 
 def _check_place(host: str, port: int) -> None:
     if not HOST.fullmatch(host) or (re.fullmatch(r"[0-9.]+", host) and not _is_address(host)):
         raise IsthmusError(
-            f"--host {quote(host)}; expected a name or an IPv4 address by which sites reach this "
-            "machine; for example --host fl.example.org"
+            f"--host must be a name or an IPv4 address that sites can reach, not {quote(host)}"
         )
     if not 0 < port < 2**16:
-        raise IsthmusError(f"--port {port}; expected 1 to 65535; for example --port 8002")
+        raise IsthmusError(f"--port must be 1 to 65535, not {port}")
 
 
 def _is_address(text: str) -> bool:

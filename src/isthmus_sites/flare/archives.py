@@ -59,4 +59,4 @@ def read_head(path: Path, data: bytes, keys: Mapping[str, type], maker: str) -> 
 
 def refuse(path: Path, why: str, maker: str) -> NoReturn:
     """Says why a file is refused, and who makes right ones."""
-    raise IsthmusError(f"{path} is refused: {why}; expected what `{maker}` wrote; ask for it again")
+    raise IsthmusError(f"{path} is refused: {why}; ask for one from `{maker}`")

@@ -33,17 +33,14 @@ def keep_site(
     site = find_site(folder.resolve(), accepted=True)
     settings = read_table(site.settings)
     if "left" in settings:
-        raise IsthmusError(
-            f"{settings['name']} has left; expected a site that takes part; accept a package again "
-            "with `isthmus join accept`"
-        )
+        raise IsthmusError(f"{settings['name']} has left; come back with `isthmus join accept`")
     name, server = settings["name"], f"{settings['host']}:{settings['port']}"
     reminded = _remind(settings, say, -math.inf)
     _check_data(site)
     # As Ctrl-C: a service is ended so.
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)) if main else None
-    busy = f"{folder} is in use by another process; expected one; end it, or wait until it ends"
+    busy = f"{folder} is in use by another process; end it, or wait until it ends"
     try:
         with hold(site.root / "join.lock", 5, busy):
             write_site_rules(site)
@@ -96,8 +93,8 @@ def _check_data(site: SiteFolder) -> None:
     data = tomllib.loads(agreed[-1].read_text("utf-8")).get("data") if agreed else None
     if data is not None and not Path(str(data)).exists():
         raise IsthmusError(
-            f"{data} is not there; expected the data that this site agreed with; where they lie "
-            "elsewhere now, call `isthmus join check --data FILE`, then `isthmus join agree` again"
+            f"{data} is not there; call `isthmus join check --data FILE` with their new place, "
+            "then `isthmus join agree` again"
         )
 
 
@@ -107,8 +104,7 @@ def _remind(settings: Mapping[str, Any], say: Callable[[str], None], last: float
     left, renewal = until - dt.datetime.now(dt.UTC), f"`isthmus join request --name {name} --renew`"
     if left < dt.timedelta():
         raise IsthmusError(
-            f"the certificate of {name} ended on {until:%Y-%m-%d}; expected one that "
-            f"is valid; ask for another with {renewal}"
+            f"the certificate of {name} ended on {until:%Y-%m-%d}; renew it: {renewal}"
         )
     if left > SOON or time.monotonic() - last < DAY:
         return last

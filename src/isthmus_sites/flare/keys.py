@@ -46,8 +46,7 @@ def read_key(path: Path) -> rsa.RSAPrivateKey:
         key = None
     if not isinstance(key, rsa.RSAPrivateKey):
         raise IsthmusError(
-            f"{path} holds no private key; expected the one that was made here; "
-            "restore it from a backup, or begin with a new request"
+            f"{path} holds no private key; restore it from a backup, or make a new request"
         )
     return key
 

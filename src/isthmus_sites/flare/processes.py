@@ -78,8 +78,7 @@ def wait_for_port(port: int, seconds: float = 10.0) -> None:
             except OSError as error:
                 if time.monotonic() > ends:
                     raise IsthmusError(
-                        f"port {port} cannot be listened to ({error.strerror}); expected it to be "
-                        "free; end what uses it"
+                        f"port {port} is not free ({error.strerror}); end the process that uses it"
                     ) from None
         time.sleep(0.2)
 

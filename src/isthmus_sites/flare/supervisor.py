@@ -70,10 +70,7 @@ def supervise(
     Ctrl-C ends it at once: the round in hand is lost, and none that is done.
     """
     server = find_server(folder.resolve())
-    busy = (
-        f"{folder} is being served by another process; expected one; stop it with "
-        "`isthmus serve stop` first"
-    )
+    busy = f"{folder} is served by another process; stop it with `isthmus serve stop` first"
     with hold(server.lock, 5, busy), write_logs(server):
         return Supervisor(server, names, quorum, say, waits, newcomers).run()
 
@@ -83,8 +80,8 @@ def stop_serving(folder: Path) -> None:
     server = find_server(folder.resolve())
     if not is_held(server.lock):
         raise IsthmusError(
-            f"nobody serves {folder}; expected a run that goes on; begin one with "
-            "`isthmus serve run`, or go on with `isthmus serve resume`"
+            f"nobody serves {folder}; begin a run with `isthmus serve run`, or continue it with "
+            "`isthmus serve resume`"
         )
     write_text(control_file(server, "stop"), "", sync=True)
 
@@ -219,8 +216,8 @@ class Supervisor:
                     self._tell("waiting", "".join([text, missing, *gone]), there=sorted(there))
                 if now - began > self.waits.quorum:
                     raise IsthmusError(
-                        f"{len(there)} sites came within {self.waits.quorum:g} s; expected "
-                        f"{self.needed}; go on with `isthmus serve resume` when they are there"
+                        f"{len(there)} of {self.needed} sites came within {self.waits.quorum:g} s; "
+                        "call `isthmus serve resume` when they are there"
                     )
             else:
                 enough = enough or now
@@ -375,8 +372,8 @@ class Supervisor:
         self.troubles += 1
         if self.troubles > TROUBLES:
             raise IsthmusError(
-                f"{why}, for the {TROUBLES}th time; expected it to work; see "
-                f"{self.server.kit / 'log.txt'}, then `isthmus serve resume`"
+                f"{why}, for the {TROUBLES}th time; see {self.server.kit / 'log.txt'}, then call "
+                "`isthmus serve resume`"
             )
         pause = min(60.0, 0.5 * 2**self.troubles)
         self._tell("trouble", f"{why}; trying again in {pause:g} s")
