@@ -41,7 +41,7 @@ def play(clients: int, rounds: int, folder: Path) -> dict[str, float]:
         method=METHOD, model="twonn", rounds=rounds, clients_per_round=10, epochs=1, data="own"
     )
     experiment, setting = prepare_run(wanted, make_federation(clients))
-    store = Store.create(folder / "run", setting, experiment.toml())
+    store = Store(folder / "run", setting, experiment.toml()).start()
     seconds, commits, written = [], [], []
     for _ in range(rounds):
         began = time.perf_counter()

@@ -71,7 +71,7 @@ def play(root: Path, rounds: int) -> None:
     experiment = WORKS[WORK].experiment()
     _, setting = prepare_run(experiment, read_data(experiment, root), workers=CORES)
     with tempfile.TemporaryDirectory() as folder:
-        store = Store.create(Path(folder, "run"), setting, experiment.toml())
+        store = Store(Path(folder, "run"), setting, experiment.toml()).start()
         ours = Ours(setting, store)
         for number in range(rounds):
             ours.round()

@@ -94,7 +94,7 @@ def serve(wanted: argparse.Namespace) -> None:
         lambda: prepare_run(stated, data, wanted.workers)
     )
     created, store = measure_seconds(
-        lambda: Store.create(folder / "run", setting, experiment.toml())
+        lambda: Store(folder / "run", setting, experiment.toml()).start()
     )
     cohort, _ = measure_seconds(lambda: streams.cohort(0, 0, clients, 5))
     write_figures(digest=digest, prepare=prepared, create=created, cohort=cohort)

@@ -67,7 +67,7 @@ def test_a_round_sees_what_it_put_there_and_what_was_there() -> None:
 
 def test_memory_and_disk_keep_the_same_shelf(tmp_path: Path) -> None:
     setting = made()
-    memory, store = Memory(setting), Store.create(tmp_path / "run", setting, "seed = 0\n")
+    memory, store = Memory(setting), Store(tmp_path / "run", setting, "seed = 0\n").start()
     for _ in range(4):
         step = advance(setting, memory.progress, evaluate=True)
         memory.commit(step)
@@ -170,5 +170,5 @@ def test_notes_of_a_partition_are_in_the_records(tmp_path: Path) -> None:
     plain = Federation.of(x, y, clients=np.repeat([0, 1], 20))
     noted = Federation(plain.arrays, plain.splits, notes=["two examples were moved"])
     setting = made()._replace(federation=noted)
-    Store.create(tmp_path / "run", setting, "seed = 0\n").close("stopped")
+    Store(tmp_path / "run", setting, "seed = 0\n").start().close("stopped")
     assert (tmp_path / "run" / "notes.csv").read_text().endswith("0,two examples were moved\n")

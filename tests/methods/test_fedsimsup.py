@@ -205,7 +205,7 @@ class TestReplay:
         """On disk, stopped after three of seven rounds: the digest, and what was scored."""
         made = setting("fedsimsup", clients_per_round=2, rounds=7)
         whole = played(made, 7)
-        store = Store.create(tmp_path / "run", made, "seed = 0\n")
+        store = Store(tmp_path / "run", made, "seed = 0\n").start()
         for _ in range(3):
             store.commit(isthmus.run.loop.advance(made, store.progress, evaluate=False))
         store.release()

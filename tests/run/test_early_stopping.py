@@ -15,7 +15,7 @@ from isthmus.metrics.score import Figures
 from isthmus.run import open as opened
 from isthmus.run.database import Database
 from isthmus.run.loop import RoundResult, find_stop_reason, resume, update_best
-from isthmus.run.store import STATE, Best
+from isthmus.run.store import STATE, Best, Progress
 
 SETTINGS: dict[str, Any] = {
     "method": "fedavg",
@@ -81,12 +81,13 @@ def test_what_eval_every_does_not_call_for_does_not_count() -> None:
 
 
 def test_a_run_has_a_reason_to_end_only_when_patience_is_over() -> None:
-    assert not find_stop_reason(experiment(), 6, Best(4.0, 4, 1))
-    assert "no less than 4, after round 4, in the 2 evaluations" in find_stop_reason(
-        experiment(), 8, Best(4.0, 4, 2)
-    )
-    assert not find_stop_reason(experiment(), 30, Best(4.0, 26, 2)), "all rounds are done anyway"
-    assert not find_stop_reason(experiment(patience=0), 8, Best(4.0, 4, 2))
+    def reason(done: int, best: Best, **changes: Any) -> str:
+        return find_stop_reason(experiment(**changes), Progress(done, (), {}, best=best))
+
+    assert not reason(6, Best(4.0, 4, 1))
+    assert "no less than 4, after round 4, in the 2 evaluations" in reason(8, Best(4.0, 4, 2))
+    assert not reason(30, Best(4.0, 26, 2)), "all rounds are done anyway"
+    assert not reason(8, Best(4.0, 4, 2), patience=0)
 
 
 @pytest.fixture(scope="module")

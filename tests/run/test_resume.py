@@ -305,7 +305,7 @@ def test_the_second_ctrl_c_loses_the_round_at_most(tmp_path: Path) -> None:
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert err.splitlines()[-1].endswith(f"; go on with: isthmus resume {path}")
-    assert 2 <= done_rounds(path) < 6
+    assert 1 <= done_rounds(path) < 6  # the rows of the second may be there before it is committed
     resume(path)
     assert ended(path) == wanted
 

@@ -20,9 +20,9 @@ from isthmus.cohort import DivergenceError
 from isthmus.engines.base import Cluster
 from isthmus.errors import IsthmusError
 from isthmus.experiment.settings import Experiment
-from isthmus.run.build import Built, build
+from isthmus.run.build import Built
 from isthmus.run.forecast import forecast, refuse_what_cannot_fit
-from isthmus.run.loop import RoundResult, holds_run, open_run, train
+from isthmus.run.loop import RoundResult, open_run, train
 from isthmus.run.store import Store
 
 Send = Callable[..., None]
@@ -65,11 +65,10 @@ def _read(lines: TextIO, jobs: "Queue[dict[str, Any]]", stop: Event) -> None:
 def run(job: Mapping[str, Any], send: Send, stop: Event) -> None:
     """Start or continue a run; stop after the round in which that was asked for."""
     built, store = _open(job)
-    experiment, setting = built
+    experiment = built.experiment
     done, total = store.progress.t, experiment.rounds
     best = store.progress.best
-    notes = [*setting.federation.notes, *store.notes]
-    send(started=done, best=(best.loss, best.round), notes=notes)
+    send(started=done, best=(best.loss, best.round), notes=store.notes)
 
     def watch(done: RoundResult) -> bool:
         send(round=done.cost.round, headline=Headline.of(experiment, done))
@@ -83,16 +82,15 @@ def run(job: Mapping[str, Any], send: Send, stop: Event) -> None:
 def _open(job: Mapping[str, Any]) -> tuple[Built, Store]:
     place, data_root = Path(job["place"]), Path(job["data_root"])
     cluster = Cluster(**job["cluster"]) if "cluster" in job else None
-    where = {"data_root": data_root, "workers": job.get("workers", 1), "cluster": cluster}
-    if holds_run(place):
-        built, store = open_run(place, **where)
-        store.start()
-        return built, store
-    built = build(Experiment(**tomllib.loads(job["experiment"])), **where)
-    _check_inputs(built, job.get("inputs", {}), data_root)
-    refuse_what_cannot_fit(forecast(*built, place), place)
-    keep_best = bool(job.get("keep_best"))
-    return built, Store.create(place, built.setting, built.experiment.toml(), keep_best=keep_best)
+    where: dict[str, Any] = {"data_root": data_root, "workers": job.get("workers", 1)}
+    where |= {"cluster": cluster, "keep_best": bool(job.get("keep_best"))}
+    experiment = Experiment(**tomllib.loads(job["experiment"]))
+    built, store = open_run(place, experiment, resume=True, **where)
+    if store.is_new:
+        _check_inputs(built, job.get("inputs", {}), data_root)
+        refuse_what_cannot_fit(forecast(*built, place), place)
+    store.start()
+    return built, store
 
 
 def _check_inputs(built: Built, wanted: Mapping[str, int], data_root: Path) -> None:

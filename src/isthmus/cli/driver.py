@@ -1,98 +1,77 @@
-"""Begins runs and goes on with them, as the command line does: with estimates and progress."""
+"""Start and resume runs as the command line does: with a forecast, progress and trackers."""
 
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from isthmus import tracking
 from isthmus.cli import messages
 from isthmus.cli.progress import Board
 from isthmus.engines import choice
-from isthmus.engines.base import Cluster
 from isthmus.errors import ClusterLostError, IsthmusError, UnwritableError
-from isthmus.evaluation import splits_of
 from isthmus.experiment.settings import Experiment
-from isthmus.run.build import Built, build
-from isthmus.run.forecast import count_best_bytes, forecast, refuse_what_cannot_fit
+from isthmus.run.build import Built
+from isthmus.run.forecast import forecast, refuse_what_cannot_fit
 from isthmus.run.loop import RoundResult, Run, find_stop_reason, open_run, train
 from isthmus.run.store import Store
 
-UNASKED = 1 << 30  # bytes of best models that are kept unless somebody says otherwise
 
-
-def begin(
-    experiment: Experiment,
+def conduct(
     out: Path,
-    data_root: Path,
-    sync: str = "round",
+    experiment: Experiment | None = None,
+    *,
+    sync: Any = "round",
     track: Sequence[str] = (),
-    workers: int | None = None,
     profile: bool = False,
-    keep_best: bool | None = False,
-    cluster: Cluster | None = None,
+    **how: Any,
 ) -> Run:
-    """Start a run.
+    """Run an experiment into a new directory or, without one, resume the run of a directory.
 
-    With `keep_best=None` best models are kept if there are validation data and they are small.
+    Args:
+        out: The directory.
+        experiment: That of a new run.
+        sync: When rounds are flushed to disk, round or system.
+        track: Trackers, by their names.
+        profile: Print where the time went.
+        **how: What else `open_run` takes.
     """
     if sync not in ("round", "system"):
         raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
     tracking.check(track)
-    step = experiment.step
-    built = build(experiment, data_root=data_root, workers=workers, cluster=cluster)
-    experiment, setting = built
+    built, store = open_run(out, experiment, sync=sync, **how)
+    setting, done, total = built.setting, store.progress.t, built.experiment.rounds
     with closing(setting.engine):  # whatever happens before the first round
         spent = setting.engine.watch() if profile else None
-        if keep_best is None:
-            keep_best = count_best_bytes(setting) <= UNASKED and "validation" in splits_of(setting)
-        needed = forecast(experiment, setting, out)
-        refuse_what_cannot_fit(needed, out)
-        setting.engine.prepare(setting)
-        store = Store.create(out, setting, experiment.toml(), sync, keep_best)  # type: ignore[arg-type]
-        for note in setting.federation.notes:
+        is_over = done == total or find_stop_reason(built.experiment, store.progress)
+        if not is_over:
+            needed = forecast(built.experiment, setting, out, done)
+            if experiment is not None:
+                refuse_what_cannot_fit(needed, out)
+            setting.engine.prepare(setting)
+        store.start()
+        for note in store.notes:
             messages.print_note(note)
-        messages.print_forecast(experiment, needed)
-        why = choice.explain_step(step, experiment.step, setting.task.model)
-        messages.print_line(f"engine: {setting.engine.describe(why)}")
+        if experiment is None:
+            messages.print_line(f"{out}: {done} of {total} rounds are done")
+        if not is_over:
+            messages.print_forecast(built.experiment, needed, done)
+            why = "as when the run began"
+            if experiment is not None:
+                step = built.experiment.step
+                why = choice.explain_step(experiment.step, step, setting.task.model)
+            messages.print_line(f"engine: {setting.engine.describe(why)}")
         began = time.perf_counter()
-        run = _finish(built, store, out, track)
+        run = _train(built, store, out, track)
         if spent is not None:
-            costs = [done.cost for done in run.rounds]
+            costs = [result.cost for result in run.rounds]
             messages.print_profile(spent(), costs, time.perf_counter() - began)
         return run
 
 
-def go_on(
-    run: Path,
-    rounds: int | None,
-    data_root: Path,
-    track: Sequence[str] = (),
-    workers: int | None = None,
-    cluster: Cluster | None = None,
-) -> Run:
-    """Goes on with a run, to more rounds if that is wanted."""
-    tracking.check(track)
-    built, store = open_run(
-        run, rounds=rounds, data_root=data_root, workers=workers, cluster=cluster
-    )
-    experiment, setting = built
-    with closing(setting.engine):
-        done, best = store.progress.t, store.progress.best
-        for note in store.notes:
-            messages.print_note(note)
-        messages.print_line(f"{run}: {done} of {experiment.rounds} rounds are done")
-        over = done == experiment.rounds or find_stop_reason(experiment, done, best)
-        if not over:
-            messages.print_forecast(experiment, forecast(experiment, setting, run, done), done)
-            messages.print_line(f"engine: {setting.engine.describe('as when the run began')}")
-            setting.engine.prepare(setting)
-        store.start()
-        return _finish(built, store, run, track)
-
-
-def _finish(built: Built, store: Store, out: Path, track: Sequence[str]) -> Run:
-    """Runs the rounds that are left; called when nothing can be wrong any more."""
+def _train(built: Built, store: Store, out: Path, track: Sequence[str]) -> Run:
+    """Run the rounds that are left, with progress and trackers."""
     experiment, name = built.experiment, built.experiment.method["name"]
     done, best = store.progress.t, store.progress.best
     go_on_with = f"go on with: isthmus resume {out}"
@@ -126,7 +105,7 @@ def _finish(built: Built, store: Store, out: Path, track: Sequence[str]) -> Run:
 
 
 def find_free(path: Path) -> Path:
-    """Finds a directory that is not taken: path, path-2, path-3, ..."""
+    """Return the first of path, path-2, path-3, ... that does not exist."""
     candidate, number = path, 1
     while candidate.exists():
         number += 1

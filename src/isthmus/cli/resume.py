@@ -54,5 +54,12 @@ def resume(
         )
     from isthmus.cli import driver  # it loads torch
 
-    done = driver.go_on(run, longer, data_root, track or (), workers, cluster)
+    done = driver.conduct(
+        run,
+        data_root=data_root,
+        rounds=longer,
+        track=track or (),
+        workers=workers,
+        cluster=cluster,
+    )
     messages.print_result(done, run)

@@ -82,13 +82,13 @@ def run(
     source = Path(experiment.data.get("path", "")).stem[:50] or experiment.data["name"]
     name = f"{source}-{experiment.method['name']}-{experiment.seed}"
     where = out or driver.find_free(Path("runs") / name)
-    done = driver.begin(
-        experiment,
+    done = driver.conduct(
         where,
-        data_root,
-        sync,
-        track or (),
-        workers,
+        experiment,
+        data_root=data_root,
+        sync=sync,
+        track=track or (),
+        workers=workers,
         profile=profile,
         keep_best=keep_best,
         cluster=read_cluster(ray, send_data),

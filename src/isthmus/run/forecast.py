@@ -146,11 +146,6 @@ def count_evaluations(experiment: Experiment) -> int:
     return ceil(experiment.rounds / every) if every else 1
 
 
-def count_best_bytes(setting: RunContext) -> int:
-    """Count the bytes of all clients' best models, of a round and the one before it."""
-    return 2 * setting.task.clients * setting.task.w0.nbytes
-
-
 def _count_disk(experiment: Experiment, setting: RunContext) -> int:
     """Count the bytes that are certainly written: states on whole pages, and lines of figures.
 

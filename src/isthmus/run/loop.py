@@ -161,7 +161,7 @@ def open_run(
     rounds: int | None = None,
     device: str | None = None,
     sync: Sync = "round",
-    keep_best: bool = False,
+    keep_best: bool | None = False,
     may_be_readonly: bool = False,
     builder: Callable[..., Built] = build,
     cluster: Cluster | None = None,
@@ -177,7 +177,8 @@ def open_run(
         rounds: The number of rounds in place of the one that the run was begun with.
         device: Where to compute in place of where the run did.
         sync: When rounds are flushed to disk, see `Store`.
-        keep_best: Keep the best model of each client of a new run, too.
+        keep_best: Keep the best model of each client of a new run, too; None: if there are
+            validation data and the models take less than 1 GB.
         may_be_readonly: Open a run to look at it, where nothing can be written as well.
         builder: What builds the experiment.
         cluster: Where to compute.
@@ -233,7 +234,7 @@ def train(built: Built, store: Memory | Store, watch: Watch = ignore) -> Run:
     newcomers: list[Newcomers] = []
     status = "stopped"
     progress = store.progress
-    reason = find_stop_reason(experiment, progress.t, progress.best)
+    reason = find_stop_reason(experiment, progress)
     gc.freeze()  # to go through all that there is by now would copy what workers share with it
     try:
         with one_thread():
@@ -243,7 +244,7 @@ def train(built: Built, store: Memory | Store, watch: Watch = ignore) -> Run:
                 best = update_best(experiment, progress.best, progress.t + 1, step.evaluation)
                 store.commit(step._replace(best=best))
                 progress = store.progress
-                reason = find_stop_reason(experiment, progress.t, best)
+                reason = find_stop_reason(experiment, progress)
                 rounds.append(RoundResult(step.cost, step.evaluation, step.notes))
                 if watch(rounds[-1]):
                     break
@@ -276,9 +277,10 @@ def update_best(
     return best._replace(since=best.since + 1)
 
 
-def find_stop_reason(experiment: Experiment, done: int, best: Best) -> str:
+def find_stop_reason(experiment: Experiment, progress: Progress) -> str:
     """Return why a run stops after so many rounds, before its last; empty if it does not."""
-    if not experiment.patience or best.since < experiment.patience or done == experiment.rounds:
+    best, is_over = progress.best, progress.t == experiment.rounds
+    if not experiment.patience or best.since < experiment.patience or is_over:
         return ""
     of = "" if experiment.eval_sample is None else " of the sampled clients"
     return (

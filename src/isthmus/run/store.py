@@ -55,6 +55,7 @@ STATE = "state.lmdb"
 LOCK = "state.lock"
 SHELF = b"shelf/"  # and a name
 KEPT, MODEL = b"kept/", b"model/"  # and a client's number; and the digest of a model
+KEPT_UNASKED = 1 << 30  # bytes of best models that are kept unless the user says otherwise
 TOGETHER = 64 * 2**20  # bytes of models that wait for their round; more are written before it
 
 
@@ -129,8 +130,11 @@ class Store:
         database: Database | None = None,
         *,
         sync: Sync = "round",
-        keep_best: bool = False,
+        keep_best: bool | None = False,
     ):
+        if keep_best is None:
+            nbytes = 2 * setting.task.clients * setting.task.w0.nbytes  # of two rounds
+            keep_best = nbytes <= KEPT_UNASKED and "validation" in splits_of(setting)
         self._path = path
         self._setting = setting
         self._experiment = experiment
@@ -141,9 +145,9 @@ class Store:
             **_versions(),
             **({"keeps_best": True} if keep_best else {}),
         }
-        self.notes: list[str] = []
+        self.notes: list[str] = list(setting.federation.notes) if database is None else []
         self.best_models: BestModels | None = None
-        self._is_new = database is None
+        self.is_new = database is None
         if database is not None:
             self._attach(database)
 
@@ -161,23 +165,9 @@ class Store:
         if self._about.get("keeps_best"):
             self.best_models = BestModels(database)
 
-    @classmethod
-    def create(
-        cls,
-        path: Path,
-        setting: RunContext,
-        experiment: str,
-        sync: Sync = "round",
-        keep_best: bool = False,
-    ) -> "Store":
-        """Create a run in a directory that is empty or not there."""
-        store = cls(path, setting, experiment, sync=sync, keep_best=keep_best)
-        store.start()
-        return store
-
-    def start(self) -> None:
+    def start(self) -> "Store":
         """Begin to write: a new run, or one that exists from where it was."""
-        if self._is_new:
+        if self.is_new:
             self._create()
         try:
             changes = {b"run": json.dumps(self._about | {"experiment": self._experiment}).encode()}
@@ -189,6 +179,7 @@ class Store:
             write_text(self._path / "experiment.toml", self._experiment)
             self._open_tables()
             self._write_summary(RunSummary("running"))
+            return self
         except BaseException:
             self.release()
             raise
@@ -203,6 +194,7 @@ class Store:
             _refuse_existing(self._path, self._experiment)
             self._path.mkdir(parents=True, exist_ok=True)
         self._attach(Database(self._path / STATE, new=True, sync=self._sync))
+        self.is_new = False
 
     def _open_tables(self) -> None:
         """Open the tables; of a run of version 3, move its rows from the database into them."""
@@ -219,6 +211,8 @@ class Store:
     @property
     def progress(self) -> Progress:
         """The state as it was last committed; own states are read when they are looked at."""
+        if self.is_new:
+            return Progress(0, self._setting.method.init(self._setting.task), {})
         server = tree.unpack(
             _present(self._database.read(b"server"), self._path),
             like=self._setting.method.init(self._setting.task),
