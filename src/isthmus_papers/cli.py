@@ -57,7 +57,7 @@ def reproduce(
     data_root: DataRoot = Path("data"),
     as_json: AsJson = False,
 ) -> None:
-    """Shows what four papers print beside what came out here, and runs it again.
+    """Show what four papers print beside what came out here, and runs it again.
 
     Without --out, --budget or --all nothing is run. Each run is an ordinary one, below DIR/runs,
     shared by all tables that read it; its record goes to DIR/results. Called again, it goes on.
@@ -84,9 +84,9 @@ def reproduce(
 
     from rich.console import Console
 
-    from isthmus_papers import conduct, record, tables
+    from isthmus_papers import conduct, record, show
     from isthmus_papers.recipe import choose_cells, find_recipes, list_cells
-    from isthmus_papers.section import describe_counts
+    from isthmus_papers.show import describe_counts
     from isthmus_papers.verdict import count_outcomes
 
     recipes = find_recipes(names or [])
@@ -107,10 +107,10 @@ def reproduce(
     records = record.read_all([record.find_shipped(), place / record.RESULTS])
     if as_json:
         published = [c for each in cells.values() for c in each if c.mean is not None]
-        print(json.dumps(tables.list_rows(published, records, chosen), indent=1))
+        print(json.dumps(show.list_rows(published, records, chosen), indent=1))
         return
     if not names and not running:
-        Console().print(tables.draw_list(recipes, records, chosen))
+        Console().print(show.draw_list(recipes, records, chosen))
         print(describe_counts(count_outcomes(list_cells(), records, chosen)))
         print("Hours: those of the records, where they are known; + where some runs are not.")
         print("To check an installation, without any data: isthmus reproduce check --out checked")
@@ -200,7 +200,7 @@ def _run(
 
 
 def _compare(runs: "list[PlannedRun]", out: Path) -> None:
-    """Says whether runs came out as the records that come with isthmus have them."""
+    """Whether runs came out as the records that come with isthmus have them."""
     from isthmus_papers import record
 
     kept = record.read_all([record.find_shipped()])
@@ -232,9 +232,9 @@ def _show(
     from rich.console import Console
 
     from isthmus.system.files import write_text
-    from isthmus_papers import tables
+    from isthmus_papers import show
     from isthmus_papers.page import LEGEND, render_page
-    from isthmus_papers.section import build_section
+    from isthmus_papers.show import build_section
 
     sections = [
         build_section(recipe, cells[recipe.name], records, preset)
@@ -244,7 +244,7 @@ def _show(
     if not quiet:
         for section in sections:
             print(f"{section.name}, {section.title}. {section.paper.note} {section.note}")
-            Console().print(*tables.draw_section(section))
+            Console().print(*show.draw_section(section))
         print(LEGEND)
     if page is not None:
         suffix = page.suffix.removeprefix(".")
@@ -256,7 +256,7 @@ def _show(
 def _draw(
     recipes: "list[Recipe]", cells: "dict[str, list[TableCell]]", records: "Records"
 ) -> dict[str, list[tuple[str, str]]]:
-    """Draws the figures of a page; none where matplotlib, an extra, is missing."""
+    """Draw the figures of a page; none where matplotlib, an extra, is missing."""
     from importlib.util import find_spec
 
     from isthmus_papers.drawing import embed, list_pictures

@@ -18,8 +18,7 @@ from isthmus.experiment.settings import Experiment
 from isthmus.run import record as reader
 from isthmus.run.columns import columns
 from isthmus_papers import record
-from isthmus_papers.inputs import list_inputs
-from isthmus_papers.plan import PlannedRun
+from isthmus_papers.plan import PlannedRun, list_inputs
 from isthmus_papers.record import RESULTS
 from isthmus_papers.verdict import Records
 
@@ -35,7 +34,7 @@ class RunForecast(NamedTuple):
 
 
 class Reproducer:
-    """Makes runs again in a directory."""
+    """Make runs again in a directory."""
 
     def __init__(self, out: Path):
         self._out = out

@@ -47,12 +47,12 @@ class Picture(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Says what it shows."""
+        """What it shows."""
         return f"{self.column}: {DRAWN[self.figure]}"
 
     @property
     def name(self) -> str:
-        """Names its file, by what is drawn too: an old one has another name."""
+        """Name its file, by what is drawn too: an old one has another name."""
         drawn = [[self.labels[n], r.digest, r.curve, r.path] for n, r in self.records.items()]
         text = json.dumps(drawn, default=dict)
         words = f"{self.recipe} {self.column} {self.figure}".lower()
@@ -60,7 +60,7 @@ class Picture(NamedTuple):
         return "-".join([*re.findall(r"[a-z0-9.]+", words), digest])
 
     def save(self, place: Path) -> None:
-        """Draws it; needs matplotlib."""
+        """Draw it; needs matplotlib."""
         from isthmus.report.figures.printing import save
 
         runs = [
@@ -71,7 +71,7 @@ class Picture(NamedTuple):
 
 
 def list_pictures(recipe: Recipe, cells: Sequence[TableCell], records: Records) -> list[Picture]:
-    """Lists the figures of the columns of a recipe of which enough was run."""
+    """List the figures of the columns of a recipe of which enough was run."""
     columns: dict[str, dict[str, RunRecord]] = {}
     labels: dict[str, str] = {}
     for cell in cells:
@@ -89,7 +89,7 @@ def list_pictures(recipe: Recipe, cells: Sequence[TableCell], records: Records) 
 
 
 def embed(picture: Picture) -> str:
-    """Draws a figure for a page that stands alone."""
+    """Draw a figure for a page that stands alone."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "figure.svg"
         picture.save(place)
@@ -97,7 +97,7 @@ def embed(picture: Picture) -> str:
 
 
 def check_drawn(figure: str, metric: str) -> None:
-    """Refuses figures, and metrics, of which records keep nothing."""
+    """Refuse figures, and metrics, of which records keep nothing."""
     if figure not in DRAWN:
         raise IsthmusError(
             f"records keep nothing for {figure!r}; {nearest(figure, list(DRAWN))}, or give runs"
@@ -118,7 +118,7 @@ def read_run(path: Path, figure: str, metric: str) -> RecordedRun:
 
 
 def restore_run(record: RunRecord, path: Path = Path()) -> RecordedRun:
-    """Makes a run of means out of a record that has a curve."""
+    """Make a run of means out of a record that has a curve."""
     clients = record.curve["clients"]
     # Lines to hold a path against are means over the clients of the path: known if that is all.
     is_whole = sum(record.path.get("clients", [clients])) == clients
@@ -143,7 +143,7 @@ def restore_run(record: RunRecord, path: Path = Path()) -> RecordedRun:
 
 
 def _list_rows(record: RunRecord, clients: int) -> Iterator[tuple[int, int, str, float, float]]:
-    """Yields round, client, model, lambda and top-1, as clients.csv has them."""
+    """Yield round, client, model, lambda and top-1, as clients.csv has them."""
     curve, path = record.curve, record.path
     last = int(curve["round"][-1])
     chosen = np.repeat(path["places"], path["clients"]) if path else np.empty(0)

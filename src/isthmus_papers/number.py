@@ -69,7 +69,7 @@ TEST parts; on the clients' own test parts, mean over clients; after the last ro
         return FACTORS[self.unit]
 
     def describe(self) -> str:
-        """Says which number it is, in one line."""
+        """Describe which number it is, in one line."""
         whose = "" if self.clients == "all" else f" of the clients with {self.clients}"
         place = DATA[self.data]
         over = "" if self.data == "server" else f", {SUMMARIES[self.summary]}"

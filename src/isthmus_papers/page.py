@@ -11,8 +11,8 @@ from jinja2 import Environment, StrictUndefined
 
 from isthmus.report.templates import render
 from isthmus_papers.recipe import Paper, Preset, find_recipe
-from isthmus_papers.section import MARKS, RecipeSection, TableRow, build_row, describe_counts
-from isthmus_papers.verdict import Records, judge
+from isthmus_papers.show import MARKS, RecipeSection, TableRow, build_row, describe_counts
+from isthmus_papers.verdict import Records, assess
 
 LEGEND = (
     "Published: as printed. Ours: chosen as the paper chooses († on test data). Validated: "
@@ -29,7 +29,7 @@ class Paragraph(NamedTuple):
     text: str
 
     def belongs_to(self, sections: Sequence[RecipeSection]) -> bool:
-        """Says whether it is about one of these tables, or about no table in particular."""
+        """Whether it is about one of these tables, or about no table in particular."""
         table = self.title.partition(",")[0]
         shown = {section.title.partition(":")[0] for section in sections}
         return table in shown or not table.startswith("Table ")
@@ -51,7 +51,7 @@ def render_page(
     preset: Preset = "paper",
     pictures: Mapping[str, Sequence[tuple[str, str]]] = MappingProxyType({}),
 ) -> str:
-    """Renders sections as a page (html) or a document (md).
+    """Render sections as a page (html) or a document (md).
 
     Pictures are source and title, by the names of recipes.
     """
@@ -59,7 +59,7 @@ def render_page(
     for paper, group in groupby(sections, key=lambda section: section.paper):
         inside = tuple(sorted(group, key=lambda section: not section.counts))  # figures at the end
         folder = inside[0].name.partition("/")[0]
-        story = tell_story(paper, folder, records, preset)
+        story = write_story(paper, folder, records, preset)
         about = tuple(paragraph for paragraph in story if paragraph.belongs_to(inside))
         parts.append(PaperPart(paper, _summarize(inside), about, inside))
     return render(
@@ -77,10 +77,10 @@ def _summarize(sections: Sequence[RecipeSection]) -> str:
     return describe_counts(sum((section.counts for section in sections), Counter()))
 
 
-def tell_story(
+def write_story(
     paper: Paper, folder: str, records: Records, preset: Preset
 ) -> tuple[Paragraph, ...]:
-    """Fills what came out into a paper's story; of what was not run it has no paragraph.
+    """Fill what came out into a paper's story; of what was not run it has no paragraph.
 
     In it `number(table, column, method)` is a cell as it is shown, a TableRow; a fourth argument
     names its metric, where the table has several. A line `# TITLE` begins a paragraph.
@@ -89,7 +89,7 @@ def tell_story(
     def number(table: str, column: str, method: str, metric: str = "") -> TableRow:
         cells = find_recipe(f"{folder}/{table}").choose([column], [method])
         found = next(cell for cell in cells if metric in ("", cell.metric))
-        return build_row(judge(found, records, preset))
+        return build_row(assess(found, records, preset))
 
     templates = Environment(undefined=StrictUndefined, trim_blocks=True)
     told = templates.from_string(paper.story).render(number=number)

@@ -12,6 +12,13 @@ from isthmus.selection import RULES
 from isthmus_papers.recipe import Preset, TableCell
 from isthmus_papers.record import identify, leave_untuned, name_run
 
+EXAMPLES = {  # of the data sets behind published numbers
+    "mnist": 60_000,
+    "cifar10": 50_000,
+    "cifar100": 50_000,
+    "tinyimagenet": 100_000,
+    "emnist": 697_932,
+}
 VALIDATED = 0.1  # the share of training examples on which a point is chosen, where none is left
 
 
@@ -24,12 +31,12 @@ class PlannedRun(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Names its directory, and its row on a board."""
+        """Name its directory, and its row on a board."""
         return name_run(self.experiment)
 
     @property
     def is_trial(self) -> bool:
-        """Says whether it is made to choose settings by it: then nobody is shown test data."""
+        """Whether it is made to choose settings by it: then nobody is shown test data."""
         return all(cell.is_trial for cell in self.cells)
 
 
@@ -37,7 +44,7 @@ class PlannedRun(NamedTuple):
 def list_experiments(
     cell: TableCell, preset: Preset, validated: bool = False
 ) -> Mapping[str, Experiment]:
-    """Lists the experiments of a cell by identity, one for each seed; none if no run can meet it.
+    """List the experiments of a cell by identity, one for each seed; none if no run can meet it.
 
     With `validated`, those in which the point of a path is chosen on validation data, of cells
     whose paper chose it on test data.
@@ -63,7 +70,7 @@ def _complete(settings: str, seeds: tuple[int, ...], validated: bool) -> Mapping
 def plan(
     cells: Iterable[TableCell], preset: Preset = "paper", seeds: int | None = None
 ) -> list[PlannedRun]:
-    """Lists the runs of some cells, those chosen on validation data among them.
+    """List the runs of some cells, those chosen on validation data among them.
 
     `seeds` is how many of each cell's are wanted, its first ones; all of them if left out. A run
     that is also made with clients that tune the model is not made without: its numbers are there.
@@ -84,8 +91,22 @@ def plan(
 
 
 def group_columns(cells: Iterable[TableCell]) -> list[list[TableCell]]:
-    """Groups the cells of a table by column and metric: those whose methods compete."""
+    """Group the cells of a table by column and metric: those whose methods compete."""
     columns: dict[tuple[str, str, str], list[TableCell]] = {}
     for cell in cells:
         columns.setdefault((cell.column, cell.metric, cell.number.model), []).append(cell)
     return list(columns.values())
+
+
+def list_inputs(experiment: Experiment) -> dict[str, int]:
+    """List what the data of a run must have, so that its numbers can be the published ones.
+
+    >>> list_inputs(Experiment(data="mnist"))
+    {'examples': 60000}
+    """
+    name, wanted = experiment.data["name"], {}
+    if name in EXAMPLES and experiment.test_set == "server":
+        wanted["examples"] = EXAMPLES[name]
+    if experiment.partition["name"] == "natural" and experiment.clients:
+        wanted["clients"] = experiment.clients
+    return wanted

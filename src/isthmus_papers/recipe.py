@@ -48,11 +48,11 @@ class TableCell:
 
     @property
     def is_trial(self) -> bool:
-        """Says whether settings are chosen by it."""
+        """Whether settings are chosen by it."""
         return self.number.data == "validation"
 
     def experiment(self, seed: int, preset: Preset = "paper") -> Experiment:
-        """Completes the experiment of one seed; equal ones are one run, whatever the table."""
+        """Complete the experiment of one seed; equal ones are one run, whatever the table."""
         settings = self.settings if preset == "paper" else self.release
         if settings is None:
             raise IsthmusError(
@@ -99,7 +99,7 @@ class Recipe:
     def choose(
         self, columns: Collection[str] = (), methods: Collection[str] = ()
     ) -> list[TableCell]:
-        """Lists cells and runs of some columns, or methods by either name; none named: all.
+        """List cells and runs of some columns, or methods by either name; none named: all.
 
         >>> [cell.mean for cell in find_recipe("superfed/table1").choose(["MNIST, 50"], ["apfl"])]
         [99.4]
@@ -136,7 +136,7 @@ class ColumnLayer(Layer):
     explained_by: Preset | None = None  # None: as the table
 
 
-class Excuse(BaseModel):
+class Exclusion(BaseModel):
     """Why some cells cannot be met: those of the named methods, columns and metrics."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -147,12 +147,12 @@ class Excuse(BaseModel):
     metrics: list[str] = []
 
     def covers(self, method: str, column: str, metric: str) -> bool:
-        """Says whether a cell is one of these."""
+        """Whether a cell is one of these."""
         named = ((self.methods, method), (self.columns, column), (self.metrics, metric))
         return all(not names or name in names for names, name in named)
 
 
-class Sheet(Layer):
+class RecipeFile(Layer):
     """What a file states: of a table, or of all tables of a paper."""
 
     paper: str = ""
@@ -169,14 +169,14 @@ class Sheet(Layer):
     numbers: dict[str, dict[str, Any]] = {}  # by metric
     methods: dict[str, MethodLayer] = {}
     published: dict[str, dict[str, str]] = {}  # by metric and method: "95.69 ± 2.39 | 89.78 ± 11.3"
-    excused: list[Excuse] = []
+    excused: list[Exclusion] = []
     quoted: list[Quote] = []
     figures: list[str] = []
 
 
 @cache
 def read_recipes() -> dict[str, Recipe]:
-    """Reads all recipes, by name.
+    """Read all recipes, by name.
 
     >>> list(read_recipes())[:2]
     ['check/digits', 'fedsimsup/figure2']
@@ -184,18 +184,18 @@ def read_recipes() -> dict[str, Recipe]:
     found = {}
     folders = (files("isthmus_papers") / "recipes").iterdir()
     for folder in sorted(folders, key=lambda folder: folder.name):
-        sheets = {
-            file.name.removesuffix(".toml"): read_sheet(file.read_text("utf-8"), file.name)
+        recipe_files = {
+            file.name.removesuffix(".toml"): read_recipe_file(file.read_text("utf-8"), file.name)
             for file in sorted(folder.iterdir(), key=lambda file: file.name)
         }
-        paper = sheets.pop("paper")
-        for name, sheet in sheets.items():
+        paper = recipe_files.pop("paper")
+        for name, sheet in recipe_files.items():
             found[f"{folder.name}/{name}"] = build_recipe(f"{folder.name}/{name}", paper, sheet)
     return found
 
 
 def find_recipe(name: str) -> Recipe:
-    """Finds a recipe by its name.
+    """Find a recipe by its name.
 
     >>> find_recipe("superfed/table1").cells[0].mean
     95.69
@@ -207,7 +207,7 @@ def find_recipe(name: str) -> Recipe:
 
 
 def find_recipes(names: Sequence[str]) -> list[Recipe]:
-    """Finds recipes by their names, or all of a paper by its; none named: all.
+    """Find recipes by their names, or all of a paper by its; none named: all.
 
     >>> [recipe.name for recipe in find_recipes(["superfed/table1", "superfed-v1"])][:2]
     ['superfed/table1', 'superfed-v1/figure2']
@@ -223,7 +223,7 @@ def find_recipes(names: Sequence[str]) -> list[Recipe]:
 def choose_cells(
     recipes: Sequence[Recipe], columns: Collection[str] = (), methods: Collection[str] = ()
 ) -> dict[str, list[TableCell]]:
-    """Lists cells and runs by recipe, as `Recipe.choose` does; a name need not be known to all.
+    """List cells and runs by recipe, as `Recipe.choose` does; a name need not be known to all.
 
     >>> cells = choose_cells(find_recipes(["floco"]), methods=["superfed-mm"])
     >>> [name for name, chosen in cells.items() if chosen]
@@ -254,7 +254,7 @@ def choose_cells(
 
 
 def list_cells() -> list[TableCell]:
-    """Lists every published number.
+    """List every published number.
 
     >>> len(list_cells())
     1024
@@ -262,17 +262,17 @@ def list_cells() -> list[TableCell]:
     return [cell for recipe in read_recipes().values() for cell in recipe.cells]
 
 
-def read_sheet(text: str, name: str) -> Sheet:
-    """Reads what a file states, and checks its form."""
+def read_recipe_file(text: str, name: str) -> RecipeFile:
+    """Read what a file states, and checks its form."""
     try:
-        return Sheet(**tomllib.loads(text))
+        return RecipeFile(**tomllib.loads(text))
     except (ValidationError, tomllib.TOMLDecodeError) as error:
         reason = " ".join(str(error).split())
         raise IsthmusError(f"{name} is no recipe ({reason}); mend it") from None
 
 
-def build_recipe(name: str, paper: Sheet, sheet: Sheet) -> Recipe:
-    """Makes the cells of a table out of what its file and its paper's state."""
+def build_recipe(name: str, paper: RecipeFile, sheet: RecipeFile) -> Recipe:
+    """Make the cells of a table out of what its file and its paper's state."""
     known = {column.name: column for column in _expand(paper.columns)}
     references = [column for column in sheet.columns if isinstance(column, str)]
     _check_names(name, "column", references, known)
@@ -327,8 +327,8 @@ def _check_names(where: str, kind: str, given: Iterable[str], known: Collection[
 
 
 def _build_cell(
-    paper: Sheet,
-    sheet: Sheet,
+    paper: RecipeFile,
+    sheet: RecipeFile,
     column: ColumnLayer,
     method: str,
     metric: str,
@@ -400,7 +400,7 @@ def _expand(columns: Iterable[str | ColumnLayer]) -> list[ColumnLayer]:
 
 
 def _fill(value: Any, chosen: Mapping[str, Any]) -> Any:
-    """Puts the chosen values where `{name}` stands, as they are if nothing else does."""
+    """Put the chosen values where `{name}` stands, as they are if nothing else does."""
     if isinstance(value, dict):
         return {key: _fill(inner, chosen) for key, inner in value.items()}
     if isinstance(value, str) and "{" in value:

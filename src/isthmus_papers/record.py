@@ -73,11 +73,11 @@ class RunRecord(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """Names what was asked for."""
+        """Name what was asked for."""
         return identify(Experiment(**self.experiment))
 
     def find(self, **named: str) -> MeasuredNumber | None:
-        """Finds the number with these names."""
+        """Find the number with these names."""
         same = (each for each in self.numbers if named.items() <= each._asdict().items())
         return next(same, None)
 
@@ -91,7 +91,7 @@ class Agreement(NamedTuple):
 
 
 def compare(ours: RunRecord, kept: RunRecord) -> Agreement:
-    """Holds a run that was made again against the record of it."""
+    """Compare a run that was made again with its record."""
     theirs = {each[:5]: each.value for each in kept.numbers if each.metric in COMPARED}
     apart = [abs(each.value - theirs.get(each[:5], each.value)) for each in ours.numbers]
     largest = max(apart, default=0.0)
@@ -107,7 +107,7 @@ def compare(ours: RunRecord, kept: RunRecord) -> Agreement:
 
 
 def identify(experiment: Experiment) -> str:
-    """Names an experiment by all that decides its numbers; equal ones are one run.
+    """Name an experiment by all that decides its numbers; equal ones are one run.
 
     >>> identify(Experiment(seed=1)) == identify(Experiment(seed=1, engine="loop"))
     True
@@ -125,7 +125,7 @@ def identify(experiment: Experiment) -> str:
 
 
 def leave_untuned(experiment: Experiment) -> Experiment | None:
-    """Gives the experiment whose run is the same but that nobody tunes; None where nobody does.
+    """Return the experiment whose run is the same but that nobody tunes; None where nobody does.
 
     >>> leave_untuned(Experiment(method="fedavg-lu")) == Experiment(method="fedavg")
     True
@@ -139,13 +139,13 @@ def leave_untuned(experiment: Experiment) -> Experiment | None:
 
 
 def name_run(experiment: Experiment) -> str:
-    """Names the directory of a run."""
+    """Name the directory of a run."""
     source, method = experiment.data["name"], experiment.method["name"]
     return f"{source}-{method}-{identify(experiment)}"
 
 
 def measure(run: RecordedRun, experiment: Experiment) -> RunRecord:
-    """Makes a record of a finished run, which was asked for as `experiment`."""
+    """Make a record of a finished run, which was asked for as `experiment`."""
     if not run.summary.finished:
         raise IsthmusError(f"{run.path} is not finished; expected its last round; resume it")
     return RunRecord(
@@ -164,7 +164,7 @@ def measure(run: RecordedRun, experiment: Experiment) -> RunRecord:
 
 
 def note_divergence(experiment: Experiment, why: str) -> RunRecord:
-    """Makes a record of a run that diverged, so that nobody waits for it again."""
+    """Make a record of a run that diverged, so that nobody waits for it again."""
     return RunRecord(
         experiment=_list_settings(experiment),
         digest="",
@@ -179,7 +179,7 @@ def note_divergence(experiment: Experiment, why: str) -> RunRecord:
 
 
 def read_untuned(record: RunRecord) -> RunRecord | None:
-    """Reads the record of a tuned method as that of the method it trains as; None of any other.
+    """Read the record of a tuned method as that of the method it trains as; None of any other.
 
     That method's clients deploy the shared model, so its numbers are their personal ones too.
     """
@@ -207,7 +207,7 @@ def _list_versions(isthmus: str, torch: str) -> dict[str, str]:
 
 
 def _measure_curve(run: RecordedRun) -> dict[str, Any]:
-    """Keeps the means over clients at each evaluated round, for figures."""
+    """Keep the means over clients at each evaluated round, for figures."""
     curves = {model: run.curve("top1", model) for model in ("personal", "shared")}
     means = {model: curve.mean.round(DIGITS).tolist() for model, curve in curves.items()}
     rounds = curves["personal"].round.tolist()
@@ -216,7 +216,7 @@ def _measure_curve(run: RecordedRun) -> dict[str, Any]:
 
 
 def _measure_path(run: RecordedRun) -> dict[str, Any]:
-    """Keeps the means over clients along the path, and how many are at each place."""
+    """Keep the means over clients along the path, and how many are at each place."""
     along = run.along("top1")
     if along is None or not along.client.size:
         return {}
@@ -263,7 +263,7 @@ def _list_numbers(run: RecordedRun) -> Iterator[MeasuredNumber]:
 
 
 def _list_kinds(run: RecordedRun) -> Iterator[MeasuredNumber]:
-    """Lists the top-1 of clients by the kind of their second network, where there are several."""
+    """List the top-1 of clients by the kind of their second network, where there are several."""
     kinds, top1 = run.federation.kind, run.values("top1")
     if len(kinds) != len(top1):
         return
@@ -276,7 +276,7 @@ def _list_kinds(run: RecordedRun) -> Iterator[MeasuredNumber]:
 
 @cache
 def describe_machine() -> str:
-    """Names the processor, what torch uses of it, its cores and the system.
+    """Name the processor, what torch uses of it, its cores and the system.
 
     Processors of one name may differ in their instructions, and then in the last bits of results.
     """
@@ -292,7 +292,7 @@ def describe_machine() -> str:
 
 
 def write(record: RunRecord, folder: Path) -> Path:
-    """Writes a record below a folder, one line for each of its numbers."""
+    """Write a record below a folder, one line for each of its numbers."""
     experiment = Experiment(**record.experiment)
     fields = record._asdict() | {"numbers": [each._asdict() for each in record.numbers]}
     lines = []
@@ -312,7 +312,7 @@ def _drop_none(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(path: Path | Traversable) -> RunRecord:
-    """Reads a record."""
+    """Read a record."""
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
         numbers = tuple(MeasuredNumber(**each) for each in table.pop("numbers"))
@@ -326,12 +326,12 @@ def read(path: Path | Traversable) -> RunRecord:
 
 
 def find_shipped() -> Traversable:
-    """Finds the records that come with the program: in its package."""
+    """Find the records that come with the program: in its package."""
     return files("isthmus_papers") / RESULTS
 
 
 def read_all(folders: Iterable[Path | Traversable]) -> dict[str, RunRecord]:
-    """Reads the records of some folders, by what was asked for; those of later folders count.
+    """Read the records of some folders, by what was asked for; those of later folders count.
 
     Where a method was run only with clients that tune its model, it is read off that run.
     """

@@ -21,7 +21,7 @@ TUNED = ("lr", "momentum", "weight_decay")  # what trials may choose
 Records = Mapping[str, RunRecord]
 
 
-class Remade(NamedTuple):
+class ReproducedNumber(NamedTuple):
     """A number that was made again: over seeds, in the unit in which it was published."""
 
     value: float  # mean over seeds
@@ -38,15 +38,15 @@ class Verdict(NamedTuple):
     """What became of one published number."""
 
     cell: TableCell
-    ours: Remade | None  # chosen as the paper does
-    validated: Remade | None  # chosen on validation data
-    released: Remade | None  # with the released code's settings
+    ours: ReproducedNumber | None  # chosen as the paper does
+    validated: ReproducedNumber | None  # chosen on validation data
+    released: ReproducedNumber | None  # with the released code's settings
     outcome: Outcome
     follows: Preset  # whose settings the number has that is held against the published one
     failed: str = ""  # why there is no number, though it was run: it diverged
 
     @property
-    def judged(self) -> Remade | None:
+    def judged(self) -> ReproducedNumber | None:
         """The number that is held against the published one."""
         is_beside = self.released is not None and self.follows == "release"
         return self.released if is_beside else self.ours
@@ -59,7 +59,7 @@ class Verdict(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Says why there is no number."""
+        """Why there is no number."""
         return self.cell.reason or self.failed
 
 
@@ -74,10 +74,10 @@ class Ranking(NamedTuple):
     our_better: tuple[str, ...] | None  # None: training alone was not run
 
 
-def remake(
+def find_reproduced(
     cell: TableCell, records: Records, preset: Preset = "paper", validated: bool = False
-) -> Remade | None:
-    """Finds a cell's number in the records of its runs."""
+) -> ReproducedNumber | None:
+    """Find a cell's number in the records of its runs."""
     number, found = cell.number, []
     if preset == "release" and not any(r.experiment["preset"] == preset for r in records.values()):
         return None  # to build the experiments would be in vain
@@ -103,7 +103,7 @@ def remake(
     lates = [number.factor * each.late for each in measured_ if each.late is not None]
     swings = [number.factor * e.late_deviation for e in measured_ if e.late_deviation is not None]
     rule = RULES.get(next(iter(experiments.values())).selection)
-    return Remade(
+    return ReproducedNumber(
         value=mean(values),
         deviation=mean(spreads) if spreads else None,
         over_seeds=stdev(values) if len(values) > 1 else None,
@@ -115,14 +115,14 @@ def remake(
     )
 
 
-def judge(cell: TableCell, records: Records, preset: Preset = "paper") -> Verdict:
-    """Holds a published number against the records."""
-    released = remake(cell, records, "release") if preset == "paper" else None
+def assess(cell: TableCell, records: Records, preset: Preset = "paper") -> Verdict:
+    """Compare a published number with the records."""
+    released = find_reproduced(cell, records, "release") if preset == "paper" else None
     follows = preset if released is None else cell.explained_by
     verdict = Verdict(
         cell,
-        ours=remake(cell, records, preset),
-        validated=remake(cell, records, follows, True),
+        ours=find_reproduced(cell, records, preset),
+        validated=find_reproduced(cell, records, follows, True),
         released=released,
         outcome="not run",
         follows=follows,
@@ -133,7 +133,7 @@ def judge(cell: TableCell, records: Records, preset: Preset = "paper") -> Verdic
 
 
 def choose_trials(verdicts: Iterable[Verdict], records: Records) -> dict[str, TableCell]:
-    """Chooses each method's best trial, where all of its trials were made.
+    """Choose each method's best trial, where all of its trials were made.
 
     What is no trial is passed over. Of equal ones it is the first. A trial that diverged has lost,
     and so has one with whose settings any other run did.
@@ -151,7 +151,7 @@ def choose_trials(verdicts: Iterable[Verdict], records: Records) -> dict[str, Ta
 
 
 def _has_diverged(trial: TableCell, records: Records) -> bool:
-    """Tells whether a run with the method and the settings of a trial is known to diverge."""
+    """Whether a run with the method and the settings of a trial is known to diverge."""
     failed = (record.experiment for record in records.values() if record.failed)
     return any(
         experiment["method"]["name"] == trial.method
@@ -166,7 +166,7 @@ def _score(verdict: Verdict) -> float:
 
 
 def _find_sign(cell: TableCell) -> int:
-    """Gives 1 where a larger number is better, else -1."""
+    """Return 1 where a larger number is better, else -1."""
     metric = METRICS.get(cell.number.metric)
     return 1 if metric is None or metric.larger_is_better else -1
 
@@ -174,11 +174,11 @@ def _find_sign(cell: TableCell) -> int:
 def count_outcomes(
     cells: Iterable[TableCell], records: Records, preset: Preset = "paper"
 ) -> Counter[str]:
-    """Counts published numbers by what became of them."""
-    return Counter(judge(cell, records, preset).outcome for cell in cells)
+    """Count published numbers by what became of them."""
+    return Counter(assess(cell, records, preset).outcome for cell in cells)
 
 
-def _compare(cell: TableCell, ours: Remade | None) -> Outcome:
+def _compare(cell: TableCell, ours: ReproducedNumber | None) -> Outcome:
     if cell.reason is not None:
         return "cannot run"
     if ours is None or cell.mean is None:
@@ -189,14 +189,14 @@ def _compare(cell: TableCell, ours: Remade | None) -> Outcome:
     return "higher" if difference > 0 else "lower"
 
 
-def find_tolerance(cell: TableCell, ours: Remade) -> float:
-    """Gives what a number may differ by: a point, or twice the deviation over seeds if larger."""
+def find_tolerance(cell: TableCell, ours: ReproducedNumber) -> float:
+    """Return what a number may differ by: a point, or twice the deviation over seeds if larger."""
     published = cell.std if cell.number.deviation == "seeds" and cell.std is not None else 0.0
     return max(POINTS[cell.number.unit], 2 * max(published, ours.over_seeds or 0.0))
 
 
-def rank(verdicts: Sequence[Verdict], local: Remade | None = None) -> Ranking | None:
-    """Compares the order of methods in one column of one metric; None where nothing was run."""
+def rank(verdicts: Sequence[Verdict], local: ReproducedNumber | None = None) -> Ranking | None:
+    """Compare the order of methods in one column of one metric; None where nothing was run."""
     from scipy.stats import kendalltau
 
     known = [

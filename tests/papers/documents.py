@@ -8,8 +8,8 @@ from isthmus_papers import record
 from isthmus_papers.drawing import Picture, list_pictures
 from isthmus_papers.page import render_page
 from isthmus_papers.recipe import find_recipes, list_cells, read_recipes
-from isthmus_papers.section import TableRow, build_row, build_section, describe_counts, list_heads
-from isthmus_papers.verdict import Records, count_outcomes, judge
+from isthmus_papers.show import TableRow, build_row, build_section, describe_counts, list_heads
+from isthmus_papers.verdict import Records, assess, count_outcomes
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images" / "results"
@@ -57,7 +57,7 @@ def list_numbers(records: Records) -> dict[str, list[tuple[str, str, TableRow]]]
     found: dict[str, list[tuple[str, str, TableRow]]] = {}
     for name, recipe in read_recipes().items():
         for cell in recipe.choose() if recipe.cells else []:
-            row = build_row(judge(cell, records))
+            row = build_row(assess(cell, records))
             if row.is_run:
                 link = f"[{name}](../results/{name.partition('/')[0]}.md)"
                 place = f"{link}, {cell.column}"

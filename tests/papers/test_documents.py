@@ -13,11 +13,11 @@ from isthmus.run import record as reader
 from isthmus.run.record import RecordedRun
 from isthmus_papers import record
 from isthmus_papers.drawing import list_pictures, read_run
-from isthmus_papers.page import render_page, tell_story
+from isthmus_papers.page import render_page, write_story
 from isthmus_papers.recipe import TableCell, find_recipe, find_recipes, list_cells
 from isthmus_papers.record import MeasuredNumber, RunRecord
-from isthmus_papers.section import build_row, build_section
-from isthmus_papers.verdict import Records, judge
+from isthmus_papers.show import build_row, build_section
+from isthmus_papers.verdict import Records, assess
 
 COLUMN = "MNIST, 100"
 
@@ -110,7 +110,7 @@ def test_seeds_that_are_missing_are_counted() -> None:
     cell: TableCell = recipe.choose([recipe.columns[0]], ["fedsimsup"])[0]
     number = MeasuredNumber("top1", "personal", "clients", "mean", "all", 0.8, 0.02)
     known = RunRecord(cell.experiment(2).table(), "d", "f", 1000, 9.0, "m", {}, (number,))
-    row = build_row(judge(cell, {known.identity: known}))
+    row = build_row(assess(cell, {known.identity: known}))
     assert (row.ours, row.seeds) == ("0.800", "1 of 3")
 
 
@@ -120,7 +120,7 @@ def test_ours_is_spread_over_what_the_published_number_is() -> None:
     cell = next(each for each in cells if each.metric == "local_top1")
     number = MeasuredNumber("top1", "personal", "clients", "mean", "all", 0.8, 0.02)
     known = RunRecord(cell.experiment(1).table(), "d", "f", 500, 9.0, "m", {}, (number,))
-    assert build_row(judge(cell, {known.identity: known})).ours == "80.00"
+    assert build_row(assess(cell, {known.identity: known})).ours == "80.00"
 
 
 def test_the_page_of_a_method_has_its_numbers() -> None:
@@ -144,7 +144,7 @@ class TestStory:
     def test_it_is_told_with_and_without_records(self, paper: str, shipped: Records) -> None:
         about = find_recipes([paper])[0].paper
         for records in ({}, shipped):
-            told = tell_story(about, paper, records, "paper")
+            told = write_story(about, paper, records, "paper")
             assert told
             assert not any("–" in part.text or "{" in part.text for part in told)
             assert all(part.title and part.text for part in told)
@@ -152,7 +152,7 @@ class TestStory:
     def test_what_was_not_run_has_no_paragraph(self, shipped: Records) -> None:
         about = find_recipe("superfed/table1").paper
         empty, full = (
-            [part.title for part in tell_story(about, "superfed", records, "paper")]
+            [part.title for part in write_story(about, "superfed", records, "paper")]
             for records in ({}, shipped)
         )
         assert "Table 1, SuPerFed" not in empty
@@ -173,7 +173,7 @@ class TestStory:
     def test_numbers_are_filled_in_where_there_are_some(self) -> None:
         known = a_record("fedavg", 0.9642)
         about = find_recipe("superfed/table1").paper
-        told = tell_story(about, "superfed", {known.identity: known}, "paper")
+        told = write_story(about, "superfed", {known.identity: known}, "paper")
         text = " ".join(part.text for part in told)
         assert "89.78 ± 11.30" in text
         assert "96.42 ± 2.00" in text

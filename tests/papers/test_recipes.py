@@ -20,8 +20,8 @@ from isthmus_papers.recipe import (
     find_recipe,
     find_recipes,
     list_cells,
+    read_recipe_file,
     read_recipes,
-    read_sheet,
 )
 from isthmus_papers.record import find_shipped, read_all
 
@@ -434,14 +434,14 @@ class TestNames:
     def test_a_recipe_that_names_what_is_not_there_is_refused(
         self, text: str, message: str
     ) -> None:
-        paper = read_sheet(
+        paper = read_recipe_file(
             '[methods]\nfedavg = { label = "FedAvg" }\n[[columns]]\nname = "MNIST, 50"', "paper"
         )
         with pytest.raises(IsthmusError, match=re.escape(message)):
-            build_recipe("made-up", paper, read_sheet(text, "made-up"))
+            build_recipe("made-up", paper, read_recipe_file(text, "made-up"))
 
     def test_a_run_like_a_method_has_what_the_column_says_of_that_method(self) -> None:
-        paper = read_sheet(
+        paper = read_recipe_file(
             """
             [methods.fedprox]
             label = "FedProx"
@@ -458,7 +458,7 @@ class TestNames:
             "paper",
         )
         sheet = 'columns = ["MNIST, 50"]\nmetrics = ["top1"]\nseeds = [1]\nruns = ["fedprox-once"]'
-        (run,) = build_recipe("made-up", paper, read_sheet(sheet, "made-up")).runs
+        (run,) = build_recipe("made-up", paper, read_recipe_file(sheet, "made-up")).runs
         assert run.label == "FedProx, epochs=1"
         assert run.experiment(1).epochs == 1
         assert run.experiment(1).method["mu"] == 0.3

@@ -12,12 +12,12 @@ import pytest
 from commands import Isthmus
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.run import record as reader
-from isthmus_papers import conduct, plan, recipe, record, tables
-from isthmus_papers.inputs import EXAMPLES, list_inputs
-from isthmus_papers.recipe import Recipe, TableCell, build_recipe, find_recipe, read_sheet
+from isthmus_papers import conduct, plan, recipe, record, show
+from isthmus_papers.plan import EXAMPLES, list_inputs
+from isthmus_papers.recipe import Recipe, TableCell, build_recipe, find_recipe, read_recipe_file
 from isthmus_papers.record import MeasuredNumber, RunRecord
-from isthmus_papers.section import build_row, build_section
-from isthmus_papers.verdict import Remade, find_tolerance, judge, rank
+from isthmus_papers.show import build_row, build_section
+from isthmus_papers.verdict import ReproducedNumber, assess, find_tolerance, rank
 from tiny import PAPER
 
 TABLE = """
@@ -39,14 +39,14 @@ fedavg = "40.0 ± 1.0"
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Recipe]:
-    paper = read_sheet(PAPER, "paper")
+    paper = read_recipe_file(PAPER, "paper")
     recipes = {}
     for number in ("1", "2"):
         text = TABLE.format(number, number)
         if number == "2":
             text = text.replace("[[excused]]", "[[excused]]\nmetrics = []", 1)
         recipes[f"tiny/table{number}"] = build_recipe(
-            f"tiny/table{number}", paper, read_sheet(text, f"table{number}")
+            f"tiny/table{number}", paper, read_recipe_file(text, f"table{number}")
         )
     monkeypatch.setattr(recipe, "read_recipes", lambda: recipes)
     monkeypatch.setattr(record, "find_shipped", lambda: tmp_path / "none")
@@ -78,7 +78,7 @@ class TestVerdict:
     def test_a_point_is_near_enough(self, value: float, outcome: str) -> None:
         cell = cell_of("superfed/table1", "MNIST, 100", "superfed-mm")
         known = a_record(cell, value)
-        verdict = judge(cell, {known.identity: known})
+        verdict = assess(cell, {known.identity: known})
         assert verdict.outcome == outcome
         assert verdict.ours is not None
         assert verdict.ours.on_test
@@ -86,15 +86,15 @@ class TestVerdict:
 
     def test_twice_the_deviation_over_seeds_is_near_enough_where_it_is_larger(self) -> None:
         cell = cell_of("superfed/table1", "MNIST, 100", "fedavg")
-        ours = Remade(0.0, None, 0.7, None, (1, 2), 0.0, False)
+        ours = ReproducedNumber(0.0, None, 0.7, None, (1, 2), 0.0, False)
         assert find_tolerance(cell, ours) == pytest.approx(1.4)
         assert find_tolerance(cell, ours._replace(over_seeds=None)) == 1.0
         seeded = replace(cell, std=3.0, number=replace(cell.number, deviation="seeds"))
         assert find_tolerance(seeded, ours) == 6.0
 
     def test_what_was_not_run_is_not_judged(self) -> None:
-        assert judge(cell_of("superfed/table1", "MNIST, 100", "apfl"), {}).outcome == "not run"
-        broken = judge(cell_of("superfed/table1", "MNIST, 100", "pfedme"), {})
+        assert assess(cell_of("superfed/table1", "MNIST, 100", "apfl"), {}).outcome == "not run"
+        broken = assess(cell_of("superfed/table1", "MNIST, 100", "pfedme"), {})
         assert (broken.outcome, broken.ours) == ("cannot run", None)
         assert "source is broken" in broken.reason
 
@@ -107,11 +107,11 @@ class TestVerdict:
         experiment = cell.experiment(1, "release").table()
         released = RunRecord(experiment, "d", "f", 500, 9.0, "machine", {}, (number,))
         clean = a_record(cell, 0.97)
-        verdict = judge(cell, {each.identity: each for each in (clean, released)})
+        verdict = assess(cell, {each.identity: each for each in (clean, released)})
         assert (verdict.outcome, verdict.difference) == ("reproduced", pytest.approx(-0.4))
         assert verdict.ours is not None
         assert verdict.ours.value == pytest.approx(97)
-        assert judge(cell, {clean.identity: clean}).outcome == "higher"
+        assert assess(cell, {clean.identity: clean}).outcome == "higher"
 
     def test_what_is_told_beside_a_verdict_is_of_the_run_that_was_judged(self) -> None:
         cell = cell_of_metric("superfed/table4", "MNIST, pair 0.1", "superfed-mm", "top1")
@@ -122,9 +122,9 @@ class TestVerdict:
             number = MeasuredNumber("top1", "personal", "clients", "mean", "all", value, late=0.8)
             made = RunRecord(experiment.table(), "d", "f", 500, 9.0, "machine", {}, (number,))
             records[made.identity] = made
-        row = build_row(judge(cell, records))
+        row = build_row(assess(cell, records))
         assert (row.released, row.validated, row.late) == ("83.00†", "79.00", "80.00")
-        (told,) = tables.list_rows([cell], records, "paper")
+        (told,) = show.list_rows([cell], records, "paper")
         assert told["preset"] == "release"
         assert [told[key] for key in ("ours", "validated", "late")] == pytest.approx([83, 79, 80])
         assert told["chosen_on_test"]
@@ -135,8 +135,8 @@ class TestVerdict:
             cell_of("superfed/table1", "MNIST, 100", name) for name in ("fedavg", "fedper", "apfl")
         ]
         found = {known.identity: known for known in map(a_record, cells, (0.97, 0.96, 0.99))}
-        local = Remade(96.5, None, None, None, (1,), 0.0, False)
-        ranking = rank([judge(cell, found) for cell in cells], local)
+        local = ReproducedNumber(96.5, None, None, None, (1,), 0.0, False)
+        ranking = rank([assess(cell, found) for cell in cells], local)
         assert ranking is not None
         assert ranking.tau == pytest.approx(1 / 3)
         assert (ranking.winner, ranking.our_winner) == ("APFL", "APFL")

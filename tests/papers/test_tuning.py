@@ -8,10 +8,10 @@ import pytest
 from commands import Isthmus
 from isthmus import Experiment
 from isthmus_papers import recipe, record
-from isthmus_papers.recipe import Recipe, TableCell, build_recipe, find_recipe, read_sheet
+from isthmus_papers.recipe import Recipe, TableCell, build_recipe, find_recipe, read_recipe_file
 from isthmus_papers.record import MeasuredNumber, RunRecord
-from isthmus_papers.section import build_section
-from isthmus_papers.verdict import TUNED, Records, choose_trials, judge
+from isthmus_papers.show import build_section
+from isthmus_papers.verdict import TUNED, Records, assess, choose_trials
 from tiny import PAPER
 
 TRIALS = """
@@ -36,7 +36,9 @@ name = "S, 4"
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recipe:
-    made = build_recipe("tiny/tuning", read_sheet(PAPER, "paper"), read_sheet(TRIALS, "tuning"))
+    made = build_recipe(
+        "tiny/tuning", read_recipe_file(PAPER, "paper"), read_recipe_file(TRIALS, "tuning")
+    )
     monkeypatch.setattr(recipe, "read_recipes", lambda: {"tiny/tuning": made})
     monkeypatch.setattr(record, "find_shipped", lambda: tmp_path / "none")
     return made
@@ -69,11 +71,11 @@ def test_every_trial_is_a_run_of_every_method(tiny: Recipe) -> None:
 def test_the_least_loss_wins_where_all_trials_of_a_method_were_made(tiny: Recipe) -> None:
     """0.7 of FedAvg loses against 0.6; of FedProx one trial is missing, then it diverged."""
     records = gather(tiny.runs, 0.7, 0.6, 0.5)
-    assert choose_trials((judge(cell, records) for cell in tiny.runs), records) == {
+    assert choose_trials((assess(cell, records) for cell in tiny.runs), records) == {
         "fedavg": tiny.runs[1]
     }
     records = gather(tiny.runs, 0.7, 0.6, 0.5, None)
-    chosen = choose_trials((judge(cell, records) for cell in tiny.runs), records)
+    chosen = choose_trials((assess(cell, records) for cell in tiny.runs), records)
     assert chosen == {"fedavg": tiny.runs[1], "fedprox": tiny.runs[2]}
     (column,) = build_section(tiny, tiny.runs, records).columns
     assert [(row.mark, row.ours) for row in column.rows] == [
@@ -86,22 +88,24 @@ def test_the_least_loss_wins_where_all_trials_of_a_method_were_made(tiny: Recipe
 
 def test_settings_with_which_a_longer_run_diverged_have_lost(tiny: Recipe) -> None:
     records = dict(gather(tiny.runs, 0.7, 0.6))
-    assert choose_trials((judge(cell, records) for cell in tiny.runs), records) == {
+    assert choose_trials((assess(cell, records) for cell in tiny.runs), records) == {
         "fedavg": tiny.runs[1]
     }
     longer = tiny.runs[1].experiment(3).model_copy(update={"rounds": 1000})
     lost = record.note_divergence(longer, "client 1 diverged")
     records[lost.identity] = lost
-    assert choose_trials((judge(cell, records) for cell in tiny.runs), records) == {
+    assert choose_trials((assess(cell, records) for cell in tiny.runs), records) == {
         "fedavg": tiny.runs[0]
     }
 
 
 def test_the_greatest_top1_wins_where_trials_are_chosen_by_it() -> None:
     sheet = TRIALS.replace('"loss"', '"top1"').replace('"nats"', '"fraction"')
-    made = build_recipe("tiny/tuning", read_sheet(PAPER, "paper"), read_sheet(sheet, "tuning"))
+    made = build_recipe(
+        "tiny/tuning", read_recipe_file(PAPER, "paper"), read_recipe_file(sheet, "tuning")
+    )
     records = gather(made.runs, 0.7, 0.6, None, 0.5)
-    chosen = choose_trials((judge(cell, records) for cell in made.runs), records)
+    chosen = choose_trials((assess(cell, records) for cell in made.runs), records)
     assert chosen == {"fedavg": made.runs[0], "fedprox": made.runs[3]}
 
 
@@ -152,7 +156,7 @@ class TestFedSimSup:
     def test_tables_have_what_won(self) -> None:
         tuning, table = find_recipe("fedsimsup/tuning"), find_recipe("fedsimsup/table2")
         shipped = record.read_all([record.find_shipped()])
-        chosen = choose_trials((judge(cell, shipped) for cell in tuning.runs), shipped)
+        chosen = choose_trials((assess(cell, shipped) for cell in tuning.runs), shipped)
         won = {m: tuple(cell.settings[key] for key in TUNED) for m, cell in chosen.items()}
         for cell in table.cells:
             assert tuple(cell.settings[key] for key in TUNED) == won[cell.method]

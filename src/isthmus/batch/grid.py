@@ -39,7 +39,7 @@ class Cell(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Names it for people."""
+        """Name it for people."""
         if self.trial is not None:
             return f"{self.method} · trial {self.trial}"
         return f"{self.method} · seed {self.experiment.seed}"
@@ -61,18 +61,18 @@ class Grid:
         return next(seed for seed in count() if seed not in self.seeds)
 
     def combinations(self, method: str) -> list[tuple[str, ...]]:
-        """Lists the trials of a method, each as the `key=value` that it sets."""
+        """List the trials of a method, each as the `key=value` that it sets."""
         tune = self.tune.get(method, {})
         keyed = [[f"{key}={value}" for value in values] for key, values in tune.items()]
         return list(product(*keyed)) if keyed else []
 
     def count_trials(self, method: str) -> int:
-        """Counts the trials of a method; nothing is listed."""
+        """Count the trials of a method; nothing is listed."""
         tune = self.tune.get(method, {})
         return prod(len(values) for values in tune.values()) if tune else 0
 
     def trials(self) -> list[Cell]:
-        """Lists the runs from which settings are chosen; only their last evaluation is needed."""
+        """List the runs from which settings are chosen; only their last evaluation is needed."""
         return [
             Cell(
                 method,
@@ -85,7 +85,7 @@ class Grid:
         ]
 
     def runs(self, chosen: Mapping[str, int] | None = None) -> list[Cell]:
-        """Lists the runs that are reported, with the settings of the chosen trials."""
+        """List the runs that are reported, with the settings of the chosen trials."""
         cells = []
         for method, experiment in self.experiments.items():
             if self.tune and method not in (chosen or {}):
@@ -97,7 +97,7 @@ class Grid:
         return cells
 
     def toml(self) -> str:
-        """Writes all of it as TOML that `read` reads back."""
+        """Write all of it as TOML that `read` reads back."""
         experiments = {method: each.table() for method, each in self.experiments.items()}
         written = {
             "seeds": self.seeds,
@@ -110,7 +110,7 @@ class Grid:
 
 
 def is_comparison(path: Path) -> bool:
-    """Tells whether a directory is that of a comparison."""
+    """Whether a directory is that of a comparison."""
     return (path / FILE).is_file()
 
 
@@ -127,7 +127,7 @@ class GridFile(BaseModel):
 
 
 def read(path: Path) -> Grid:
-    """Reads the comparison that a directory holds."""
+    """Read the comparison that a directory holds."""
     file = path / FILE
     try:
         given = GridFile(**tomllib.loads(file.read_text(encoding="utf-8")))
@@ -152,13 +152,13 @@ def _explain(error: Exception) -> str:
 
 
 def change(experiment: Experiment, texts: Sequence[str] = (), **settings: Any) -> Experiment:
-    """Gives an experiment with some settings changed, as by --set or by name."""
+    """Return an experiment with some settings changed, as by --set or by name."""
     given = dict(experiment)
     return Experiment(**merge(given, read_assignments(texts, given)) | settings)
 
 
 def check(grid: Grid) -> Grid:
-    """Refuses a comparison that would not be one, or not a fair one."""
+    """Refuse a comparison that would not be one, or not a fair one."""
     first, *others = grid.experiments
     read_methods(",".join(grid.experiments))
     seed, times = Counter(grid.seeds).most_common(1)[0]
@@ -225,7 +225,7 @@ def _check_trials(grid: Grid) -> None:
 
 
 def _refuse_unlike(one: str, here: Experiment, other: str, there: Experiment) -> None:
-    """Refuses two that differ in more than what may be a method's own."""
+    """Refuse two that differ in more than what may be a method's own."""
     for key, (mine, theirs) in find_differences(here, there).items():
         if FACTS[key.partition(".")[0]].role != "method":
             raise IsthmusError(
@@ -235,7 +235,7 @@ def _refuse_unlike(one: str, here: Experiment, other: str, there: Experiment) ->
 
 
 def find_differences(one: Experiment, other: Experiment) -> dict[str, tuple[Any, Any]]:
-    """Lists the settings in which two experiments differ, with the values of both."""
+    """List the settings in which two experiments differ, with the values of both."""
     here, there = one.flat(), other.flat()
     keys = dict.fromkeys([*here, *there])
     pairs = {key: (here.get(key), there.get(key)) for key in keys}
@@ -243,7 +243,7 @@ def find_differences(one: Experiment, other: Experiment) -> dict[str, tuple[Any,
 
 
 def read_methods(text: str) -> tuple[str, ...]:
-    """Reads a list of methods.
+    """Read a list of methods.
 
     >>> read_methods("superfed-mm, ditto")
     ('superfed-mm', 'ditto')
@@ -259,7 +259,7 @@ def read_methods(text: str) -> tuple[str, ...]:
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
-    """Reads how many seeds there are, or which.
+    """Read how many seeds there are, or which.
 
     >>> read_seeds("3"), read_seeds("3,7,11"), read_seeds("7,")
     ((1, 2, 3), (3, 7, 11), (7,))
@@ -282,7 +282,7 @@ def read_seeds(text: str) -> tuple[int, ...]:
 def split_by_method(
     texts: Sequence[str], methods: Sequence[str], flag: str = "--set"
 ) -> dict[str, list[str]]:
-    """Lists the `key=value` that are for each method: those for all, and its METHOD.key=value.
+    """List the `key=value` that are for each method: those for all, and its METHOD.key=value.
 
     >>> split_by_method(["lr=0.1", "floco.tau=5"], ["floco", "ditto"])
     {'floco': ['lr=0.1', 'tau=5'], 'ditto': ['lr=0.1']}
@@ -305,7 +305,7 @@ def split_by_method(
 
 
 def _refuse_partial(text: str, methods: Sequence[str], flag: str) -> None:
-    """Refuses an option that some of the methods have and others do not."""
+    """Refuse an option that some of the methods have and others do not."""
     key = text.partition("=")[0].strip()
     if key == "seed":
         raise IsthmusError(f"{flag} {text}; expected the seeds as --seeds; for example --seeds 5")
@@ -322,7 +322,7 @@ def _refuse_partial(text: str, methods: Sequence[str], flag: str) -> None:
 def read_tuning(
     texts: Sequence[str], methods: Sequence[str]
 ) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Reads what is to be tried for each method, from `key=a,b,c` and `METHOD.key=a,b,c`.
+    """Read what is to be tried for each method, from `key=a,b,c` and `METHOD.key=a,b,c`.
 
     >>> read_tuning(["lr=0.1,0.2"], ["ditto"])
     {'ditto': {'lr': ('0.1', '0.2')}}
@@ -343,7 +343,7 @@ def read_tuning(
 
 
 def refuse_another(grid: Grid, out: Path) -> None:
-    """Refuses a directory that holds something else than this comparison."""
+    """Refuse a directory that holds something else than this comparison."""
     if not out.exists() or (out.is_dir() and _is_unused(out)):
         return
     if not is_comparison(out):
@@ -361,7 +361,7 @@ def refuse_another(grid: Grid, out: Path) -> None:
 
 
 def _is_unused(out: Path) -> bool:
-    """Tells whether a directory holds nothing but what a comparison leaves that never began."""
+    """Whether a directory holds nothing but what a comparison leaves that never began."""
     return not is_comparison(out) and all(
         file.name == LOCK or (file.name.startswith(FILE) and file.suffix == ".part")
         for file in out.iterdir()
@@ -386,7 +386,7 @@ def _describe_differences(here: Grid, there: Grid) -> Iterator[str]:
 
 
 def refuse_other_runs(cells: Sequence[Cell], out: Path) -> None:
-    """Refuses directories of single runs whose settings are not those of the comparison."""
+    """Refuse directories of single runs whose settings are not those of the comparison."""
     for cell in cells:
         file = out / cell.place / "experiment.toml"
         if file.is_file():

@@ -45,7 +45,7 @@ class Failure(NamedTuple):
 
 
 class Display(Protocol):
-    """Shows runs by their names."""
+    """Show runs by their names."""
 
     def skip(self, name: str) -> None:
         """Show that a run finished earlier."""
@@ -61,7 +61,7 @@ class Display(Protocol):
 
 
 class Batch:
-    """Runs named runs at most `jobs` at a time, until `stop` returns True.
+    """Run named runs at most `jobs` at a time, until `stop` returns True.
 
     Then KeyboardInterrupt is raised; everything committed stays on disk. Idle cores are shared
     among the runs where there are fewer of them; on a cluster each has its `share`.

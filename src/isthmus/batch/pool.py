@@ -46,14 +46,14 @@ class JobProcess:
         return self._process.pid
 
     def send(self, message: JobMessage) -> None:
-        """Sends a line; that a process is gone is seen where its output is read."""
+        """Send a line; that a process is gone is seen where its output is read."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.write(json.dumps(message) + "\n")
             self._process.stdin.flush()
 
     def close(self) -> None:
-        """Ends the process at once."""
+        """End the process at once."""
         self._process.kill()
         self._process.wait()
         self._reader.join()
@@ -90,7 +90,7 @@ class JobPool(Generic[Job]):
         jobs: Sequence[tuple[Job, JobMessage]],
         stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[tuple[Job, JobMessage]]:
-        """Yields the messages of all jobs as they come, of (whose it is, what to do).
+        """Yield the messages of all jobs as they come, of (whose it is, what to do).
 
         Once `stop` says so, no other job is begun, and those under way are asked to stop.
         """

@@ -57,9 +57,9 @@ def compare(
     reference: Annotated[
         str | None, typer.Option(metavar="METHOD", help="Whom the tables compare with.")
     ] = None,
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where runs, tables and page go.")
-    ] = Path("comparison"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Output directory.")] = Path(
+        "comparison"
+    ),
     jobs: Jobs = None,
     data_root: DataRoot = Path("data"),
     ray: Ray = None,
@@ -68,13 +68,13 @@ def compare(
         bool,
         typer.Option(
             "--keep-best/--no-keep-best",
-            help="Keep each client's model that was best on validation data, too.",
+            help="Also keep the model of each client that was best on validation data.",
         ),
     ] = False,
 ) -> None:
-    """Compares methods over seeds on one federation; leaves tables and a page.
+    """Compare methods over seeds on one federation; write tables and a page.
 
-    Called again in the same way, or by `isthmus resume DIR`, it goes on where it stopped. `--set
+    Called again in the same way, or by `isthmus resume DIR`, it continues where it stopped. `--set
     KEY=VALUE` is for all methods, `--set METHOD.KEY=VALUE` for one of them; so is `--tune`.
 
     Examples, one per line:
@@ -101,7 +101,7 @@ def compare(
 
 
 def go_on(out: Path, data_root: Path, jobs: int | None, cluster: "Cluster | None" = None) -> None:
-    """Goes on with a comparison that was stopped or killed."""
+    """Continue a comparison that was stopped or killed."""
     from isthmus.batch.grid import check, read
 
     carry_out(check(read(out)), out, data_root, jobs, cluster)
@@ -110,7 +110,7 @@ def go_on(out: Path, data_root: Path, jobs: int | None, cluster: "Cluster | None
 def carry_out(
     grid: "Grid", out: Path, data_root: Path, jobs: int | None, cluster: "Cluster | None" = None
 ) -> None:
-    """Does what is left of a comparison, shows it, then writes its tables and its page."""
+    """Do what is left of a comparison and show it; write its tables and its page."""
     from isthmus.batch import grid as grids
     from isthmus.batch.comparison import PlannedComparison
     from isthmus.batch.named_runs import hold, read_jobs

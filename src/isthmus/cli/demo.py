@@ -34,7 +34,7 @@ def demo(
     ] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Another seed, another division of the digits.")] = 11,
 ) -> None:
-    """Trains six methods on bundled digits, prints a table, writes a page.
+    """Train six methods on bundled digits, prints a table, writes a page.
 
     Twenty clients hold two kinds of handwritten digits each. Every one of them ends with a model
     of its own; the page shows what sharing did for it, what lies between the two models and around

@@ -1,21 +1,26 @@
-"""A recipe as it is shown: its numbers in words, column by column, beside ours."""
+"""A recipe as it is shown: column by column beside ours; in words, on a terminal, for programs."""
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rich import box
+from rich.table import Table
 
 from isthmus.report.tables.formats import DAGGER, MISSING
-from isthmus_papers.plan import group_columns
+from isthmus_papers.conduct import guess_seconds
+from isthmus_papers.plan import group_columns, plan
 from isthmus_papers.recipe import Paper, Preset, Recipe, TableCell
 from isthmus_papers.verdict import (
     Outcome,
     Ranking,
     Records,
-    Remade,
+    ReproducedNumber,
     Verdict,
+    assess,
     choose_trials,
-    judge,
+    count_outcomes,
     rank,
 )
 
@@ -48,12 +53,12 @@ class TableRow(NamedTuple):
 
     @property
     def is_run(self) -> bool:
-        """Says whether it was run."""
+        """Whether it was run."""
         return self.ours != MISSING or self.released != MISSING
 
     @property
     def beside(self) -> str:
-        """Says what came out beside what is printed, for a sentence."""
+        """What came out beside what is printed, for a sentence."""
         return f"{self.ours} here, {self.published} published"
 
 
@@ -70,7 +75,7 @@ HEADS = {
 
 
 def list_heads(rows: Sequence[TableRow]) -> dict[str, str]:
-    """Lists what is known of at least one row: field and title."""
+    """List what is known of at least one row: field and title."""
     return {
         field: title
         for field, title in HEADS.items()
@@ -88,12 +93,12 @@ class ColumnTable(NamedTuple):
 
     @property
     def is_run(self) -> bool:
-        """Says whether any of its methods was run."""
+        """Whether any of its methods was run."""
         return any(row.is_run for row in self.rows)
 
     @property
     def heads(self) -> dict[str, str]:
-        """Lists what is known of at least one method."""
+        """List what is known of at least one method."""
         return list_heads(self.rows)
 
 
@@ -119,17 +124,17 @@ class RecipeSection(NamedTuple):
 
     @property
     def anchor(self) -> str:
-        """Names its heading as a link to it does."""
+        """Name its heading as a link to it does."""
         return re.sub(r"[^\w -]", "", self.title.lower()).replace(" ", "-")
 
     @property
     def run(self) -> list[ColumnTable]:
-        """Lists the columns of which something was run."""
+        """List the columns of which something was run."""
         return [column for column in self.columns if column.is_run]
 
     @property
     def printed(self) -> list[PrintedTable]:
-        """Lists the other columns, one table for each metric."""
+        """List the other columns, one table for each metric."""
         others: dict[str, list[ColumnTable]] = {}
         for column in self.columns:
             if not column.is_run:
@@ -152,8 +157,8 @@ def _print_columns(metric: str, columns: Sequence[ColumnTable]) -> PrintedTable:
 def build_section(
     recipe: Recipe, cells: Sequence[TableCell], records: Records, preset: Preset = "paper"
 ) -> RecipeSection:
-    """Holds the cells of a recipe against the records."""
-    by_cell = {cell: judge(cell, records, preset) for cell in cells}
+    """Compare the cells of a recipe with the records."""
+    by_cell = {cell: assess(cell, records, preset) for cell in cells}
     beside = {(c.column, c.metric): by_cell[c].judged for c in cells if c.method == "local"}
     columns = []
     for column in group_columns(cells):
@@ -181,7 +186,7 @@ def build_section(
 
 
 def _describe_numbers(cells: Sequence[TableCell]) -> Iterator[str]:
-    """Says which numbers these are, and of those that are not the usual, where they stand."""
+    """Describe which numbers these are, and of those that are not the usual, where they stand."""
     by_metric: dict[str, dict[str, list[TableCell]]] = {}
     for cell in cells:
         by_metric.setdefault(cell.metric, {}).setdefault(cell.number.describe(), []).append(cell)
@@ -195,7 +200,7 @@ def _describe_numbers(cells: Sequence[TableCell]) -> Iterator[str]:
 
 
 def _tell_apart(some: Sequence[TableCell], others: Sequence[TableCell]) -> str:
-    """Names the columns of some cells, or their methods where other methods share the columns."""
+    """Name the columns of some cells, or their methods where other methods share the columns."""
     columns, elsewhere = ({cell.column: None for cell in each} for each in (some, others))
     if not columns.keys() & elsewhere.keys():
         return f"in {'; '.join(columns)}"
@@ -203,7 +208,7 @@ def _tell_apart(some: Sequence[TableCell], others: Sequence[TableCell]) -> str:
 
 
 def _list_reasons(cells: Sequence[TableCell]) -> Iterator[str]:
-    """Says each reason why some cannot be met once, and of which methods."""
+    """List each reason why some cannot be met once, and of which methods."""
     labels: dict[str, dict[str, None]] = {}
     for cell in cells:
         if cell.reason is not None:
@@ -213,7 +218,7 @@ def _list_reasons(cells: Sequence[TableCell]) -> Iterator[str]:
 
 
 def build_row(verdict: Verdict) -> TableRow:
-    """Spells the numbers of one cell."""
+    """Write the numbers of one cell."""
     cell, ours, judged = verdict.cell, verdict.ours, verdict.judged
     difference = verdict.difference
     digits = 2 if cell.number.unit in ("percent", "nats") and not cell.is_trial else 3
@@ -238,7 +243,7 @@ def build_row(verdict: Verdict) -> TableRow:
     )
 
 
-def _spell(number: Remade | None, digits: int, over: str) -> str:
+def _spell(number: ReproducedNumber | None, digits: int, over: str) -> str:
     if number is None:
         return MISSING
     spread = number.deviation if over == "clients" else number.over_seeds
@@ -248,7 +253,7 @@ def _spell(number: Remade | None, digits: int, over: str) -> str:
 
 
 def describe_ranking(ranking: Ranking | None) -> str:
-    """Says in a line how far the order of the methods in a column held; nothing of only one."""
+    """Describe in a line how far the order of the methods in a column held; nothing of only one."""
     if ranking is None or ranking.methods < 2:
         return ""
     tau = "" if ranking.tau is None else f"Kendall's tau {ranking.tau:.2f}; "
@@ -267,7 +272,7 @@ def describe_ranking(ranking: Ranking | None) -> str:
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
-    """Says in a line how many numbers were run again, and how that went."""
+    """Describe in a line how many numbers were run again, and how that went."""
     total = sum(counts.values())
     run = sum(counts.get(outcome, 0) for outcome in ("reproduced", "higher", "lower"))
     return (
@@ -275,3 +280,73 @@ def describe_counts(counts: Mapping[str, int]) -> str:
         f"reproduced, {counts.get('higher', 0)} higher, {counts.get('lower', 0)} lower; "
         f"{counts.get('cannot run', 0)} cannot be met"
     )
+
+
+def draw_section(section: RecipeSection) -> list[Table]:
+    """Draw the cells of a recipe for a terminal of 80 columns: a table for each of its columns."""
+    tables = []
+    for column in section.columns:
+        table = Table(
+            title=f"{column.column}: {column.metric}",
+            caption=column.ranking or None,
+            box=box.SIMPLE_HEAD,
+            title_justify="left",
+            caption_justify="left",
+            collapse_padding=True,
+            pad_edge=False,
+        )
+        table.add_column("", no_wrap=True, min_width=1)
+        table.add_column("method", overflow="fold")  # nothing is cut off; the longest wraps first
+        for title in column.heads.values():
+            table.add_column(title, justify="right", overflow="fold")
+        for row in column.rows:
+            table.add_row(row.mark, row.method, *(getattr(row, field) for field in column.heads))
+        tables.append(table)
+    return tables
+
+
+def draw_list(recipes: Iterable[Recipe], records: Records, preset: Preset) -> Table:
+    """Draw all recipes for a terminal: their cells, what became of them, the hours of all runs."""
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("recipe", no_wrap=True)
+    for title in ("numbers", "●", "▲", "▼", "·", "×", "runs", "hours"):
+        table.add_column(title, justify="right")
+    for recipe in recipes:
+        counts = count_outcomes(recipe.cells, records, preset)
+        runs = plan([*recipe.cells, *recipe.runs], preset)
+        seconds = [guess_seconds(run.experiment, records) for run in runs]
+        known = [each for each in seconds if each is not None]
+        shown = f"{sum(known) / 3600:,.1f}" + ("+" if len(known) < len(runs) else "")
+        numbers = [str(counts[outcome]) for outcome in MARKS]
+        table.add_row(recipe.name, str(len(recipe.cells)), *numbers, str(len(runs)), shown)
+    return table
+
+
+def list_rows(cells: Iterable[TableCell], records: Records, preset: Preset) -> list[dict[str, Any]]:
+    """List cells for programs."""
+    return [_to_json(assess(cell, records, preset)) for cell in cells]
+
+
+def _to_json(verdict: Verdict) -> dict[str, Any]:
+    cell, ours, validated = verdict.cell, verdict.judged, verdict.validated
+    return {
+        "paper": cell.paper,
+        "table": cell.table,
+        "column": cell.column,
+        "method": cell.method,
+        "label": cell.label,
+        "metric": cell.metric,
+        "published": cell.mean,
+        "std": cell.std,
+        "preset": verdict.follows,
+        "ours": None if ours is None else ours.value,
+        "ours_std": None if ours is None else ours.deviation,
+        "ours_over_seeds": None if ours is None else ours.over_seeds,
+        "late": None if ours is None else ours.late,
+        "seeds": [] if ours is None else list(ours.seeds),
+        "chosen_on_test": ours is not None and ours.on_test,
+        "validated": None if validated is None else validated.value,
+        "verdict": verdict.outcome,
+        "reason": verdict.reason,
+        "number": cell.number.describe(),
+    }
