@@ -79,8 +79,6 @@ def reproduce(
     chosen: Preset = "release" if preset == "release" else "paper"
     _check_page(page)
     running = everything or budget is not None or out is not None
-    if not names and not running and not as_json:
-        messages.print_line("reading the recipes ...")  # what is imported now takes a second or two
 
     from rich.console import Console
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from isthmus.batch.named_runs import Batch, Display, Failure, NamedRun, is_finished
 from isthmus.errors import IsthmusError
-from isthmus.experiment.settings import Experiment
 from isthmus.run import record as reader
 from isthmus.run.columns import columns
 from isthmus_papers import record
@@ -57,7 +56,7 @@ class Reproducer:
             if is_finished(self.place(run), run.experiment):
                 self._keep(run)
                 continue
-            seconds = guess_seconds(run.experiment, known)
+            seconds = guess_seconds(run, known)
             share = self._find_share_left(run)
             left.append(RunForecast(run, None if seconds is None else share * seconds))
         return sorted(left, key=lambda each: (each.seconds is None, each.seconds))
@@ -105,25 +104,27 @@ class Reproducer:
         record.write(record.measure(there, run.experiment), self._out / RESULTS)
 
 
-def guess_seconds(experiment: Experiment, records: Records) -> float | None:
+def guess_seconds(run: PlannedRun, records: Records) -> float | None:
     """Guess the seconds of a run from records of the same network on the same data.
 
     Those of the run itself come first, then those of its method; they are scaled by how often an
     example is trained on.
     """
-    named, table = experiment.method["name"], experiment.table()
-    if (same := records.get(record.identify(experiment))) is not None and not same.failed:
+    same, wanted = records.get(run.identity), run.experiment
+    if same is not None and not same.failed:
         return same.seconds
+    model = dict(wanted.model)
     like = [
         each
         for each in records.values()
         if not each.failed
-        and each.experiment["data"]["name"] == experiment.data["name"]
-        and each.experiment["model"] == table["model"]
+        and each.experiment["data"]["name"] == wanted.data["name"]
+        and each.experiment["model"] == model
     ]
+    named = wanted.method["name"]
     like = [each for each in like if each.experiment["method"]["name"] == named] or like
     paces = [each.seconds / _count_passes(each.experiment) for each in like]
-    return median(paces) * _count_passes(table) if paces else None
+    return median(paces) * _count_passes(dict(wanted)) if paces else None
 
 
 def _count_passes(experiment: Mapping[str, Any]) -> float:

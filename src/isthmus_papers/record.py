@@ -183,14 +183,15 @@ def read_untuned(record: RunRecord) -> RunRecord | None:
 
     That method's clients deploy the shared model, so its numbers are their personal ones too.
     """
-    experiment = leave_untuned(Experiment(**record.experiment))
-    if experiment is None:
+    if record.experiment["method"]["name"] not in TUNED:
         return None
+    experiment = leave_untuned(Experiment(**record.experiment))
     shared = [each for each in record.numbers if each.model == "shared"]
     personal = [each._replace(model="personal") for each in shared if each.data == "clients"]
     curve = dict(record.curve)
     if "shared" in curve:
         curve["personal"] = curve["shared"]
+    assert experiment is not None
     return record._replace(
         experiment=_list_settings(experiment), numbers=(*personal, *shared), curve=curve
     )
@@ -317,7 +318,7 @@ def read(path: Path | Traversable) -> RunRecord:
         table = json.loads(path.read_text(encoding="utf-8"))
         numbers = tuple(MeasuredNumber(**each) for each in table.pop("numbers"))
         record = RunRecord(**table, numbers=numbers)
-        Experiment(**record.experiment)
+        record.experiment["method"]["name"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise IsthmusError(
             f"{path} is no record ({error}); expected what isthmus reproduce wrote; remove it"
@@ -340,6 +341,6 @@ def read_all(folders: Iterable[Path | Traversable]) -> dict[str, RunRecord]:
         if folder.is_dir():
             inside = [path for path in folder.iterdir() if path.name.endswith(".json")]
             paths += sorted(inside, key=lambda path: path.name)
-    records = [read(path) for path in paths]
-    untuned = filter(None, map(read_untuned, records))
-    return {record.identity: record for record in (*untuned, *records)}
+    records = {path.name[-17:-5]: read(path) for path in paths}  # by the end of their names
+    untuned = filter(None, map(read_untuned, records.values()))
+    return {record.identity: record for record in untuned} | records

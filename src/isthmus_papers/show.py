@@ -314,7 +314,7 @@ def draw_list(recipes: Iterable[Recipe], records: Records, preset: Preset) -> Ta
     for recipe in recipes:
         counts = count_outcomes(recipe.cells, records, preset)
         runs = plan([*recipe.cells, *recipe.runs], preset)
-        seconds = [guess_seconds(run.experiment, records) for run in runs]
+        seconds = [guess_seconds(run, records) for run in runs]
         known = [each for each in seconds if each is not None]
         shown = f"{sum(known) / 3600:,.1f}" + ("+" if len(known) < len(runs) else "")
         numbers = [str(counts[outcome]) for outcome in MARKS]

@@ -323,8 +323,10 @@ def test_seconds_are_scaled_by_how_often_an_example_is_trained_on() -> None:
     known = RunRecord(experiment.table(), "d", "f", 40, 9.0, "machine", {}, ())
     more = Experiment(method="fedprox", **few | {"rounds": 80, "clients_per_round": 16})
     records = {known.identity: known}
-    assert conduct.guess_seconds(more, records) == pytest.approx(36)
-    assert conduct.guess_seconds(more.model_copy(update={"data": {"name": "x"}}), records) is None
+    elsewhere = more.model_copy(update={"data": {"name": "x"}})
+    ours, others = (plan.PlannedRun("", each, ()) for each in (more, elsewhere))
+    assert conduct.guess_seconds(ours, records) == pytest.approx(36)
+    assert conduct.guess_seconds(others, records) is None
 
 
 class TestData:
