@@ -157,7 +157,7 @@ BUDGET = {
     "isthmus/batch": 682,
     "isthmus/cli": 1440,
     "isthmus/data": 3985,
-    "isthmus/engines": 1941,
+    "isthmus/engines": 1939,
     "isthmus/experiment": 416,
     "isthmus/formulas": 92,
     "isthmus/methods": 1679,

@@ -11,15 +11,13 @@ from torch import nn
 
 from isthmus import Experiment, IsthmusError, federate, tree
 from isthmus.client import Batch
-from isthmus.engines import ENGINES
+from isthmus.engines import ENGINES, native
 from isthmus.engines.base import Plan
 from isthmus.engines.compiled import (
     Compiled,
     find_functions,
     find_tensors,
     has_compiler,
-    list_known,
-    load_passes,
 )
 from isthmus.engines.compiled import advance as advance_in_place
 from isthmus.engines.loop import Loop, fold
@@ -28,7 +26,7 @@ from isthmus.models.flat import Flat
 from isthmus.run.build import build
 from small import FEATURES, advance, begin, network, setting
 
-STEPS = 1 if load_passes() is None else 2  # of a program; several where the compiler is known
+STEPS = 1 if not native.load() else 2  # of a program; several where the compiler is known
 
 
 def close(ours: object, theirs: object) -> bool:
@@ -163,7 +161,7 @@ def test_a_program_that_does_not_agree_with_the_plain_step_is_not_used() -> None
         found, *_ = compiled.fold(added, start, iter(batches(3)), n=-1)
         assert torch.equal(found, expected)
     assert compiled.notes[-1] == "a compiled step does not agree with the plain one, which runs"
-    assert len(compiled.notes) == (2 if load_passes() is None else 1)
+    assert len(compiled.notes) == (2 if not native.load() else 1)
 
 
 def test_a_step_may_exchange_what_it_carries() -> None:
@@ -180,7 +178,7 @@ def turned(carry: tuple[torch.Tensor, torch.Tensor], batch: Batch) -> Any:
 
 
 @pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler")
-@pytest.mark.skipif(load_passes() is None, reason=f"made for the compiler of {list_known()}")
+@pytest.mark.skipif(not native.load(), reason=f"made for the compiler of {native.list_known()}")
 def test_a_step_s_results_are_written_when_nothing_needs_what_they_are_written_over() -> None:
     """Seven steps, three at a time: two programs of three, and one that is left."""
     start = (torch.linspace(0, 1, 9000), torch.linspace(1, 2, 9000))
@@ -196,7 +194,7 @@ def test_a_compiler_that_is_not_known_is_left_alone_and_a_note_says_so(
     """Its programs take one step, and graph_passes.py, which may not even load, is not asked."""
     monkeypatch.setattr(torch, "__version__", "3.0.1")
     monkeypatch.setitem(sys.modules, "isthmus.engines.native.graph_passes", None)
-    load_passes.cache_clear()
+    native.load.cache_clear()
     try:
         changes = {"clients": 20, "rounds": 100_000, "step": "compiled"}
         _, made = build(Experiment(method="fedavg", data="digits", **changes))
@@ -210,10 +208,10 @@ def test_a_compiler_that_is_not_known_is_left_alone_and_a_note_says_so(
         (note,) = compiled.notes
         assert note.startswith("torch 3.0.1 compiles steps as it does by itself")
     finally:
-        load_passes.cache_clear()
+        native.load.cache_clear()
 
 
-@pytest.mark.skipif(load_passes() is None, reason=f"made for the compiler of {list_known()}")
+@pytest.mark.skipif(not native.load(), reason=f"made for the compiler of {native.list_known()}")
 @pytest.mark.parametrize(
     ("model", "rounds", "unroll"),
     [("twonn", 700, 4), ("twonn", 300, 1), ("twocnn", 70_000, 1)],
@@ -306,4 +304,4 @@ def test_a_step_that_cannot_be_compiled_runs_as_it_is_and_says_so() -> None:
     assert close(one.server, other.server)
     *of_the_compiler, note = step.notes
     assert note.startswith("a step cannot be compiled and runs as it is: ")
-    assert bool(of_the_compiler) is (load_passes() is None)
+    assert bool(of_the_compiler) is (not native.load())

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from isthmus.engines.compiled import Compiled, has_compiler, list_known, load_passes
+from isthmus.engines import native
+from isthmus.engines.compiled import Compiled, has_compiler
 
-if load_passes() is None:
-    pytest.skip(f"made for the compiler of {list_known()}", allow_module_level=True)
+if not native.load():
+    pytest.skip(f"made for the compiler of {native.list_known()}", allow_module_level=True)
 
 from isthmus.engines.native.graph_passes import (
     LARGE,

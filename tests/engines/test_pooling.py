@@ -10,7 +10,8 @@ from torch.func import grad
 from torch.nn.functional import conv2d, leaky_relu, max_pool2d, relu
 
 from isthmus.client import Batch
-from isthmus.engines.compiled import Compiled, has_compiler, list_known, load_passes, repays
+from isthmus.engines import native
+from isthmus.engines.compiled import Compiled, has_compiler, repays
 from isthmus.engines.loop import fold
 from isthmus.engines.native import pooling
 from isthmus.engines.native.pooling import load_kernels, pool_images
@@ -18,8 +19,8 @@ from isthmus.models import MODELS
 from isthmus.models.flat import Flat
 from isthmus.models.layout import find_pooled
 
-if load_passes() is None:
-    pytest.skip(f"made for the compiler of {list_known()}", allow_module_level=True)
+if not native.load():
+    pytest.skip(f"made for the compiler of {native.list_known()}", allow_module_level=True)
 if not has_compiler():
     pytest.skip("there is no C++ compiler", allow_module_level=True)
 

@@ -27,7 +27,7 @@ def test_a_second_inside_another_is_counted_once(monkeypatch: pytest.MonkeyPatch
     it takes. The function (two looks, and 2 x 2 looks in it) takes 5 seconds, the steps 2 x 1."""
     ticks = itertools.count()
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
-    profile = Profile()
+    profile = Profile(watching=True)
     step = profile.measure(STEP, lambda: None)
 
     def function() -> None:

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property, partial
 from itertools import islice
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -26,10 +26,10 @@ from torch.nn.functional import pad
 
 from isthmus import tree
 from isthmus.client import Batch, StepFunction
+from isthmus.engines import native
 from isthmus.engines.base import Plan
 from isthmus.models.flat import SHALLOW, Flat
 
-KNOWN = ("2.13.",)  # versions of torch whose compiler this package knows from inside
 REPAID = 10_000  # steps, for each layer of the network, after which compiling has paid,
 SOONER = 10  # times as few where it pools convolutions, which native/pooling.py makes faster
 SOON = 1_000  # steps of a round, for each layer of the network, that take less than compiling does
@@ -81,7 +81,7 @@ class Compiled:
         layers = plan.networks[0].layers
         mixes_examples = plan.own or plan.mixes_examples  # an own network may do so unnoticed
         since = int(plan.steps_per_round <= SOON * layers)
-        unroll = max(1, plan.unroll) if load_passes() else 1  # without them several gain nothing
+        unroll = max(1, plan.unroll) if native.load() else 1  # without them several gain nothing
         return cls(plan.batch_size, layers, since, not mixes_examples, plan.random, unroll)
 
     def __reduce__(self) -> Any:
@@ -91,10 +91,10 @@ class Compiled:
 
     @cached_property
     def _begin(self) -> Callable[[StepFunction, Any, tuple[Batch, ...]], None]:
-        if load_passes() is None:
+        if not native.load():
             self.notes.append(
                 f"torch {torch.__version__} compiles steps as it does by itself, which is slower; "
-                f"what isthmus changes in programs is known to be right for {list_known()}"
+                f"what isthmus changes in programs is known to be right for {native.list_known()}"
             )
         return torch.compile(advance, backend=self._backend, fullgraph=True, dynamic=False)
 
@@ -214,24 +214,19 @@ class Compiled:
     def _compile(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
         from torch._inductor.compile_fx import compile_fx
 
-        options: dict[str, Any] = {
+        options = {
             "cpp_wrapper": True,
             "cpp.threads": 1,
             "compile_threads": 1,
             "layout_optimization": self.layers <= SHALLOW,
+            **native.find_options(),
         }
-        if passes := load_passes():
-            options["cpp.enable_floating_point_contract_flag"] = "fast"  # products that are added
-            options["post_grad_custom_post_pass"] = passes.StepPass()
         program: Any = compile_fx(graph, examples, config_patches=options)
         return program  # type: ignore[no-any-return]
 
     def _backend(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
         self.programs += 1
-        if load_passes():
-            from isthmus.engines.native.pooling import fuse_pooling
-
-            self._tolerance = POOLED_TOLERANCE if fuse_pooling(graph) else TOLERANCE
+        self._tolerance = POOLED_TOLERANCE if native.fuse(graph) else TOLERANCE
         program = self.make_program(graph, examples)
 
         def run(*inputs: Any) -> Any:
@@ -295,35 +290,11 @@ def has_compiler() -> bool:
     return any(shutil.which(name) for name in ("g++", "clang++", "cl"))
 
 
-def knows_compiler() -> bool:
-    """Whether this version of torch has the compiler that isthmus knows from inside."""
-    return torch.__version__.startswith(KNOWN)
-
-
-@cache
-def load_passes() -> ModuleType | None:
-    """Return the module that changes programs before they are compiled, or None."""
-    if not knows_compiler():
-        return None
-    from isthmus.engines.native import graph_passes
-
-    return graph_passes
-
-
-def list_known() -> str:
-    """List the versions of torch whose compiler is known.
-
-    >>> list_known()
-    'torch 2.13'
-    """
-    return "torch " + ", ".join(version.rstrip(".") for version in KNOWN)
-
-
 def repays(network: Flat, steps: float) -> bool:
     """Whether a run of so many steps is worth compiling the step of this network."""
     if network.recurrent or network.random:  # no program of random steps can be held against them
         return False
-    enough = REPAID // SOONER if network.pools and knows_compiler() else REPAID
+    enough = REPAID // SOONER if network.pools and native.is_known() else REPAID
     return has_compiler() and steps >= enough * network.layers
 
 
@@ -335,4 +306,4 @@ def repays_several(plan: Plan) -> bool:
     network, steps = plan.networks[0], plan.rounds * plan.steps_per_round
     light = not network.convolutional and network.size * plan.batch_size <= LIGHT
     lasting = steps >= LASTING * REPAID * network.layers
-    return light and lasting and load_passes() is not None
+    return light and lasting and native.load()

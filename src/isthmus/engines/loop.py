@@ -30,7 +30,7 @@ from isthmus.engines.pool import Answer, Pool
 from isthmus.engines.profile import Profile
 from isthmus.engines.workers import START_METHOD, ProcessPool, choose_workers
 
-HERE = Place()
+HERE, UNWATCHED = Place(), Profile()
 
 
 class Loop(Engine):
@@ -54,7 +54,7 @@ class Loop(Engine):
         self.notes: list[str] = []
         self.compiled = compiled
         self._start = start
-        self.profile: Profile | None = None  # set by `watch`, before the first call
+        self.profile = Profile()
         self._pool: Pool | None = None
         self._reported: set[str] = set()
 
@@ -89,11 +89,9 @@ class Loop(Engine):
 
     def compute(self, context: RunContext, call: Call, request: Request) -> Any:
         """Run the function for one client, here."""
-        profile = self.profile if call.purpose == "train" else None
-        make, function = make_client, call.function
-        if profile is not None:
-            make = profile.measure(spent.PREPARING, make)
-            function = profile.measure(spent.FUNCTION, function)
+        profile = self.profile if call.purpose == "train" else UNWATCHED
+        make = profile.measure(spent.PREPARING, make_client)
+        function = profile.measure(spent.FUNCTION, call.function)
         with (
             one_thread(),
             own_randomness(context, call, request.i),
@@ -114,10 +112,7 @@ class Loop(Engine):
         """Run the function for one client in a worker; return notes and times too."""
         result = self.compute(context, call, request)
         notes, self.notes = self.notes, []
-        if self.profile is None:
-            return Answer(result, notes)
-        seconds, self.profile = dict(self.profile.seconds), Profile()
-        return Answer(result, notes, seconds)
+        return Answer(result, notes, self.profile.take())
 
     def describe(self, why: str = "") -> str:
         """Describe how many processes compute, and whether and why steps are compiled."""
@@ -136,7 +131,7 @@ class Loop(Engine):
 
     def watch(self) -> Callable[[], Mapping[str, float]]:
         """Measure where the time of clients goes, from the first call on."""
-        self.profile = Profile()
+        self.profile = Profile(watching=True)
         return self.profile.own_seconds
 
     def close(self) -> None:
@@ -160,17 +155,6 @@ class Loop(Engine):
             for part in ("method", "task", "federation")
         )
 
-    def _check_sendable(self, context: RunContext) -> None:
-        """Raise `CannotSend`, and use no workers, where a new process cannot be sent the method."""
-        try:
-            messages.write((context.method, context.task), {}, None)
-        except messages.CannotSend as error:
-            self._workers = 1
-            self._report(
-                [f"one process computes, since others cannot be sent the method or model: {error}"]
-            )
-            raise
-
     def delegates(self, requests: int) -> bool:
         """Whether other processes compute a call of so many clients; 2 stands for more."""
         return self.workers > 1 and requests > 1
@@ -184,9 +168,14 @@ class Loop(Engine):
     def make_pool(self, context: RunContext) -> Pool:
         """Start the processes that compute."""
         if self._start != "fork":
-            self._check_sendable(context)
+            try:
+                messages.write((context.method, context.task), {}, None)
+            except messages.CannotSend as error:
+                self._workers, words = 1, "the method or model cannot be sent to others"
+                self._report([f"one process computes, since {words}: {error}"])
+                raise
         alone = Loop(compiled=self.compiled)
-        alone.profile = None if self.profile is None else Profile()
+        alone.profile = Profile(self.profile.watching)
         return ProcessPool(context, self.workers, alone.answer, self._start, self.profile)
 
 
@@ -196,7 +185,7 @@ def make_client(
     request: Request,
     compiled: Compiled | None = None,
     place: Place = HERE,
-    profile: Profile | None = None,
+    profile: Profile = UNWATCHED,
 ) -> Client:
     """Make the handle of one client, with nothing padded."""
     method, task, federation = context.method, place.move_task(context.task), context.federation
@@ -239,9 +228,7 @@ def make_client(
         steps=steps,
         plan=plan,
         own=request.own,
-        gradient=gradient
-        if profile is None or compiled is not None
-        else profile.measure(spent.NETWORK, gradient),
+        gradient=gradient if compiled is not None else profile.measure(spent.NETWORK, gradient),
         fold=choose_fold(compiled, n, profile),
         choice=call.choice,
         kind=context.kind(i),
@@ -249,11 +236,11 @@ def make_client(
 
 
 def choose_fold(
-    compiled: Compiled | None, n: int, profile: Profile | None
+    compiled: Compiled | None, n: int, profile: Profile
 ) -> Callable[[StepFunction, Any, Iterator[Batch]], Any]:
     """Choose how one step after another is taken by a client of n examples."""
     run = fold if compiled is None else partial(compiled.fold, n=n)
-    if profile is None:
+    if not profile.watching:
         return run
 
     def measure_fold(step: StepFunction, carry: Any, batches: Iterator[Batch]) -> Any:

@@ -5,14 +5,13 @@ worker that ends is replaced, and its client computed again.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
 from isthmus.context import Call, Request, RunContext
 from isthmus.engines.base import ClientError
 from isthmus.engines.profile import MESSAGES, Profile
-
-T = TypeVar("T")
 
 TIMES = {2: "twice", 3: "for the 3rd time"}
 
@@ -36,10 +35,11 @@ class Pool:
 
     tries = 2  # workers that may end at one client
 
-    def __init__(self, context: RunContext, profile: Profile | None):
+    def __init__(self, context: RunContext, profile: Profile):
         self.context = context
         self.notes: list[str] = []
         self.profile = profile
+        self.measure = partial(profile.measure, MESSAGES)
         # What both sides have: messages only name it.
         self.known = {"method": context.method, "task": context.task}
         self.names = {id(thing): name for name, thing in self.known.items()}
@@ -106,14 +106,9 @@ class Pool:
     def close(self) -> None:
         """End all workers."""
 
-    def measure(self, function: Callable[..., T]) -> Callable[..., T]:
-        """Return a function whose time counts as that of messages, where the engine is watched."""
-        return function if self.profile is None else self.profile.measure(MESSAGES, function)
-
     def _open(self, answer: Any) -> Any:
         if isinstance(answer, BaseException):
             raise answer
         self.notes += answer.notes
-        if self.profile is not None:
-            self.profile.add(answer.seconds)
+        self.profile.add(answer.seconds)
         return answer.result

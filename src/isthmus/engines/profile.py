@@ -24,13 +24,16 @@ INSIDE = {
 
 
 class Profile:
-    """Adds up seconds by what they were spent on."""
+    """Adds up seconds by what they were spent on, if it is watching."""
 
-    def __init__(self) -> None:
+    def __init__(self, watching: bool = False) -> None:
+        self.watching = watching
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def measure(self, name: str, function: Callable[..., T]) -> Callable[..., T]:
-        """Return a function whose calls are timed."""
+        """Return a function whose calls are timed; the same one if it is not watching."""
+        if not self.watching:
+            return function
 
         def run(*given: Any, **named: Any) -> T:
             began = time.perf_counter()
@@ -52,6 +55,12 @@ class Profile:
         """Add what another process measured."""
         for name, more in seconds.items():
             self.seconds[name] += more
+
+    def take(self) -> dict[str, float]:
+        """Return the seconds so far, and begin again."""
+        seconds = dict(self.seconds)
+        self.seconds.clear()
+        return seconds
 
     def own_seconds(self) -> dict[str, float]:
         """Return the seconds of each part without those of the parts in it."""

@@ -85,8 +85,8 @@ class ProcessPool(Pool):
         context: RunContext,
         count: int,
         compute: Compute,
-        start: str = START_METHOD,
-        profile: Profile | None = None,
+        start: str,
+        profile: Profile,
     ):
         Pool.__init__(self, context, profile)
         self._compute = compute

@@ -116,7 +116,7 @@ class ClientActor:
             self._context = RunContext(method, task, federation, nobody)
         self._known = {"method": method, "task": task}
         self._loop = Loop(compiled=compiled)
-        self._loop.profile = Profile() if watched else None
+        self._loop.profile = Profile(watched)
         self._number = -1  # of the call that it knows
         self._call: Call | None = None
 
@@ -160,7 +160,7 @@ class ActorPool(Pool):
         context: RunContext,
         compiled: Compiled | None,
         read_data: Callable[[], Federation] | None,
-        profile: Profile | None,
+        profile: Profile,
         most: int,
     ):
         Pool.__init__(self, context, profile)
@@ -177,7 +177,7 @@ class ActorPool(Pool):
         self._starting: dict[Any, Actor] = {}  # by what to wait for
         connected.check()
         try:
-            setup = (context.method, context.task, compiled, profile is not None)
+            setup = (context.method, context.task, compiled, profile.watching)
             self._setup = ray.put(pack((*setup, torch.get_default_dtype())))
             self._sent = ray.put(pack(context.federation.pack())) if read_data is None else None
             self._reading = None if read_data is None else pack(read_data)
