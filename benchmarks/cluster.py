@@ -2,14 +2,15 @@
 
 Clients that compute nothing answer with as many numbers as they got. What is left is what the run's
 process does for each client and for each byte: its processor seconds, and the clock's, are printed
-beside what `isthmus.engines.ray.cost` says. With --nodes, so many nodes (separate raylets) of one
-core each are started here; without, one node of two.
+beside what `cost_call` says, which docs/cluster.md derives. With --nodes, so many nodes (separate
+raylets) of one core each are started here; without, one node of two.
 """
 
 import argparse
 import time
 from collections.abc import Sequence
-from typing import Any
+from math import ceil, log2
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
@@ -19,8 +20,41 @@ from torch import Tensor
 from isthmus import Client, Experiment
 from isthmus.context import Call, Request
 from isthmus.engines.base import Cluster
-from isthmus.engines.ray.cost import cost_call
 from isthmus.run.build import build
+
+TASK = 1.7e-3  # seconds of the run's process for each client: a request out, an answer in
+COPY = 0.5e-9  # seconds of the run's process for each byte of an answer, which it copies
+LINK = 1.25e9  # bytes per second between two nodes: 10 Gbit/s
+
+
+class CallCost(NamedTuple):
+    """What a call takes, in seconds."""
+
+    spread: float  # until every node has what all clients receive
+    compute: float  # until the actors have computed all clients, one after another
+    server: float  # of the run's process, to send requests and to take in answers
+
+    @property
+    def seconds(self) -> float:
+        """How long it takes: actors and the run's process work at the same time."""
+        return self.spread + max(self.compute, self.server)
+
+
+def cost_call(
+    clients: int, seconds: float, down: int, up: int, nodes: int, actors: int, link: float = LINK
+) -> CallCost:
+    """Cost a call: so many clients of so many seconds each; down and up are bytes of one client.
+
+    A node that has what all receive passes it on, so that the number of those that have it doubles
+    each time. Answers all come to one process, which is what is exhausted first.
+
+    >>> cost = cost_call(10**6, 0.5, 800_000, 800_000, nodes=1000, actors=64_000)
+    >>> f"{cost.spread:.3f} {cost.compute:.1f} {cost.server:.0f}"
+    '0.006 8.0 2740'
+    """
+    spread = ceil(log2(nodes + 1)) * down / link
+    each = TASK + up * (COPY + (1 / link if nodes > 1 else 0))
+    return CallCost(spread, ceil(clients / actors) * seconds, clients * each)
 
 
 def echo(client: Client, own: Any, w: Tensor) -> tuple[tuple[()], Tensor]:
@@ -57,7 +91,7 @@ def main(arguments: Sequence[str]) -> None:
     table = Table(box=None)
     for title in ("clients", "parameters", "clock, s", "processor, s", "model, s"):
         table.add_column(title, justify="right")
-    engine.open(setting)
+    engine.prepare(setting)
     for parameters in wanted.parameters:
         for cohort in wanted.cohorts:
             if 4.0 * parameters * cohort > wanted.bytes:

@@ -157,7 +157,7 @@ BUDGET = {
     "isthmus/batch": 682,
     "isthmus/cli": 1440,
     "isthmus/data": 3985,
-    "isthmus/engines": 1939,
+    "isthmus/engines": 1920,
     "isthmus/experiment": 416,
     "isthmus/formulas": 92,
     "isthmus/methods": 1679,
@@ -167,7 +167,7 @@ BUDGET = {
     "isthmus/run": 2684,
     "isthmus/system": 199,
     "isthmus/tracking": 138,
-    "isthmus_papers": 1486,
+    "isthmus_papers": 1487,
     "isthmus_sites": 4179,
 }
 

@@ -182,12 +182,6 @@ def pool_images(
     return pooled
 
 
-def pool_apart(x: Tensor, weight: Tensor, bias: Tensor, padding: int, slope: float) -> Tensor:
-    """Return the same by three operations, as torch does it."""
-    inside = nn.functional.conv2d(x, weight, bias, padding=padding)
-    return nn.functional.max_pool2d(nn.functional.leaky_relu(inside, slope), 2)
-
-
 def fuse_pooling(graph: fx.GraphModule) -> int:
     """Replace every convolution, ReLU and pooling, one after another, by the one operation.
 
