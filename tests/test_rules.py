@@ -163,7 +163,7 @@ BUDGET = {
     "isthmus/methods": 1679,
     "isthmus/metrics": 262,
     "isthmus/models": 1470,
-    "isthmus/report": 3711,
+    "isthmus/report": 3594,
     "isthmus/run": 2684,
     "isthmus/system": 199,
     "isthmus/tracking": 138,

@@ -28,6 +28,7 @@ class Difference(NamedTuple):
     tally: WinTieLoss
     p: float
     holm: float  # the same, corrected for all differences of the block
+    chosen_on_test: bool  # the personal models of one of the two were
 
 
 class MethodRow(NamedTuple):
@@ -234,6 +235,7 @@ def _difference(group: Group, reference: Group) -> Difference | None:
         tally=statistics.win_tie_loss(pairs),
         p=p,
         holm=p,
+        chosen_on_test=group.runs[0].chosen_on_test or reference.runs[0].chosen_on_test,
     )
 
 

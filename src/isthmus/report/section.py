@@ -39,6 +39,25 @@ class Report(NamedTuple):
         """Tells whether a group has more than one run."""
         return len(self.groups) < len(self.runs)
 
+    def read_runs(self, read: Callable[[RecordedRun], Any]) -> "list[Panel]":
+        """Return a panel for each run of which something is known."""
+        each = enumerate(zip(self.runs, self.rows, self.tones, strict=True))
+        return [
+            Panel(place, tone, row, run, found)
+            for place, (run, row, tone) in each
+            if (found := read(run)) is not None
+        ]
+
+
+class Panel(NamedTuple):
+    """What a section shows of one run."""
+
+    place: int
+    tone: str
+    row: SummaryRow
+    run: RecordedRun
+    found: Any
+
 
 def collect(runs: Sequence[RecordedRun], reference: str | None = None) -> Report:
     """Collects what the sections of a page have in common."""

@@ -12,12 +12,9 @@ from isthmus.metrics import spread
 from isthmus.metrics.metric import METRICS
 from isthmus.report.statistics import LEVEL, Interval, mean_of_sample, ratio_of_sample
 from isthmus.report.tables.formats import (
-    DAGGER,
-    FOOTNOTE,
     describe_sample,
     format_bounds,
     format_bytes,
-    format_metric,
 )
 from isthmus.report.tables.sections import summarize_newcomers
 from isthmus.report.tables.summary import IN_TABLES, find_intervals
@@ -165,10 +162,6 @@ def describe(facts: dict[str, Any]) -> str:
             ],
             level=f"{100 * LEVEL:g}",
             bounds=_describe_bounds,
-            format_metric=format_metric,
-            format_bytes=format_bytes,
-            DAGGER=DAGGER,
-            FOOTNOTE=FOOTNOTE,
             RARE=RARE,
         )
         lines.append(text.rstrip())

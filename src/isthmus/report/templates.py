@@ -12,6 +12,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from isthmus.report.tables import formats
+
 FOLDERS = tuple(Path(__file__).parent / room / "templates" for room in ("page", "tables"))
 LATEX = str.maketrans(
     {
@@ -76,7 +78,7 @@ def _environment(suffix: str, folder: Path | None) -> Environment:
         "keep_trailing_newline": True,
     }
     if suffix == ".html":
-        return Environment(autoescape=True, **shared)
+        return _add_formats(Environment(autoescape=True, **shared))
     escapes: dict[str, Callable[[str], str]]
     escapes = {".md": escape_markdown, ".tex": escape_latex, ".txt": str}
     escape = escapes[suffix]
@@ -88,4 +90,11 @@ def _environment(suffix: str, folder: Path | None) -> Environment:
         return value if isinstance(value, Markup) else Markup(escape(str(value)))
 
     # Jinja's own escape is for HTML; to it, what was finalized is markup.
-    return Environment(autoescape=True, finalize=finalize, **shared)
+    return _add_formats(Environment(autoescape=True, finalize=finalize, **shared))
+
+
+def _add_formats(environment: Environment) -> Environment:
+    """Let templates print numbers and names as tables do."""
+    public = {name: each for name, each in vars(formats).items() if not name.startswith("_")}
+    environment.globals.update(public)
+    return environment

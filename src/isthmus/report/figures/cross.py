@@ -17,7 +17,6 @@ from isthmus.report.section import (
     SectionContent,
     name_seed,
 )
-from isthmus.report.tables.formats import format_percent
 from isthmus.run.columns import Floats, Integers, read_arrays
 from isthmus.run.record import RecordedRun
 from isthmus.run.schema import CROSS
@@ -32,6 +31,17 @@ class CrossRecord(NamedTuple):
     which: str  # last or best
     split: str
     round: tuple[int, int]  # the first and the last after which a model is
+
+    @property
+    def own(self) -> float:
+        """The mean top-1 of models on their own clients' data."""
+        return float(np.diagonal(self.top1).mean())
+
+    @property
+    def others(self) -> float | None:
+        """The mean top-1 of models on others' data, if there are others."""
+        others = self.top1[~np.eye(len(self.client), dtype=bool)]
+        return float(others.mean()) if len(others) else None
 
     @property
     def when(self) -> str:
@@ -65,30 +75,11 @@ def read_cross(run: RecordedRun) -> CrossRecord | None:
 
 
 def show(report: Report) -> SectionContent | None:
-    """Shows the runs of which models were measured on everybody's data."""
-    cards, figures = [], {}
-    for i, run in enumerate(report.runs):
-        found = read_cross(run)
-        if found is None:
-            continue
-        name = f"figure-cross-{i}"
-        figures[name] = build(found, SHOWN_AT_MOST)
-        count, shown = len(found.client), min(len(found.client), SHOWN_AT_MOST)
-        others = found.top1[~np.eye(count, dtype=bool)]
-        cards.append(
-            {
-                "name": name,
-                "tone": report.tones[i],
-                "label": report.rows[i].label,
-                "height": int(160 + min(560, 14 * shown + 120)),
-                "own": format_percent(float(np.diagonal(found.top1).mean())),
-                "others": format_percent(float(others.mean())) if len(others) else "",
-                "split": found.split,
-                "when": found.when,
-                "shown": f"{shown} of {len(run.federation.client)} clients",
-            }
-        )
-    return SectionContent({"cards": cards}, figures) if cards else None
+    """Show the runs of which models were measured on everybody's data."""
+    panels = report.read_runs(read_cross)
+    figures = {f"figure-cross-{panel.place}": build(panel.found, SHOWN_AT_MOST) for panel in panels}
+    values = {"panels": panels, "SHOWN_AT_MOST": SHOWN_AT_MOST}
+    return SectionContent(values, figures) if panels else None
 
 
 def build(found: CrossRecord, most: int | None = None) -> Figure:

@@ -166,16 +166,12 @@ def build(groups: Sequence[Group], model: str = "personal") -> Figure:
     for (view, kind), each in recorded.items():
         for axis in axes:
             shown = {"view": view.metric, "axis": axis.name} | ({"model": kind} if kind else {})
-            lines = [
-                (group, style, line, shown | {"run": place})
-                for place, (group, style, line) in enumerate(
-                    zip(groups, styles, draw_lines(each, axis), strict=True)
-                )
-                if line is not None
-            ]
-            bands = [each for each in lines if each[2].seeds > 1]
-            marks += [_band(line, view, style, shown) for _, style, line, shown in bands]
-            marks += [_mean(*each[:3], view, axis, each[3]) for each in lines]
+            lines = zip(groups, styles, draw_lines(each, axis), strict=True)
+            for place, (group, style, line) in enumerate(lines):
+                if line is not None:
+                    seen = shown | {"run": place}
+                    marks += _draw_group(group, style, line, view, axis, seen)
+    marks.sort(key=lambda mark: isinstance(mark, Lines))  # bands lie behind all lines
     return Figure(
         marks,
         x=Axis(axes[0].title, from_zero=True),
@@ -187,20 +183,10 @@ def build(groups: Sequence[Group], model: str = "personal") -> Figure:
     )
 
 
-def _band(line: Line, view: View, style: Style, shown: Mapping[str, object]) -> Band:
-    return Band(
-        x=line.x,
-        low=view.factor * line.low,
-        high=view.factor * line.high,
-        colour=style.colour,
-        name="from the lowest to the highest seed",
-        shown=shown,
-    )
-
-
-def _mean(
+def _draw_group(
     group: Group, style: Style, line: Line, view: View, axis: Against, shown: Mapping[str, object]
-) -> Lines:
+) -> list[Mark]:
+    """Return the line of a group, after the band over its seeds if it has several."""
     model = shown.get("model")
     mark = DAGGER if model == "personal" and group.runs[0].chosen_on_test else ""
     mark += PER_BATCH if view is CALIBRATION and group.runs[0].per_batch else ""
@@ -209,23 +195,25 @@ def _mean(
         where = "sends next to nothing; it ended with"
     over = "mean over clients, own test parts" if model else "of the ones returned by clients"
     data: Floats | Integers = line.round[:, None]
+    marks: list[Mark] = []
     if line.seeds > 1:
-        data = np.column_stack([line.round, view.factor * line.low, view.factor * line.high])
-        over += (
-            f"<br>{line.seeds} seeds, %{{customdata[1]:.4~g}} to %{{customdata[2]:.4~g}}{view.unit}"
-        )
-    name = make_inert(group.label) + mark
-    return Lines(
+        low, high = view.factor * line.low, view.factor * line.high
+        name, data = "from the lowest to the highest seed", np.column_stack([line.round, low, high])
+        marks = [Band(x=line.x, low=low, high=high, colour=style.colour, name=name, shown=shown)]
+        limits = f"%{{customdata[1]:.4~g}} to %{{customdata[2]:.4~g}}{view.unit}"
+        over += f"<br>{line.seeds} seeds, {limits}"
+    name = f"<b>{make_inert(group.label)}{mark}</b>{f', {model}' if model else ''}"
+    curve = Lines(
         x=line.x,
         y=view.factor * line.mean,
         data=data,
         name=group.label + mark,
         style=style._replace(symbol="") if line.level else style,
         width=2.2,
-        hover=f"<b>{name}</b>{f', {model}' if model else ''}<br>{where} "
-        f"<b>%{{y:.4~g}}{view.unit}</b><br>{over}",
+        hover=f"{name}<br>{where} <b>%{{y:.4~g}}{view.unit}</b><br>{over}",
         shown=shown,
     )
+    return [*marks, curve]
 
 
 def build_ranks(ranks: Sequence[tuple[str, float]], critical: float) -> Figure:

@@ -24,7 +24,7 @@ from isthmus.report.figures.measured import (
     MEASURED,
     Landscape,
     LandscapeModel,
-    name_data,
+    describe_data,
     read_landscape,
 )
 from isthmus.report.figures.theme import DASHED, INK, SERIES, SURFACE, make_inert
@@ -36,7 +36,6 @@ from isthmus.report.section import (
     SectionContent,
     name_seed,
 )
-from isthmus.report.tables.formats import join_names
 from isthmus.run.columns import Floats
 
 VIEWS = (LOSS, ACCURACY)
@@ -48,39 +47,25 @@ TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)  # of a loss
 
 
 def show(report: Report) -> SectionContent | None:
-    """Shows the planes that were measured, and says how to measure one where there is none."""
-    panels, figures, waiting = [], {}, []
-    for i, run in enumerate(report.runs):
-        plane = read_landscape(run)
-        if plane is None:
-            if np.isin(run.clients.model, MEASURABLE).any():
-                waiting.append(run)
-            continue
-        name = f"landscape-{i}"
-        figures[f"figure-{name}"] = build(plane)
-        figures[f"figure-{name}-surface"] = build_surface(plane)
-        data = [name_data(name, plane.split) for name in plane.on]
-        panels.append(
-            {
-                "name": name,
-                "tone": report.tones[i],
-                "label": report.rows[i].label,
-                "through": join_names([model.name for model in plane.models[:3]]),
-                "round": plane.round,
-                "last": run.last,
-                "options": data,
-                "about": describe_data(plane)[0],
-                "head": ["model", "distance", *data],
-                "lines": _list_losses(plane),
-            }
-        )
+    """Show the planes that were measured, and say how to measure one where there is none."""
+    panels = report.read_runs(read_landscape)
+    known = {panel.place for panel in panels}
+    waiting = [
+        run
+        for place, run in enumerate(report.runs)
+        if place not in known and np.isin(run.clients.model, MEASURABLE).any()
+    ]
     if not panels and not waiting:
         return None
+    figures = {}
+    for panel in panels:
+        figures[f"figure-landscape-{panel.place}"] = build(panel.found)
+        figures[f"figure-landscape-{panel.place}-surface"] = build_surface(panel.found)
     values = {
         "panels": panels,
-        "names": list(figures),
-        "waiting": join_names([run.path.name for run in waiting]),
-        "first_waiting": str(waiting[0].path) if waiting else "",
+        "waiting": waiting,
+        "describe_data": describe_data,
+        "list_losses": _list_losses,
     }
     return SectionContent(values, figures)
 
@@ -153,15 +138,6 @@ def list_choices(plane: Landscape) -> dict[str, list[Any]]:
         tables[view.metric] = list(_scale(plane.values[view.metric], view))
         tables[f"stem {view.metric}"] = _draw_stems(plane, view)
     return tables
-
-
-def describe_data(plane: Landscape) -> list[str]:
-    """Says what the data are: whose, which part, how many examples, after which round."""
-    return [
-        f"{name_data(name, plane.split)}: {n:,} examples, {len(plane.x)} × {len(plane.y)} models, "
-        f"after round {plane.round}"
-        for name, n in zip(plane.on, plane.n.tolist(), strict=True)
-    ]
 
 
 def _draw_field(plane: Landscape, view: View, surface: bool = False) -> Field:
@@ -255,7 +231,7 @@ def draw(given: FigureInput) -> Drawing:
     group, plane = planes[0]
     caption = (
         f"The plane through three models, at their distances; {given.view.axis} on "
-        f"{name_data(plane.on[0], plane.split)} ({plane.n[0]:,} examples), on a grid of "
+        f"{plane.names[0]} ({plane.n[0]:,} examples), on a grid of "
         f"{len(plane.x)} by {len(plane.y)} models, after round {plane.round}. Star: a shared "
         "model; disc: a client's own; diamond: personal. Numbers are clients."
         f"{name_seed(group)}"

@@ -34,7 +34,9 @@ class Surface(NamedTuple):
 
 
 def collect_surface(run: RecordedRun) -> Surface | None:
-    """Collects how good a run's simplex is: as it was measured, else from its last evaluation."""
+    """Return how good a run's simplex is: as it was measured, else at its last evaluation."""
+    if not (run.clients.model == "simplex").any():
+        return None
     file = run.path / "simplex.csv"
     if file.is_file():
         table: Mapping[str, NDArray[Any]] = read_arrays(file, SIMPLEX)
@@ -104,6 +106,11 @@ class Landscape(NamedTuple):
     models: tuple[LandscapeModel, ...]  # the first three span the plane
     round: int
 
+    @property
+    def names(self) -> list[str]:
+        """What the models were measured on."""
+        return [name_data(name, self.split) for name in self.on]
+
 
 def read_landscape(run: RecordedRun) -> Landscape | None:
     """Reads the plane that `isthmus landscape` measured of a run, if it did."""
@@ -135,9 +142,18 @@ def read_landscape(run: RecordedRun) -> Landscape | None:
 
 
 def name_data(name: str, split: str) -> str:
-    """Names what models were measured on: whose data, and which part of a client's."""
+    """Name what models were measured on: whose data, and which part of a client's."""
     known = {SERVER: SERVER_TEST, EVERYONE: f"mean over clients, each on its own {split} part"}
     return known.get(name, f"the {split} part of client {name}")
+
+
+def describe_data(found: Surface | Landscape) -> list[str]:
+    """Describe the data: whose, which part, how many examples, after which round."""
+    size = len(found.at) if isinstance(found, Surface) else f"{len(found.x)} × {len(found.y)}"
+    return [
+        f"{name_data(name, found.split)}: {n:,} examples, {size} models, after round {found.round}"
+        for name, n in zip(found.on, found.n.tolist(), strict=True)
+    ]
 
 
 def _list_models(

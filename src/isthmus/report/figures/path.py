@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isthmus.errors import IsthmusError
+from isthmus.report import statistics
 from isthmus.report.figures.figure import (
     ACCURACY,
     CALIBRATION,
@@ -23,9 +24,9 @@ from isthmus.report.figures.figure import (
     plain,
     summarize_lines,
 )
-from isthmus.report.figures.theme import DASHED, DOTTED, SURFACE, find_colour
+from isthmus.report.figures.theme import DASHED, DOTTED, SURFACE, Style, find_colour
 from isthmus.report.section import Drawing, FigureInput, PrintFigure, Report, SectionContent
-from isthmus.report.tables.formats import DAGGER, MISSING, join_names
+from isthmus.report.tables.formats import DAGGER, format_percent, join_names
 from isthmus.report.tables.summary import describe_bands
 from isthmus.run.columns import Floats, Integers
 from isthmus.run.record import RecordedRun, find_counterpart
@@ -45,13 +46,23 @@ class ClientPaths(NamedTuple):
     personal: Mapping[str, Floats]  # of each metric, [M]
 
     def mean(self, metric: str) -> Floats:
-        """Averages a metric over the clients, at each place."""
+        """Return the mean of a metric over the clients, at each place."""
         mean: Floats = np.mean(self.values[metric], axis=0)
         return mean
 
+    @property
+    def personal_top1(self) -> float:
+        """The mean top-1 of the personal models."""
+        return statistics.mean([self.personal["top1"]])
+
+    @property
+    def middle(self) -> int:
+        """The place in the middle, where a slider starts."""
+        return len(self.lam) // 2
+
 
 def collect_path(run: RecordedRun) -> ClientPaths | None:
-    """Collects what a run recorded along its paths at the last evaluated round, if it has paths."""
+    """Return what a run recorded along its paths at the last evaluated round, if it has paths."""
     along = {metric: run.along(metric) for metric in METRICS}
     first = along["top1"]
     if first is None:
@@ -66,108 +77,75 @@ def collect_path(run: RecordedRun) -> ClientPaths | None:
     )
 
 
-def find_middle(path: ClientPaths) -> int:
-    """Finds the place in the middle, where a slider starts."""
-    return len(path.lam) // 2
-
-
 class Reference(NamedTuple):
-    """A model that a path is held against: a horizontal line."""
+    """A model that a path is compared with: a horizontal line."""
 
     name: str
     colour: str
-    dash: tuple[float, ...]
-    run: RecordedRun
-    model: str
-    places: Integers
+    kind: str  # "dash" or "dot"
+    means: Mapping[str, float]  # of each metric, over the clients that have a value
 
-    def mean(self, metric: str) -> float:
-        """Returns the mean over the clients that have a value, nan if none has."""
-        values = self.run.values(metric, self.model)[self.places]
-        known = values[~np.isnan(values)]
-        return float(known.mean()) if known.size else np.nan
+    @property
+    def style(self) -> Style:
+        """How the line is drawn."""
+        return plain(self.colour, DASHED if self.kind == "dash" else DOTTED)
 
 
 def find_references(run: RecordedRun, runs: Sequence[RecordedRun]) -> list[Reference]:
-    """Finds FedAvg's shared model and training alone, on the clients that the path is drawn for."""
+    """Find FedAvg's shared model and training alone, on the clients that the path is drawn for."""
     along = run.along("top1")
     if along is None:
         return []
     places = np.searchsorted(run.federation.client, along.client)
     references = []
-    for method, model, dash, name in (
-        ("fedavg", "shared", DASHED, "fedavg, shared model"),
-        ("local", "personal", DOTTED, "local, training alone"),
+    for method, model, kind, name in (
+        ("fedavg", "shared", "dash", "fedavg, shared model"),
+        ("local", "personal", "dot", "local, training alone"),
     ):
         other = find_counterpart(run, runs, method)
         if other is not None and not np.isnan(other.values("top1", model)[places]).all():
-            colour = find_colour(other, runs)
-            references.append(Reference(name, colour, dash, other, model, places))
+            values = {metric: other.values(metric, model)[places] for metric in METRICS}
+            means = {name: statistics.mean([each]) for name, each in values.items()}
+            references.append(Reference(name, find_colour(other, runs), kind, means))
     return references
 
 
 def show(report: Report) -> SectionContent | None:
-    """Shows accuracy, loss and calibration along the paths, and the places of the clients."""
-    paths = {i: path for i, run in enumerate(report.runs) if (path := collect_path(run))}
-    drawn = {i: path for i, path in paths.items() if path.client.size}
-    if not paths:
+    """Show accuracy, loss and calibration along the paths, and the places of the clients."""
+    panels = report.read_runs(collect_path)
+    drawn = [panel for panel in panels if panel.found.client.size]
+    if not panels:
         return None
     figures = {}
-    for i, path in drawn.items():
-        run = report.runs[i]
-        figures[f"figure-path-{i}"] = build(run, path, report.runs)
-        figures[f"figure-path-{i}-clients"] = build_clients(run, path, report.tones[i])
-    if figures:
-        figures = align(figures)
+    for panel in drawn:
+        name, path = f"figure-path-{panel.place}", panel.found
+        figures[name] = build(panel.run, path, report.runs)
+        figures[f"{name}-clients"] = build_clients(panel.run, path, panel.tone)
     values = {
-        "waiting": join_names([report.rows[i].label for i in paths if i not in drawn]),
-        "panels": [_describe_panel(report, i, path) for i, path in drawn.items()],
-        "shown": [report.rows[i] for i in drawn],
+        "waiting": join_names([panel.row.label for panel in panels if not panel.found.client.size]),
+        "panels": drawn,
+        "shown": [panel.row for panel in drawn],
         "apfl": any(run.method == "apfl" for run in report.runs),
-        "head": ["λ", *(report.rows[i].label for i in drawn)],
-        "lines": _list_means(list(drawn.values())),
+        "lines": _list_means([panel.found for panel in drawn]),
+        "find_references": lambda run: find_references(run, report.runs),
+        "describe_steps": describe_steps,
     }
-    return SectionContent(values, figures)
-
-
-def _describe_panel(report: Report, i: int, path: ClientPaths) -> dict[str, Any]:
-    run, row = report.runs[i], report.rows[i]
-    means = 100 * path.mean("top1")
-    chosen = 100 * np.nanmean(path.personal["top1"])
-    return {
-        "name": f"path-{i}",
-        "tone": report.tones[i],
-        "label": row.label,
-        "shared": f"{means[0]:.2f} %",
-        "own": f"{means[-1]:.2f} %",
-        "personal": row.mark(f"{chosen:.2f} %"),
-        "clients": len(path.client),
-        "total": len(run.federation.client),
-        "references": [
-            (reference, f"{100 * reference.mean('top1'):.2f} %")
-            for reference in find_references(run, report.runs)
-        ],
-        "dashed": DASHED,
-        "steps": describe_steps(path),
-        "start": find_middle(path),
-    }
+    return SectionContent(values, align(figures) if figures else {})
 
 
 def _list_means(paths: Sequence[ClientPaths]) -> list[list[str]]:
     means = [
-        dict(zip(path.lam.tolist(), (100 * path.mean("top1")).tolist(), strict=True))
-        for path in paths
+        dict(zip(path.lam.tolist(), path.mean("top1").tolist(), strict=True)) for path in paths
     ]
     return [
-        [f"{lam:g}", *(f"{mean[lam]:.2f}" if lam in mean else MISSING for mean in means)]
+        [f"{lam:g}", *(format_percent(mean.get(lam)) for mean in means)]
         for lam in sorted({lam for mean in means for lam in mean})
     ]
 
 
 def build(run: RecordedRun, path: ClientPaths, runs: Sequence[RecordedRun]) -> Figure:
     """Return a metric from the shared model to the clients' own; a slider moves ring and dots."""
-    start = find_middle(path)
-    colour = find_colour(run, runs)
+    start, colour = path.middle, find_colour(run, runs)
     here = f"client %{{customdata}}, {PLACE}: <b>%{{y:.4~g}}"
     marks: list[Mark] = []
     for view in VIEWS:
@@ -231,7 +209,7 @@ def build_clients(run: RecordedRun, path: ClientPaths, colour: str) -> Figure:
 
     Its data come from the tables of `build`, which the slider names first.
     """
-    start = find_middle(path)
+    start = path.middle
     order = np.lexsort((path.client, path.chosen))
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(1, len(order) + 1)
@@ -315,8 +293,8 @@ def _draw_references(run: RecordedRun, runs: Sequence[RecordedRun], view: View) 
     return [
         Lines(
             x=np.array([0, 1]),
-            y=np.full(2, view.factor * reference.mean(view.metric)),
-            style=plain(reference.colour, reference.dash),
+            y=np.full(2, view.factor * reference.means[view.metric]),
+            style=reference.style,
             width=1.6,
             name=reference.name,
             hover=f"<b>{reference.name}</b>: <b>%{{y:.4~g}}{view.unit}</b><br>"
@@ -351,20 +329,18 @@ def draw(given: FigureInput) -> Drawing:
             "no run here has a path with an own end; expected one of superfed-mm, superfed-lm; "
             "add one, or draw it after a later evaluation"
         )
-    means_of: dict[str, list[float]] = {}
-    dashes: dict[str, tuple[float, ...]] = {}
+    found: dict[str, list[Reference]] = {}
     for run in given.runs:
         for reference in find_references(run, given.runs):
-            means_of.setdefault(reference.name, []).append(reference.mean(view.metric))
-            dashes[reference.name] = reference.dash
+            found.setdefault(reference.name, []).append(reference)
     marks += [
         Lines(
             x=np.array([0, 1]),
-            y=np.full(2, view.factor * np.mean(means)),
-            style=plain("0.45", dashes[name]),
+            y=np.full(2, view.factor * np.mean([each.means[view.metric] for each in same])),
+            style=same[0].style._replace(colour="0.45"),
             label=name,
         )
-        for name, means in means_of.items()
+        for name, same in found.items()
     ]
     figure = Figure(
         marks,
@@ -374,7 +350,7 @@ def draw(given: FigureInput) -> Drawing:
         share=0.25,
         legend=given.list_legend(shown),
     )
-    horizontal = " Horizontal: means over the same clients." if means_of else ""
+    horizontal = " Horizontal: means over the same clients." if found else ""
     caption = (
         "Above: models on the line (1 − λ) · shared + λ · own, mean over the clients that have an "
         f"own end, each on its own test part.{horizontal} Below: share of clients whose personal "

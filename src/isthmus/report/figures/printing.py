@@ -46,28 +46,7 @@ VIEWS = {view.metric: view for view in (ACCURACY, LOSS, CALIBRATION, VARIANCE)}
 MARKERS_AT_MOST = 15  # on one line
 NAMES_AT_MOST = 30  # on one axis
 SHADES = "cividis"  # told apart in grey, and by every common kind of colour vision
-LOOK: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",  # it comes with matplotlib, and has λ and †
-    "font.size": 7,
-    "axes.labelsize": 8,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.titlesize": 7,
-    "grid.linewidth": 0.4,
-    "grid.color": "0.88",
-    "legend.frameon": False,
-    "legend.handlelength": 3.2,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "text.parse_math": False,  # a name may have a dollar in it
-    "pdf.fonttype": 42,  # TrueType, as publishers ask
-    "svg.fonttype": "path",  # looks the same where the font is missing
-    "svg.hashsalt": "isthmus",  # the same figure is the same file
-    "savefig.dpi": 300,
-}
+LOOK = Path(__file__).with_name("print.mplstyle")
 
 
 class SavedFigure(NamedTuple):
@@ -102,7 +81,7 @@ def save(
         raise IsthmusError(f"no model is called {model!r}; {nearest(model, list(MODELS))}")
     given = choose_input(runs, metric, model, seed)
     drawing = print_figure.build(given)
-    with mpl.rc_context(LOOK):
+    with mpl.rc_context(fname=LOOK):
         canvas = draw(drawing, print_figure.ratio, width, height)
         caption = drawing.caption
         if any(run.chosen_on_test for run in given.runs):

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from isthmus.report.section import (
     SectionContent,
     name_seed,
 )
+from isthmus.report.tables.formats import format_percent
 from isthmus.run.columns import Floats, Integers
 from isthmus.run.record import RecordedRun
 
@@ -104,57 +105,48 @@ def read_branches(run: RecordedRun, metric: str = "top1") -> Floats:
     return np.stack([run.values(metric, "path", at=at) for at in BRANCHES], axis=1)
 
 
+def read_trained_branches(run: RecordedRun) -> Floats | None:
+    """Return [M, 3]: top-1 of the clients whose own network is trained; None if none is."""
+    top1 = read_branches(run)
+    trained = ~np.isnan(top1).any(axis=1)
+    return top1[trained] if trained.any() else None
+
+
 def show(report: Report) -> SectionContent | None:
     """Show what two networks contribute to their sum, and by which similarity one is shared."""
-    panels: list[dict[str, Any]] = []
-    branches, similarities, cards = {}, {}, []
-    for i, run in enumerate(report.runs):
-        top1 = read_branches(run)
-        trained = ~np.isnan(top1).any(axis=1)
-        if not trained.any():
-            continue
-        about = {"tone": report.tones[i], "label": report.rows[i].label}
-        total = len(run.federation.client)
-        branches[f"figure-branches-{i}"] = build_branches(run, trained, report.tones[i])
-        panels.append(
-            {
-                **about,
-                "name": f"figure-branches-{i}",
-                "means": [f"{mean:.2f}" for mean in 100 * top1[trained].mean(axis=0)],
-                "clients": int(trained.sum()),
-                "total": total,
-            }
-        )
-        if mixes_by_labels(run):
-            alike = compute_similarity(run)
-            similarities[f"figure-similarity-{i}"] = build(run, alike)
-            first = f"The first {SHOWN_AT_MOST} of" if total > SHOWN_AT_MOST else "All"
-            cards.append(
-                {
-                    **about,
-                    "name": f"figure-similarity-{i}",
-                    "height": 190 + min(560, 14 * len(alike.client) + 160),
-                    "shown": f"{first} {total} clients",
-                }
-            )
+    panels = report.read_runs(read_trained_branches)
     if not panels:
         return None
+    names = [f"figure-branches-{panel.place}" for panel in panels]
+    branches = [build_branches(panel.run, panel.tone) for panel in panels]
+    alike = [
+        (panel, compute_similarity(panel.run)) for panel in panels if mixes_by_labels(panel.run)
+    ]
+    figures = {
+        f"figure-similarity-{panel.place}": build(panel.run, found) for panel, found in alike
+    }
+    lines = [
+        [panel.row.label, str(len(panel.found)), *map(format_percent, panel.found.mean(axis=0))]
+        for panel in panels
+    ]
     values = {
         "panels": panels,
-        "names": list(branches),
-        "lines": [[each["label"], str(each["clients"]), *each["means"]] for each in panels],
-        "alike": cards,
+        "names": names,
+        "lines": lines,
+        "alike": alike,
+        "SHOWN_AT_MOST": SHOWN_AT_MOST,
     }
-    return SectionContent(values, {**align(branches), **similarities})
+    return SectionContent(values, {**align(dict(zip(names, branches, strict=True))), **figures})
 
 
-def build_branches(run: RecordedRun, trained: Any, colour: str) -> Figure:
+def build_branches(run: RecordedRun, colour: str) -> Figure:
     """Return the accuracy and loss of two networks whose logits are added, and of their sum."""
     marks: list[Mark] = []
-    client, places = run.federation.client[trained], np.array([0, 0.5, 1])
     for view in VIEWS:
-        values = read_branches(run, view.metric)[trained]
-        marks += summarize_lines(client, places, values, view, colour)
+        values = read_branches(run, view.metric)
+        trained = ~np.isnan(values).any(axis=1)
+        client = run.federation.client[trained]
+        marks += summarize_lines(client, np.array([0, 0.5, 1]), values[trained], view, colour)
     ticks = {0: "shared<br>alone", 0.5: "sum", 1: "own<br>alone"}
     return Figure(marks, x=Axis("", (-0.06, 1.06), ticks), switches={"views": offer_views(VIEWS)})
 

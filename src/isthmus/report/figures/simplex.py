@@ -27,7 +27,7 @@ from isthmus.report.figures.measured import (
     SERVER_TEST,
     Surface,
     collect_surface,
-    name_data,
+    describe_data,
     read_coordinates,
 )
 from isthmus.report.figures.theme import INK, MARKS, SERIES, SURFACE, ZERO, list_classes
@@ -126,31 +126,18 @@ def outline_region(alpha: Floats, rho: float, corners: Floats, directions: int =
 
 
 def show(report: Report) -> SectionContent | None:
-    """Shows the simplices of the runs that have one."""
-    panels, figures = [], {}
-    for i, run in enumerate(report.runs):
-        surface = collect_surface(run) if (run.clients.model == "simplex").any() else None
-        if surface is None:
-            continue
-        clients = find_places(run)
-        figures[f"figure-simplex-{i}"] = build(run, surface)
-        panels.append(
-            {
-                "name": f"simplex-{i}",
-                "tone": report.tones[i],
-                "label": report.rows[i].label,
-                "run": str(run.path),
-                "accuracy": f"{100 * float(np.mean(clients.values)):.2f} %",
-                "placed": int(clients.placed.sum()),
-                "total": len(clients.client),
-                "projection": choose_projection(clients.at).about,
-                "options": list_options(surface),
-                "about": describe_data(surface)[0],
-                "measured": surface.measured,
-                "lines": _list_models(surface),
-            }
-        )
-    return SectionContent({"panels": panels, "names": list(figures)}, figures) if panels else None
+    """Show the simplices of the runs that have one."""
+    panels = report.read_runs(collect_surface)
+    figures = {f"figure-simplex-{panel.place}": build(panel.run, panel.found) for panel in panels}
+    values = {
+        "panels": panels,
+        "find_places": find_places,
+        "choose_projection": choose_projection,
+        "list_options": list_options,
+        "list_models": _list_models,
+        "describe_data": describe_data,
+    }
+    return SectionContent(values, figures) if panels else None
 
 
 def build(run: RecordedRun, surface: Surface, title: str = "") -> Figure:
@@ -202,15 +189,6 @@ def list_options(surface: Surface) -> list[str]:
     """Lists the data that models were measured on, in few words, to choose from."""
     names = {SERVER: SERVER_TEST, EVERYONE: "all clients, their mean"}
     return [names.get(name, f"client {name}") for name in surface.on]
-
-
-def describe_data(surface: Surface) -> list[str]:
-    """Says what the data are: whose, which part, how many examples, after which round."""
-    return [
-        f"{name_data(name, surface.split)}: {n:,} examples, "
-        f"{len(surface.at)} models, after round {surface.round}"
-        for name, n in zip(surface.on, surface.n.tolist(), strict=True)
-    ]
 
 
 def _list_models(surface: Surface) -> list[list[str]]:

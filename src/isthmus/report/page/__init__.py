@@ -66,8 +66,6 @@ def render(
         js=_read_files("figures.js", "page.js", "explore.js"),
         plotly=Markup(get_plotlyjs()),
         data=_encode(figures),
-        format_setting=formats.format_setting,
-        describe_sample=formats.describe_sample,
     )
 
 
@@ -81,10 +79,6 @@ def render_section(section: Section, content: SectionContent, report: Report) ->
         dark_tones=map_to_dark(),
         symbols=SYMBOLS,
         describe_selection=describe_selection,
-        format_points=formats.format_points,
-        DAGGER=formats.DAGGER,
-        FOOTNOTE=formats.FOOTNOTE,
-        BATCHED=formats.BATCHED,
         **content.values,
     )
     return Markup(text)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isnan
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Group as Stack
 from rich.table import Table
@@ -17,10 +17,10 @@ from isthmus.report.contrasts import Comparison, Difference, MethodBlock, Method
 from isthmus.report.groups import SEEDED
 from isthmus.report.statistics import LEVEL, RESAMPLES, Interval
 from isthmus.report.tables.formats import (
-    BATCHED,
     DAGGER,
     FOOTNOTE,
     MISSING,
+    Column,
     build_terminal_table,
     format_bounds,
     format_bytes,
@@ -39,61 +39,49 @@ FEW = 10  # data sets; below, the approximations of rank tests are rough
 NARROW = ("personal", "worst", "difference", "w/t/l", "p", "harmed")  # in 80 columns
 
 
-class ComparisonColumn(NamedTuple):
-    """One column: its title, a short one of two lines, and how a row's number prints."""
-
-    title: str
-    short: tuple[str, str]
-    cell: Callable[[MethodRow, str], str]  # of a row, and the mark of its differences
-
-
 COLUMNS = (
-    ComparisonColumn(
+    Column(
         "personal top-1 %, mean [interval]",
         ("personal", "top-1 %"),
-        lambda row, _: _format_interval(row.top1, format_percent, _mark(row)),
+        lambda row: _format_interval(row.top1, format_percent, _mark(row)),
     ),
-    ComparisonColumn(
+    Column(
         "personal top-1 %, worst 5 %",
         ("worst", "5 %"),
-        lambda row, _: row.averages.mark(format_percent(row.averages.worst)),
+        lambda row: row.averages.mark(format_percent(row.averages.worst)),
     ),
-    ComparisonColumn(
-        "personal ECE %",
-        ("ECE", "%"),
-        lambda row, _: row.averages.print_metric(METRICS["ece"]),
-    ),
-    ComparisonColumn(
+    Column("personal ECE %", ("ECE", "%"), lambda row: row.averages.print_metric(METRICS["ece"])),
+    Column(
         "shared top-1 %, clients",
         ("shared", "top-1 %"),
-        lambda row, _: format_percent(row.averages.shared),
+        lambda row: format_percent(row.averages.shared),
     ),
-    ComparisonColumn(
+    Column(
         "difference, points [interval]",
         ("difference", "points"),
-        lambda row, mark: _if_compared(
-            row, lambda it: _format_interval(it.mean, format_points, mark)
+        lambda row: _compare(
+            row, lambda it, dagger: _format_interval(it.mean, format_points, dagger)
         ),
     ),
-    ComparisonColumn(
+    Column(
         "wins / ties / losses",
         ("w/t/l", "pairs"),
-        lambda row, mark: _if_compared(row, lambda it: "/".join(map(str, it.tally)) + mark),
+        lambda row: _compare(row, lambda it, dagger: "/".join(map(str, it.tally)) + dagger),
     ),
-    ComparisonColumn(
+    Column(
         "p, Holm",
         ("p", "Holm"),
-        lambda row, mark: _if_compared(row, lambda it: format_p(it.holm) + mark),
+        lambda row: _compare(row, lambda it, dagger: format_p(it.holm) + dagger),
     ),
-    ComparisonColumn(
+    Column(
         "clients harmed",
         ("harmed", "clients"),
-        lambda row, _: row.averages.mark("{}/{}".format(*row.harmed) if row.harmed else MISSING),
+        lambda row: row.averages.mark("{}/{}".format(*row.harmed) if row.harmed else MISSING),
     ),
-    ComparisonColumn(
+    Column(
         "bytes, down and up",
         ("bytes", "sent"),
-        lambda row, _: format_bytes(row.averages.down_bytes + row.averages.up_bytes),
+        lambda row: format_bytes(row.averages.down_bytes + row.averages.up_bytes),
     ),
 )
 
@@ -224,12 +212,7 @@ def _collect_row(comparison: Comparison, block: MethodBlock, row: MethodRow) -> 
 
 def print_rows(block: MethodBlock) -> list[list[str]]:
     """Print the rows of a block, each in the order of COLUMNS."""
-    oracle = any(row.averages.chosen_on_test for row in block.rows if row.label == block.reference)
-    marks = [DAGGER if oracle or row.averages.chosen_on_test else "" for row in block.rows]
-    return [
-        [column.cell(row, mark) for column in COLUMNS]
-        for row, mark in zip(block.rows, marks, strict=True)
-    ]
+    return [[column.cell(row) for column in COLUMNS] for row in block.rows]
 
 
 def list_ranks(comparison: Comparison) -> list[tuple[str, float]]:
@@ -246,9 +229,8 @@ def list_notes(comparison: Comparison) -> list[str]:
     """List the paragraphs under the table: what the numbers are, ranks, the dagger."""
     notes = [describe(comparison)]
     if comparison.ranks is not None:
-        values = {"ranks": comparison.ranks, "FEW": FEW, "format_p": format_p}
-        level, n = f"{1 - LEVEL:.2g}", len(comparison.blocks)
-        notes.append(render_paragraph("ranks.txt", n=n, level=level, **values))
+        values = {"ranks": comparison.ranks, "n": len(comparison.blocks), "FEW": FEW}
+        notes.append(render_paragraph("ranks.txt", level=f"{1 - LEVEL:.2g}", **values))
     oracle = any(row.averages.chosen_on_test for row in comparison.rows)
     return [*notes, FOOTNOTE] if oracle else notes
 
@@ -275,8 +257,6 @@ def describe(comparison: Comparison) -> str:
         name_left_out=lambda block: list(_name_left_out(block)),
         list_budgets=lambda block: list(_list_budgets(block)),
         list_exceptions=list_exceptions,
-        BATCHED=BATCHED,
-        MISSING=MISSING,
         TIED=TIED,
     )
 
@@ -331,8 +311,11 @@ def _format_interval(it: Interval, printed: Callable[[float], str], mark: str) -
     return f"{printed(it.mean)}{mark}{format_bounds(it, printed)}"
 
 
-def _if_compared(row: MethodRow, printed: Callable[[Difference], str]) -> str:
-    return MISSING if row.difference is None else printed(row.difference)
+def _compare(row: MethodRow, printed: Callable[[Difference, str], str]) -> str:
+    """Print a number of a row's difference, with the mark that it carries."""
+    if row.difference is None:
+        return MISSING
+    return printed(row.difference, DAGGER if row.difference.chosen_on_test else "")
 
 
 def _mark(row: MethodRow) -> str:

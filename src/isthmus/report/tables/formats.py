@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from math import isnan
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from rich import box
 from rich.table import Table
@@ -24,6 +24,17 @@ BATCHED = (
     f"{PER_BATCH} A mean over mini-batches, as the SuPerFed code computes it; larger than the same "
     "figure of a whole test part, and not to be compared with it."
 )
+
+
+class Column(NamedTuple):
+    """One column of a table of methods: its titles, and how a row's number prints."""
+
+    title: str
+    short: tuple[str, str]  # of two lines: what, and its unit
+    cell: Callable[[Any], str]  # of a row
+    group: str = ""  # of columns, on the page
+    narrow: tuple[str, ...] = ()  # in a terminal of 80 columns; none: it is left out there
+    narrow_bounds: bool = True  # whether there is room for those of an interval there
 
 
 def build_terminal_table(

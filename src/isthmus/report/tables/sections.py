@@ -17,6 +17,7 @@ from isthmus.report.tables import comparison as tables
 from isthmus.report.tables.comparison import list_notes, list_ranks, print_rows
 from isthmus.report.tables.formats import (
     MISSING,
+    Column,
     format_percent,
     format_points,
     format_setting,
@@ -24,7 +25,6 @@ from isthmus.report.tables.formats import (
 )
 from isthmus.report.tables.summary import (
     COLUMNS,
-    SummaryColumn,
     SummaryRow,
     describe,
     describe_seeds,
@@ -66,7 +66,7 @@ def _fill(
 ) -> dict[str, Any]:
     # A column without a single number says nothing; it is left out.
     filled = [column for column in COLUMNS if any(column.cell(row) != MISSING for row in rows)]
-    groups: dict[str, list[SummaryColumn]] = {}
+    groups: dict[str, list[Column]] = {}
     for column in filled:
         groups.setdefault(column.group, []).append(column)
     best = find_best(rows) if len(rows) > 1 else None

@@ -12,11 +12,11 @@ from isthmus.metrics.metric import METRICS, Metric
 from isthmus.report.groups import Group
 from isthmus.report.statistics import LEVEL, Interval, mean_of_sample
 from isthmus.report.tables.formats import (
-    BATCHED,
     DAGGER,
     FOOTNOTE,
     MISSING,
     PER_BATCH,
+    Column,
     build_terminal_table,
     describe_sample,
     format_bounds,
@@ -115,9 +115,6 @@ def describe(rows: Sequence[SummaryRow]) -> str:
         one_point_of_sample=any(rule.for_all for rule in rules),
         describe_scope=describe_scope,
         list_exceptions=list_exceptions,
-        format_percent=format_percent,
-        BATCHED=BATCHED,
-        MISSING=MISSING,
     )
 
 
@@ -213,24 +210,12 @@ def markdown(rows: Sequence[SummaryRow]) -> str:
     )
 
 
-class SummaryColumn(NamedTuple):
-    """One column: its titles, where it stands on the page, and how a row's number prints."""
-
-    title: str
-    group: str  # of columns, on the page
-    short: tuple[str, str]  # on the page: what, and its unit
-    cell: Callable[[SummaryRow], str]
-    narrow: tuple[str, ...] = ()  # in a terminal of 80 columns; none: it is left out there
-    narrow_bounds: bool = True  # whether there is room for those of an interval there
-
-
-def _metric_column(metric: Metric) -> SummaryColumn:
-    unit = "%" if metric.factor == 100 else metric.range
-    return SummaryColumn(
+def _metric_column(metric: Metric) -> Column:
+    return Column(
         f"personal {metric.heading}",
-        PERSONAL,
-        (metric.label, unit),
+        (metric.label, "%" if metric.factor == 100 else metric.range),
         lambda row: row.print_metric(metric) + row.bound(metric.name, metric.text),
+        PERSONAL,
         narrow=("ECE", "%") if metric.name == "ece" else (),
         narrow_bounds=False,
     )
@@ -245,58 +230,58 @@ def _format_harmed(row: SummaryRow) -> str:
 IN_TABLES = tuple(metric for metric in METRICS.values() if metric.in_tables)
 PERSONAL = "Personal model, on clients' own test parts"
 COLUMNS = (
-    SummaryColumn(
+    Column(
         "personal top-1 %, mean ± std",
-        PERSONAL,
         ("top-1 accuracy", "%, mean ± std"),
         lambda row: (
             row.mark(format_spread(row.top1, row.deviation)) + row.bound("top1", format_percent)
         ),
-        narrow=("personal", "top-1 %"),
-    ),
-    SummaryColumn(
-        "personal top-1 %, worst 5 %",
         PERSONAL,
+        ("personal", "top-1 %"),
+    ),
+    Column(
+        "personal top-1 %, worst 5 %",
         ("worst 5 %", "top-1 %"),
         lambda row: row.mark(format_percent(row.worst)),
-        narrow=("worst", "5 %"),
-    ),
-    SummaryColumn(
-        "personal top-1, Gini",
         PERSONAL,
+        ("worst", "5 %"),
+    ),
+    Column(
+        "personal top-1, Gini",
         ("Gini", "of top-1"),
         lambda row: row.mark(format_decimal(row.gini)),
+        PERSONAL,
     ),
     *(_metric_column(metric) for metric in IN_TABLES if metric.name != "top1"),
-    SummaryColumn(
+    Column(
         "shared top-1 %, clients",
-        "Shared model",
         ("on clients", "top-1 %"),
         lambda row: format_percent(row.shared) + row.bound("shared", format_percent),
-        narrow=("shared %", "clients"),
-    ),
-    SummaryColumn(
-        "shared top-1 %, server",
         "Shared model",
+        ("shared %", "clients"),
+    ),
+    Column(
+        "shared top-1 %, server",
         ("on server", "top-1 %"),
         lambda row: format_percent(row.server),
-        narrow=("shared %", "server"),
+        "Shared model",
+        ("shared %", "server"),
     ),
-    SummaryColumn(
+    Column(
         "clients harmed",
-        "Against local",
         ("clients", "harmed"),
         lambda row: row.mark(_format_harmed(row)),
-        narrow=("harmed",),
+        "Against local",
+        ("harmed",),
     ),
-    SummaryColumn("down", "Cost", ("bytes", "down"), lambda row: format_bytes(row.down_bytes)),
-    SummaryColumn("up", "Cost", ("bytes", "up"), lambda row: format_bytes(row.up_bytes)),
-    SummaryColumn(
+    Column("down", ("bytes", "down"), lambda row: format_bytes(row.down_bytes), "Cost"),
+    Column("up", ("bytes", "up"), lambda row: format_bytes(row.up_bytes), "Cost"),
+    Column(
         "seconds",
-        "Cost",
         ("time", "seconds"),
         lambda row: format_seconds(row.seconds),
-        narrow=("time", "s"),
+        "Cost",
+        ("time", "s"),
     ),
 )
 
