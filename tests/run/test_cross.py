@@ -112,8 +112,8 @@ def test_the_command_leaves_a_table_that_the_report_draws(
     (figure,) = shown.figures.values()
     assert figure.x.title == "whose test part"
     assert figure.y.title == "whose personal model"
-    (card,) = shown.values["cards"]
-    assert (card["split"], card["when"]) == ("test", "round 2")
+    (panel,) = shown.values["panels"]
+    assert (panel.found.split, panel.found.when) == ("test", "round 2")
 
 
 def test_a_table_that_lacks_rows_is_one_clear_line(

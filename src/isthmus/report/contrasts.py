@@ -1,4 +1,4 @@
-"""Methods over their seeds, held against a reference on the same clients."""
+"""Methods over their seeds, compared with a reference on the same clients."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -46,17 +46,17 @@ class MethodRow(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Names it."""
+        """The name of the row."""
         return self.group.label
 
     @property
     def crossed(self) -> bool:
-        """Tells whether the clients of all its seeds are the same ones."""
+        """Whether the clients of all its seeds are the same ones."""
         return have_same_split(self.group.runs)
 
     @property
     def harmed(self) -> tuple[int, int] | None:
-        """Counts the clients below their accuracy in `local`, and those that could be held to it.
+        """The clients below their accuracy in `local`, and those that have one there.
 
         A client counts once for each seed.
         """
@@ -95,7 +95,7 @@ class Comparison(NamedTuple):
 
 
 def compare(runs: Sequence[RecordedRun], reference: str | None = None) -> Comparison:
-    """Holds every method against a reference: the one named, FedAvg, or the first.
+    """Compare every method with a reference: the one named, FedAvg, or the first.
 
     Runs on different data come in blocks; within a block, runs that differ in the seed are one row.
     """
@@ -114,7 +114,7 @@ def compare(runs: Sequence[RecordedRun], reference: str | None = None) -> Compar
 
 
 def choose_reference(runs: Sequence[RecordedRun], named: str | None = None) -> str | None:
-    """Names the method to hold others against: the one asked for, or FedAvg if it is there."""
+    """Return the method to compare the others with: the one named, else FedAvg if it is there."""
     methods = list(dict.fromkeys(run.method for run in runs))
     if named is not None and named not in methods:
         raise IsthmusError(
@@ -125,7 +125,7 @@ def choose_reference(runs: Sequence[RecordedRun], named: str | None = None) -> s
 
 
 def have_several_seeds(runs: Sequence[RecordedRun]) -> bool:
-    """Tells whether some method has runs that differ in the seed alone."""
+    """Whether some method has runs that differ in the seed alone."""
     try:
         return any(len(group.runs) > 1 for group in group_by_seed(runs))
     except IsthmusError:  # one experiment given twice can be shown, but not compared
@@ -189,7 +189,7 @@ def _name_runs(group: Group) -> list[str]:
 
 
 def have_same_split(runs: Sequence[RecordedRun]) -> bool:
-    """Tells whether several runs are on one split of the data."""
+    """Whether several runs are on one split of the data."""
     return len(runs) > 1 and len({run.split_digest for run in runs} - {None}) == 1
 
 

@@ -20,26 +20,26 @@ class Group(NamedTuple):
 
     @property
     def method(self) -> str:
-        """Names the method."""
+        """The method's name."""
         return self.runs[0].method
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Lists the seeds."""
+        """The seeds."""
         return tuple(run.seed or 0 for run in self.runs)
 
     def total(self, column: str) -> float:
-        """Returns the mean over seeds of what was spent up to the last evaluated round."""
+        """Return the mean over seeds of what was spent up to the last evaluated round."""
         return float(np.mean([run.total(column) for run in self.runs]))
 
     def pool(self, metric: str) -> float | None:
-        """Returns the mean over seeds of a number that each run pools over its test examples."""
+        """Return the mean over seeds of a number that each run pools over its test examples."""
         known = [value for run in self.runs if (value := run.pool(metric)) is not None]
         return float(np.mean(known)) if known else None
 
 
 def group_by_seed(runs: Sequence[RecordedRun]) -> list[Group]:
-    """Puts runs together whose settings differ at most in the seed, in order of appearance.
+    """Group runs whose settings differ at most in the seed, in order of appearance.
 
     Groups of one method are named by the settings in which they differ.
     """
@@ -65,7 +65,7 @@ def group_by_seed(runs: Sequence[RecordedRun]) -> list[Group]:
 def name_apart(
     runs: Sequence[RecordedRun], part: str, only: Collection[str] | None = None
 ) -> list[str]:
-    """Names runs by a part of their settings, and by what else differs where the name is the same.
+    """Name runs by a part of their settings, and by what else differs where the name is the same.
 
     `only` lists the settings that names may have, by what precedes their dot; all if left out.
     """
@@ -88,5 +88,5 @@ def _name(run: RecordedRun, part: str) -> str:
 
 
 def make_key(settings: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
-    """Returns what the runs of a group have in common: all settings but the seed."""
+    """Return what the runs of a group have in common: all settings but the seed."""
     return frozenset((key, repr(value)) for key, value in settings.items() if key not in SEEDED)

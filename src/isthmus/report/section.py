@@ -26,17 +26,17 @@ class Report(NamedTuple):
 
     @property
     def tones(self) -> list[str]:
-        """Lists the colours of the runs."""
+        """The colours of the runs."""
         return theme.choose_colours(self.runs)
 
     @property
     def styles(self) -> list[Style]:
-        """Lists how the groups are drawn."""
+        """The styles of the groups."""
         return theme.choose_styles([group.runs[0] for group in self.groups])
 
     @property
     def several_seeds(self) -> bool:
-        """Tells whether a group has more than one run."""
+        """Whether a group has more than one run."""
         return len(self.groups) < len(self.runs)
 
     def read_runs(self, read: Callable[[RecordedRun], Any]) -> "list[Panel]":
@@ -60,7 +60,7 @@ class Panel(NamedTuple):
 
 
 def collect(runs: Sequence[RecordedRun], reference: str | None = None) -> Report:
-    """Collects what the sections of a page have in common."""
+    """Collect what the sections of a page have in common."""
     rows, groups = summary.summarize(runs), group_by_seed(runs)
     averages = summary.average_over_seeds(groups, runs, rows)
     return Report(runs, rows, groups, averages, reference)

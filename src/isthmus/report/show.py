@@ -1,4 +1,4 @@
-"""What the files of a run say of it: settings, progress, figures, sizes."""
+"""What is known of a run from its files: settings, progress, figures, sizes."""
 
 from collections.abc import Callable, Iterator, Mapping
 from math import nan
@@ -25,7 +25,7 @@ RARE = 0.1  # of all examples: a class whose errors top-1 hardly shows
 
 
 def collect(path: Path, target: float | None = None) -> dict[str, Any]:
-    """Collects what is known of a run and, where a target is given, what it took to reach it."""
+    """Collect what is known of a run and, where a target is given, what it took to reach it."""
     if target is not None and not 0 < target <= 1:
         raise IsthmusError(
             f"target {target:g}; expected a share of right answers, above 0 and at most 1; for "
@@ -80,7 +80,7 @@ def collect(path: Path, target: float | None = None) -> dict[str, Any]:
 
 
 def _collect_intervals(run: reader.RecordedRun) -> dict[str, Any]:
-    """Collects [low, high] of means over all clients, where only some were evaluated."""
+    """Collect [low, high] of means over all clients, where only some were evaluated."""
     if run.sample is None:
         return {}
     total, n = int(np.sum(run.federation.test > 0)), run.values("n")
@@ -107,7 +107,7 @@ def _describe_bounds(
 
 
 def _find_best_rounds(run: reader.RecordedRun) -> dict[str, Any] | None:
-    """Finds after which rounds clients' own validation losses were least, each client's first."""
+    """Return after which rounds clients' own validation losses were lowest."""
     rounds = run.best_rounds()
     if not rounds.size:
         return None
@@ -117,7 +117,7 @@ def _find_best_rounds(run: reader.RecordedRun) -> dict[str, Any] | None:
 
 
 def _find_rarest(run: reader.RecordedRun) -> float:
-    """Gives the share of the rarest class; 1 where nothing is known of the classes."""
+    """Return the share of the rarest class; 1 where nothing is known of the classes."""
     counts = run.federation.labels.sum(0)
     return float(counts.min() / counts.sum()) if counts.any() else 1.0
 
@@ -130,7 +130,7 @@ def _measure_target(run: reader.RecordedRun, target: float) -> dict[str, Any]:
 
 
 def _list_settings(key: str, value: Any) -> Iterator[str]:
-    """Yields a setting: a table's entries one by one, those of several tables on a line each."""
+    """Yield a setting: a table's entries one by one, those of several tables on a line each."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _list_settings(f"{key}.{name}", inner)

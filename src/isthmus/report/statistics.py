@@ -1,4 +1,4 @@
-"""How sure a mean or a difference is: intervals, paired tests, ranks.
+"""The uncertainty of means and differences: intervals, paired tests, ranks.
 
 Values come as one array per seed, one number per client. Sizes: S seeds, N clients of a seed,
 k methods, n data sets.
@@ -29,7 +29,7 @@ class Interval(NamedTuple):
     high: float
 
     def clip(self, bounds: tuple[float, float]) -> "Interval":
-        """Cuts off what no mean can be.
+        """Cut off what no mean can be.
 
         >>> Interval(0.9, 0.7, 1.1).clip((0, 1))
         Interval(mean=0.9, low=0.7, high=1.0)
@@ -38,7 +38,7 @@ class Interval(NamedTuple):
         return Interval(self.mean, float(low), float(high))
 
     def holds(self, value: float) -> bool:
-        """Tells whether a value is within the bounds, as any is where there are none."""
+        """Whether a value is within the bounds, as any is where there are none."""
         return not (value < self.low or value > self.high)
 
 
@@ -51,7 +51,7 @@ class WinTieLoss(NamedTuple):
 
 
 def mean(values: Sequence[ArrayLike]) -> float:
-    """Returns the mean over seeds of the mean over clients: (1 / S) sum_s (1 / N_s) sum_i v_si.
+    """Return the mean over seeds of the mean over clients: (1 / S) sum_s (1 / N_s) sum_i v_si.
 
     Each seed counts once, and within it each client once. A nan is a client without a value.
 
@@ -68,7 +68,7 @@ def bootstrap(
     level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> Interval:
-    """Returns the mean over seeds and clients with its hierarchical percentile interval.
+    """Return the mean over seeds and clients with its hierarchical percentile interval.
 
     A resample draws S seeds with replacement and, for each of them, N_s of its clients with
     replacement; its value is `mean`. With one seed only clients are drawn. `crossed` says that the
@@ -99,7 +99,7 @@ def bootstrap(
 
 
 def mean_of_sample(values: ArrayLike, total: int, level: float = LEVEL) -> Interval:
-    """Estimates the mean over `total` clients from n of them, drawn without replacement.
+    """Estimate the mean over `total` clients from n of them, drawn without replacement.
 
     The standard error is sqrt((1 - n / total) s^2 / n), where s^2 = sum (v_i - v)^2 / (n - 1): of
     all clients the mean is known. The bounds are as many of them away as Student's t with n - 1
@@ -117,7 +117,7 @@ def mean_of_sample(values: ArrayLike, total: int, level: float = LEVEL) -> Inter
 def ratio_of_sample(
     values: ArrayLike, sizes: ArrayLike, total: int, level: float = LEVEL
 ) -> Interval:
-    """Estimates the mean over the examples of `total` clients from n of them.
+    """Estimate the mean over the examples of `total` clients from n of them.
 
     Both sums are estimated, that of right answers and that of examples: r = sum m_i v_i / sum m_i
     over the sample. Its standard error is that of the mean of the residuals m_i (v_i - r), over the
@@ -143,7 +143,7 @@ def ratio_of_sample(
 
 
 def pair(values: ArrayLike, reference: ArrayLike, n: ArrayLike) -> Floats:
-    """Returns the differences v_i - r_i of the clients that have both.
+    """Return the differences v_i - r_i of the clients that have both.
 
     Both are shares of the client's n_i examples, perhaps printed and read back; a difference is
     made a whole number of examples over n_i again, so that equal differences are equal.
@@ -157,7 +157,7 @@ def pair(values: ArrayLike, reference: ArrayLike, n: ArrayLike) -> Floats:
 
 
 def win_tie_loss(differences: ArrayLike) -> WinTieLoss:
-    """Counts the differences above zero, at zero, and below it.
+    """Count the differences above zero, at zero, and below it.
 
     >>> win_tie_loss([0.1, 0.0, -0.2, 0.3])
     WinTieLoss(wins=2, ties=1, losses=1)
@@ -168,7 +168,7 @@ def win_tie_loss(differences: ArrayLike) -> WinTieLoss:
 
 
 def wilcoxon(differences: ArrayLike) -> float:
-    """Returns the two-sided p of Wilcoxon's signed-rank test.
+    """Return the two-sided p of Wilcoxon's signed-rank test.
 
     Differences of zero are dropped. W is the sum of the ranks r_i of |d_i| over d_i > 0, where ties
     share a rank; under the null the signs are fair coins, independent of each other. Up to 50
@@ -201,7 +201,7 @@ def wilcoxon(differences: ArrayLike) -> float:
 
 
 def holm(ps: ArrayLike) -> Floats:
-    """Corrects the p of m tests so that the chance of any false finding stays at the level.
+    """Correct the p of m tests so that the chance of any false finding stays at the level.
 
     In ascending order, p'_(i) = max over j <= i of min(1, (m - j + 1) p_(j)).
 
@@ -216,7 +216,7 @@ def holm(ps: ArrayLike) -> Floats:
 
 
 def average_ranks(scores: ArrayLike) -> Floats:
-    """Returns the mean over data sets of each method's rank; 1 is the highest score, ties share.
+    """Return the mean over data sets of each method's rank; 1 is the highest score, ties share.
 
     >>> average_ranks([[0.9, 0.8, 0.7], [0.6, 0.6, 0.5]]).tolist()
     [1.25, 1.75, 3.0]
@@ -227,7 +227,7 @@ def average_ranks(scores: ArrayLike) -> Floats:
 
 
 def friedman(scores: ArrayLike) -> float:
-    """Returns the p of Friedman's test that k >= 3 methods rank alike over n data sets.
+    """Return the p of Friedman's test that k >= 3 methods rank alike over n data sets.
 
     chi^2 = 12 n / (k (k + 1)) * (sum_j R_j^2 - k (k + 1)^2 / 4), corrected for ties, with k - 1
     degrees of freedom; R_j are the average ranks. The approximation wants many data sets.
@@ -244,7 +244,7 @@ def friedman(scores: ArrayLike) -> float:
 
 
 def critical_difference(methods: int, data_sets: int, level: float = LEVEL) -> float:
-    """Returns Nemenyi's critical difference of average ranks: q sqrt(k (k + 1) / (6 n)).
+    """Return Nemenyi's critical difference of average ranks: q sqrt(k (k + 1) / (6 n)).
 
     q is the quantile of the studentized range of k methods, infinitely many degrees of freedom,
     over the square root of 2.
@@ -259,7 +259,7 @@ def critical_difference(methods: int, data_sets: int, level: float = LEVEL) -> f
 
 
 def _rank(values: Floats) -> Floats:
-    """Ranks values, 1 for the least; equal ones share the mean of their ranks."""
+    """Rank values, 1 for the least; equal ones share the mean of their ranks."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[place]
     return ranks

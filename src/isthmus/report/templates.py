@@ -50,7 +50,7 @@ def render_paragraph(template: str, **values: Any) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    r"""Spells text so that Markdown shows it as it is.
+    r"""Escape text so that Markdown shows it as it is.
 
     >>> escape_markdown("a|b <c>")
     'a\\|b &lt;c>'
@@ -60,7 +60,7 @@ def escape_markdown(text: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    r"""Spells text so that LaTeX prints it.
+    r"""Escape text so that LaTeX prints it.
 
     >>> print(escape_latex("lr_decay=50 %, 3†"))
     lr\_decay=50 \%, 3$^{\dag}$

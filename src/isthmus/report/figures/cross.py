@@ -45,14 +45,14 @@ class CrossRecord(NamedTuple):
 
     @property
     def when(self) -> str:
-        """Says after which round the models are."""
+        """After which round the models are."""
         first, last = self.round
         when = f"round {first}" if first == last else f"rounds {first} to {last}"
         return when if self.which == "last" else f"{when}, best on validation data"
 
 
 def read_cross(run: RecordedRun) -> CrossRecord | None:
-    """Reads what `isthmus cross` measured of a run, if it did."""
+    """Read what `isthmus cross` measured of a run, if it did."""
     file = run.path / "cross.csv"
     if not file.is_file():
         return None

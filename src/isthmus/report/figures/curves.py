@@ -74,7 +74,7 @@ class Line(NamedTuple):
 
 
 def collect_series(group: Group, metric: str, model: str = "personal") -> Series | None:
-    """Returns a number of a group, round by round, as far as all its seeds have come."""
+    """Return a number of a group, round by round, as far as all its seeds have come."""
     curves = [
         _read_variance(run) if metric == VARIANCE.metric else run.curve(metric, model)
         for run in group.runs
@@ -93,7 +93,7 @@ def collect_series(group: Group, metric: str, model: str = "personal") -> Series
 
 
 def choose_axes(series: Sequence[Series | None]) -> list[Against]:
-    """Returns what series can be drawn against: rounds, seconds, and bytes if any were sent."""
+    """Return what series can be drawn against: rounds, seconds, and bytes if any were sent."""
     most = max((float(each.nbytes[-1]) for each in series if each is not None), default=0.0)
     unit, size = ("GB", 1e9) if most >= 1e9 else ("MB", 1e6) if most >= 1e6 else ("kB", 1e3)
     traffic = Against("bytes", "Bytes", f"sent down and up, {unit}", unit, size)
@@ -101,7 +101,7 @@ def choose_axes(series: Sequence[Series | None]) -> list[Against]:
 
 
 def draw_lines(series: Sequence[Series | None], axis: Against) -> list[Line | None]:
-    """Draws series against an axis; one that spends next to nothing of it becomes a level."""
+    """Draw series against an axis; one that spends next to nothing of it becomes a level."""
     along = {"rounds": "round", "seconds": "seconds", "bytes": "nbytes"}[axis.name]
     spent = [None if each is None else getattr(each, along) / axis.size for each in series]
     most = max((float(x[-1]) for x in spent if x is not None), default=0.0)

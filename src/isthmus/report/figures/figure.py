@@ -213,7 +213,7 @@ def summarize_lines(
 ) -> list[Mark]:
     """Return a thin line for each client, or a band of many, and the bold mean over them.
 
-    `values` are [clients, places]; `where` begins what is said of a point.
+    `values` are [clients, places]; `where` begins what is shown at a point.
     """
     shown = {"view": view.metric}
     y = view.factor * values

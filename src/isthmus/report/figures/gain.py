@@ -28,17 +28,17 @@ class Gains(NamedTuple):
 
     @property
     def median(self) -> float:
-        """Returns the median gain."""
+        """The median gain."""
         return float(np.median(self.points))
 
     @property
     def tally(self) -> WinTieLoss:
-        """Counts the clients above zero, at zero and below it."""
+        """The clients above zero, at zero and below it."""
         return win_tie_loss(self.points)
 
 
 def compute_gains(run: RecordedRun, alone: RecordedRun) -> Gains:
-    """Subtracts each client's top-1 when training alone from its top-1 in a run."""
+    """Subtract each client's top-1 when training alone from its top-1 in a run."""
     points = 100 * (run.values("top1") - alone.values("top1"))
     known = np.flatnonzero(~np.isnan(points))
     order = known[np.argsort(points[known], kind="stable")]
@@ -46,7 +46,7 @@ def compute_gains(run: RecordedRun, alone: RecordedRun) -> Gains:
 
 
 def compute_by_seed(group: Group, runs: Sequence[RecordedRun]) -> dict[int, Gains]:
-    """Returns the gains of a group's runs that have a run of `local` on their federation."""
+    """Return the gains of a group's runs that have a run of `local` on their federation."""
     return {
         run.seed or 0: compute_gains(run, alone)
         for run in group.runs
@@ -103,7 +103,7 @@ def _break_lines(listed: str, most: int = 3) -> str:
 
 
 def show(report: Report) -> SectionContent:
-    """Shows what each client gains over training alone."""
+    """Show what each client gains over training alone."""
     runs, groups, rows = report.runs, report.groups, report.averages
     others = [i for i, group in enumerate(groups) if group.method != "local"]
     gains = {i: by_seed for i in others if (by_seed := compute_by_seed(groups[i], runs))}
@@ -142,7 +142,7 @@ def show(report: Report) -> SectionContent:
 def _list_gains(
     report: Report, gains: Mapping[int, Mapping[int, Gains]], seed: int
 ) -> tuple[list[str], list[list[str]]] | None:
-    """Lists the gains of one seed, for the groups whose clients are those of the first of them."""
+    """List the gains of one seed, for the groups whose clients are those of the first of them."""
     groups, rows = report.groups, report.averages
     of_seed = {
         i: next(run for run in groups[i].runs if (run.seed or 0) == seed)

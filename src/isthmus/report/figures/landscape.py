@@ -198,7 +198,7 @@ def _list_labels(plane: Landscape) -> list[str]:
 
 
 def _choose_side(model: LandscapeModel, plane: Landscape) -> str:
-    """Finds the side of a model that is away from the others."""
+    """Find the side of a model that is away from the others."""
     x, y = (np.mean([getattr(each, axis) for each in plane.models]) for axis in "xy")
     return f"{'top' if model.y > y else 'bottom'} {'right' if model.x > x else 'left'}"
 

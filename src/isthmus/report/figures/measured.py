@@ -89,7 +89,7 @@ class LandscapeModel(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Names it in few words."""
+        """The name, in few words."""
         whose = f"of {self.of}" if self.kind == "shared" and self.of else self.of
         return f"{self.kind} {whose}".strip()
 
@@ -113,7 +113,7 @@ class Landscape(NamedTuple):
 
 
 def read_landscape(run: RecordedRun) -> Landscape | None:
-    """Reads the plane that `isthmus landscape` measured of a run, if it did."""
+    """Read the plane that `isthmus landscape` measured of a run, if it did."""
     file = run.path / "landscape.csv"
     if not file.is_file():
         return None
@@ -184,26 +184,26 @@ def _count_examples(table: Mapping[str, NDArray[Any]], where: Integers) -> Integ
 
 
 def _find_split(table: Mapping[str, NDArray[Any]]) -> str:
-    """Finds which part of clients' data was taken."""
+    """Find which part of clients' data was taken."""
     of_clients = table["split"][table["client"].astype(str) != SERVER]
     return str(of_clients[0]) if len(of_clients) else "test"
 
 
 def _number_names(names: Sequence[str]) -> tuple[list[str], Integers]:
-    """Numbers different names in order of appearance."""
+    """Number different names in order of appearance."""
     number = {name: place for place, name in enumerate(dict.fromkeys(names))}
     return list(number), np.array([number[name] for name in names], dtype=np.int64)
 
 
 def _fill_table(values: Floats, where: tuple[Integers, ...], shape: tuple[int, ...]) -> Floats:
-    """Puts values into a table that is nan elsewhere."""
+    """Put values into a table that is nan elsewhere."""
     table = np.full(shape, np.nan)
     table[where] = values
     return table
 
 
 def read_coordinates(texts: Sequence[str]) -> Floats:
-    """Reads the coordinates of points, as records have them."""
+    """Read the coordinates of points, as records have them."""
     try:
         points = np.array([[float(number) for number in text.split()] for text in texts])
     except ValueError as error:

@@ -257,7 +257,7 @@ def list_steps(path: ClientPaths) -> dict[str, list[Any]]:
 
 
 def describe_steps(path: ClientPaths) -> list[str]:
-    """Says, for every place that was measured, how good the models there are."""
+    """Describe, for every place that was measured, how good the models there are."""
     accuracy, loss, error = (path.mean(view.metric) for view in VIEWS)
     return [
         f"λ = {lam:.2g}: mean accuracy {100 * top:.2f} %, loss {nats:.3f}, "

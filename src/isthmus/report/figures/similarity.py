@@ -50,7 +50,7 @@ class Similarity(NamedTuple):
 
 
 def compute_similarity(run: RecordedRun, most: int = SHOWN_AT_MOST) -> Similarity:
-    """Finds how alike the labels of the first clients are, and what their networks add."""
+    """Find how alike the labels of the first clients are, and what their networks add."""
     counts = run.federation.labels[:most].astype(np.float64)
     unit = counts / np.maximum(np.linalg.norm(counts, axis=1, keepdims=True), 1e-300)
     matrix = unit @ unit.T
@@ -65,7 +65,7 @@ def compute_similarity(run: RecordedRun, most: int = SHOWN_AT_MOST) -> Similarit
 
 
 def order_by_likeness(matrix: Floats) -> list[int]:
-    """Orders rows so that similar ones are near each other.
+    """Order rows so that similar ones are near each other.
 
     The two groups of highest mean similarity are joined, again and again, first of single rows;
     each is turned so that the more similar of its ends meet.
@@ -93,7 +93,7 @@ def order_by_likeness(matrix: Floats) -> list[int]:
 
 
 def mixes_by_labels(run: RecordedRun) -> bool:
-    """Tells whether a run's server mixes models by the similarity of labels."""
+    """Whether a run's server mixes models by the similarity of labels."""
     return run.settings.get("method.similarity") == "labels"
 
 

@@ -55,7 +55,7 @@ class ClientPlaces(NamedTuple):
 
     @property
     def placed(self) -> NDArray[np.bool_]:
-        """Tells which are away from the centre, where everybody is before there are places."""
+        """Which are away from the centre, where all are before they have places."""
         away: NDArray[np.bool_] = np.abs(self.at - 1 / self.at.shape[1]).max(1) > 1e-5
         return away
 
@@ -67,12 +67,12 @@ class SimplexProjection(NamedTuple):
     about: str  # how it is drawn, in words
 
     def __call__(self, at: Floats) -> Floats:
-        """Finds where points [..., V] are drawn, [..., 2]."""
+        """Return where points [..., V] are drawn, [..., 2]."""
         return at @ self.corners
 
 
 def find_places(run: RecordedRun) -> ClientPlaces:
-    """Finds the clients' personal models in a simplex, and their top-1 on own test parts."""
+    """Find the clients' personal models in a simplex, and their top-1 on own test parts."""
     rows = (run.clients.model == "personal") & (run.clients.split == "test") & (run.clients.n > 0)
     rows &= (run.clients.round == run.last) & (run.clients.client >= 0)
     return ClientPlaces(
@@ -83,7 +83,7 @@ def find_places(run: RecordedRun) -> ClientPlaces:
 
 
 def choose_projection(at: Floats) -> SimplexProjection:
-    """Finds how to draw a simplex with points [M, V] in it.
+    """Return how to draw a simplex with points [M, V] in it.
 
     Up to three vertices it is drawn as it is. With more, along the two principal components of the
     points; where these do not differ in two directions, on a regular polygon.
@@ -113,7 +113,7 @@ def choose_projection(at: Floats) -> SimplexProjection:
 
 
 def outline_region(alpha: Floats, rho: float, corners: Floats, directions: int = 48) -> Floats:
-    """Finds how far a region goes in all directions: mass rho / 2 goes to the best corner."""
+    """Return how far a region goes in all directions: mass rho / 2 goes to the best corner."""
     reached = []
     for angle in np.linspace(0, 2 * np.pi, directions, endpoint=False):
         order = np.argsort(corners @ [np.cos(angle), np.sin(angle)])
@@ -186,7 +186,7 @@ def list_choices(
 
 
 def list_options(surface: Surface) -> list[str]:
-    """Lists the data that models were measured on, in few words, to choose from."""
+    """List the data that models were measured on, in few words, to choose from."""
     names = {SERVER: SERVER_TEST, EVERYONE: "all clients, their mean"}
     return [names.get(name, f"client {name}") for name in surface.on]
 

@@ -82,7 +82,7 @@ SHOWN_AT_MOST = 120  # clients in a picture of all of them
 
 
 def map_to_dark() -> dict[str, str]:
-    """Maps every colour of the light theme to its tone in the dark one."""
+    """Map every colour of the light theme to its tone in the dark one."""
     pairs = (*SERIES, ALONE, INK, MUTED, GRID, ZERO, SURFACE)
     tones = dict(pairs)
     return tones | {make_transparent(light): make_transparent(dark) for light, dark in pairs}
@@ -97,7 +97,7 @@ class Style(NamedTuple):
 
 
 def choose_styles(runs: Sequence[RecordedRun]) -> list[Style]:
-    """Gives each run its style, the same in all figures; runs that differ in seed share one."""
+    """Return the style of each run, the same in all figures; runs that differ in seed share one."""
     given: dict[frozenset[tuple[str, str]], Style] = {}
     alone = Style(ALONE[0], ALONE_DASH, ALONE_MARK)
     for run in runs:
@@ -115,17 +115,17 @@ def choose_styles(runs: Sequence[RecordedRun]) -> list[Style]:
 
 
 def choose_colours(runs: Sequence[RecordedRun]) -> list[str]:
-    """Gives each run its colour."""
+    """Return the colour of each run."""
     return [style.colour for style in choose_styles(runs)]
 
 
 def find_colour(run: RecordedRun, runs: Sequence[RecordedRun]) -> str:
-    """Finds the colour of one of the runs."""
+    """Return the colour of one of the runs."""
     return dict(zip((each.path for each in runs), choose_colours(runs), strict=True))[run.path]
 
 
 def list_classes(federation: RecordTable, place: int, most: int = 6) -> str:
-    """Lists the classes of a client with their counts, the most frequent first."""
+    """List the classes of a client with their counts, the most frequent first."""
     counts = federation.labels[place]
     order = [c for c in np.argsort(-counts, kind="stable").tolist() if counts[c] > 0]
     named = ", ".join(f"class {c}: {counts[c]}" for c in order[:most])
@@ -133,11 +133,11 @@ def list_classes(federation: RecordTable, place: int, most: int = 6) -> str:
 
 
 def make_inert(text: str) -> str:
-    """Makes text from a file inert in plotly, whose texts know tags and templates."""
+    """Escape text from a file for plotly, whose texts know tags and templates."""
     return html.escape(text, quote=False).replace("%{", "%&#123;")
 
 
 def make_transparent(colour: str) -> str:
-    """Makes a colour transparent."""
+    """Make a colour transparent."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.18)"

@@ -32,7 +32,7 @@ def write(
     title: str | None = None,
     baseline: str | None = None,
 ) -> Path:
-    """Writes the page to a file, or as report.html into a directory, and returns where it is."""
+    """Write the page to a file, or as report.html into a directory, and returns where it is."""
     place = Path(out)
     with explain_unwritable(place):
         place = place / "report.html" if place.is_dir() else place
@@ -44,7 +44,7 @@ def write(
 def render(
     runs: Sequence[RecordedRun], title: str | None = None, baseline: str | None = None
 ) -> str:
-    """Returns the page as text; the others are held against `baseline`, or FedAvg."""
+    """Return the page as text; methods are compared with `baseline`, or FedAvg."""
     if not runs:
         raise IsthmusError("no runs were given; give at least one run's directory")
     report = collect(runs, baseline)
@@ -70,7 +70,7 @@ def render(
 
 
 def render_section(section: Section, content: SectionContent, report: Report) -> Markup:
-    """Returns a section as text: in its own template, or in that of a single figure."""
+    """Return a section as text: in its own template, or in that of a single figure."""
     text = fill(
         f"sections/{section.name}.html",
         "sections/figure.html",

@@ -94,7 +94,7 @@ def write(
 ) -> Comparison:
     """Write table.md, table.tex and table.csv to a directory; return what is in them.
 
-    `missing` says of runs that should be in the tables why they are not; those for people say it.
+    `missing` has runs that should be in the tables, and why they are not; table.csv leaves it out.
     """
     comparison = compare(runs, reference)
     write_text(out / "table.md", markdown(comparison, missing))
@@ -236,7 +236,7 @@ def list_notes(comparison: Comparison) -> list[str]:
 
 
 def describe(comparison: Comparison) -> str:
-    """Say which model, clients, split, round and rule of choice, which seeds, which interval."""
+    """Describe which model, clients, split, round, rule of choice, seeds and interval it is."""
     rows = comparison.rows
     bounds = {
         DAGGER: any(row.averages.chosen_on_test for row in rows),

@@ -45,7 +45,7 @@ def build_terminal_table(
     vertical: Literal["top", "bottom"] = "top",
     **options: Any,
 ) -> Table:
-    """Builds an empty table for a terminal of 80 columns: methods, then these columns.
+    """Build an empty table for a terminal of 80 columns: methods, then these columns.
 
     `vertical` is where a method's name stands beside numbers of two lines.
     """
@@ -65,7 +65,7 @@ def build_terminal_table(
 
 
 def format_metric(name: str, value: float | None) -> str:
-    """Prints a metric, a percentage without its sign.
+    """Print a metric, a percentage without its sign.
 
     >>> format_metric("loss", 0.5), format_metric("ece", 0.5), format_metric("ece", None)
     ('0.500', '50.00', '–')
@@ -74,7 +74,7 @@ def format_metric(name: str, value: float | None) -> str:
 
 
 def format_percent(value: float | None) -> str:
-    """Prints a fraction as a percentage, without its sign.
+    """Print a fraction as a percentage, without its sign.
 
     >>> format_percent(0.98765)
     '98.77'
@@ -83,14 +83,14 @@ def format_percent(value: float | None) -> str:
 
 
 def format_spread(value: float | None, deviation: float | None) -> str:
-    """Prints a mean and a deviation, both fractions, as percentages."""
+    """Print a mean and a deviation, both fractions, as percentages."""
     if value is None or deviation is None:
         return MISSING
     return f"{format_percent(value)} ± {format_percent(deviation)}"
 
 
 def format_bounds(interval: Interval | None, printed: Callable[[float], str]) -> str:
-    """Prints the bounds of an interval behind its mean; nothing where there are none.
+    """Print the bounds of an interval behind its mean; nothing where there are none.
 
     >>> format_bounds(Interval(0.5, 0.4, 0.6), format_percent), format_bounds(None, str)
     (' [40.00, 60.00]', '')
@@ -101,7 +101,7 @@ def format_bounds(interval: Interval | None, printed: Callable[[float], str]) ->
 
 
 def describe_sample(sample: EvaluationSample) -> str:
-    """Says how many clients were evaluated, and of how many.
+    """Describe how many clients were evaluated, and of how many.
 
     >>> describe_sample(EvaluationSample(50, 1000))
     'a sample of 50 of 1,000 clients'
@@ -110,12 +110,12 @@ def describe_sample(sample: EvaluationSample) -> str:
 
 
 def format_decimal(value: float | None) -> str:
-    """Prints a number such as a Gini coefficient."""
+    """Print a number such as a Gini coefficient."""
     return MISSING if value is None else f"{value:.3f}"
 
 
 def format_points(fraction: float) -> str:
-    """Prints a difference of fractions in percentage points, with its sign.
+    """Print a difference of fractions in percentage points, with its sign.
 
     >>> format_points(0.0123), format_points(-0.5), format_points(-1e-9)
     ('+1.23', '−50.00', '0.00')
@@ -125,7 +125,7 @@ def format_points(fraction: float) -> str:
 
 
 def format_p(p: float) -> str:
-    """Prints a p-value.
+    """Print a p-value.
 
     >>> format_p(0.0412), format_p(0.00002)
     ('0.041', '<0.001')
@@ -134,7 +134,7 @@ def format_p(p: float) -> str:
 
 
 def format_bytes(value: float) -> str:
-    """Prints a number of bytes in powers of a thousand.
+    """Print a number of bytes in powers of a thousand.
 
     >>> format_bytes(3_180_000)
     '3.18 MB'
@@ -147,18 +147,18 @@ def format_bytes(value: float) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """Prints a duration in seconds."""
+    """Print a duration in seconds."""
     return f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
 def format_setting(run: RecordedRun, key: str) -> str:
-    """Prints a setting of a run."""
+    """Print a setting of a run."""
     value = run.settings.get(key, MISSING)
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Joins names.
+    """Join names.
 
     >>> join_names(["a", "b", "c"])
     'a, b and c'

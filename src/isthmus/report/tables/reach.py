@@ -36,7 +36,7 @@ class ReachRow(NamedTuple):
     chosen_on_test: bool
 
     def cells(self) -> list[str]:
-        """Prints it, in the order of HEAD."""
+        """Print the row, in the order of HEAD."""
         target = format_percent(self.target)
         if self.rounds is None or self.seconds is None or self.nbytes is None:
             return [self.label, target, *[MISSING] * 4]
@@ -50,7 +50,7 @@ class ReachRow(NamedTuple):
 
 
 def compute(runs: Sequence[RecordedRun], baseline: str, model: str) -> list[ReachRow]:
-    """Returns a row per group that has such a model and a baseline on its own federations."""
+    """Return a row per group that has such a model and a baseline on its own federations."""
     rows = []
     for group in group_by_seed(runs):
         each = [
@@ -88,7 +88,7 @@ def compute(runs: Sequence[RecordedRun], baseline: str, model: str) -> list[Reac
 def _measure_way(
     run: RecordedRun, runs: Sequence[RecordedRun], baseline: str, model: str
 ) -> tuple[float, Spent | None, Spent | None] | None:
-    """Returns the target of a run, and what the baseline and the run spent to reach it."""
+    """Return the target of a run, and what the baseline and the run spent to reach it."""
     against = find_counterpart(run, runs, baseline)
     if against is None or not len(run.curve("top1", model).round):
         return None
@@ -100,7 +100,7 @@ def _measure_way(
 
 
 def describe(baseline: str, model: str) -> str:
-    """Says which target, which number has to reach it, and what is counted."""
+    """Describe which target, which number has to reach it, and what is counted."""
     which = {
         "personal": "the personal models' mean top-1 over clients, each on its own test part",
         "shared": "the shared model's mean top-1 over clients, each on its own test part",
@@ -115,7 +115,7 @@ def describe(baseline: str, model: str) -> str:
 
 
 def terminal(runs: Sequence[RecordedRun], baseline: str) -> Table:
-    """Returns the table of the personal models for a terminal; the page has the shared ones too."""
+    """Return the table of the personal models for a terminal; the page has the shared ones too."""
     rows, about = compute(runs, baseline, "personal"), describe(baseline, "personal")
     on_test = any(row.chosen_on_test for row in rows)
     table = build_terminal_table(HEAD[1:], about, chosen_on_test=on_test)

@@ -35,7 +35,7 @@ from isthmus.run.record import RecordedRun, find_counterpart, labels, mean_or_no
 
 
 def show_summary(report: Report) -> SectionContent:
-    """Shows the summary table, a row per group, and above it the best group's figures."""
+    """Show the summary table, a row per group, and above it the best group's figures."""
     of_run = {run.path: row for run, row in zip(report.runs, report.rows, strict=True)}
     notes = [_describe_range([of_run[run.path] for run in group.runs]) for group in report.groups]
     tones = [style.colour for style in report.styles]
@@ -51,7 +51,7 @@ def show_summary(report: Report) -> SectionContent:
 
 
 def _describe_range(rows: Sequence[SummaryRow]) -> tuple[str, str]:
-    """Says how many seeds there are, and how far their mean accuracies reach."""
+    """Describe how many seeds there are, and how far their mean accuracies reach."""
     if len(rows) == 1:
         return "1 seed", ""
     top1 = [row.top1 for row in rows if row.top1 is not None]
@@ -87,7 +87,7 @@ def _fill(
 
 
 def _list_tiles(report: Report) -> list[dict[str, str]]:
-    """Lists the figures of the best group: the number, what it is before its name, and after."""
+    """List the figures of the best group: the number, what it is before its name, and after."""
     best = find_best(report.averages)
     if best is None:
         return []
@@ -124,7 +124,7 @@ def _list_tiles(report: Report) -> list[dict[str, str]]:
 
 
 def show_differences(report: Report) -> SectionContent | None:
-    """Shows every method over its seeds, held against a reference."""
+    """Show every method over its seeds, compared with a reference."""
     comparison = compare(report.runs, report.reference)
     if all(len(block.rows) < 2 for block in comparison.blocks):
         return None
@@ -157,7 +157,7 @@ LOWEST = 5  # clients in the table
 
 
 def show_worst(report: Report) -> SectionContent | None:
-    """Shows the lowest clients of the best group, seed by seed."""
+    """Show the lowest clients of the best group, seed by seed."""
     best = find_best(report.averages)
     if best is None:
         return None
@@ -167,7 +167,7 @@ def show_worst(report: Report) -> SectionContent | None:
 
 
 def _list_lowest(report: Report, run: RecordedRun, best: int) -> dict[str, Any]:
-    """Lists the lowest clients of a run, and how they fare in the other groups."""
+    """List the lowest clients of a run, and how they fare in the other groups."""
     rows = report.averages
     compared = {best: run} | {
         i: other
@@ -219,7 +219,7 @@ class JoinedNewcomers(NamedTuple):
 
 
 def summarize_newcomers(run: RecordedRun) -> list[JoinedNewcomers]:
-    """Sums up each time that newcomers joined a run, for each number of examples."""
+    """Summarize each time that newcomers joined a run, for each number of examples."""
     table = run.newcomers
     measured = (table.split == "test") & (table.n > 0) & ~np.isnan(table.top1)
     keys = (table.time, table.data, table.digest, table.round, table.shots)
@@ -238,7 +238,7 @@ def summarize_newcomers(run: RecordedRun) -> list[JoinedNewcomers]:
 
 
 def show_newcomers(report: Report) -> SectionContent | None:
-    """Shows how all newcomers did that ever joined the runs; nothing where nobody did."""
+    """Show how all newcomers did that ever joined the runs; None where none did."""
     lines = [
         [
             label,
@@ -264,7 +264,7 @@ TRIAL_HEAD = ("method", "trial", "settings", "validation loss", "validation top-
 
 
 def show_trials(report: Report) -> SectionContent | None:
-    """Shows all trials of the comparisons that the runs belong to; nothing where there are none."""
+    """Show all trials of the comparisons that the runs belong to; None where there are none."""
     places = dict.fromkeys(run.path.resolve().parent.parent / "trials.csv" for run in report.runs)
     tables = [
         columns(place, [*TRIAL_COLUMNS, "seed", "failed"]) for place in places if place.is_file()
@@ -292,7 +292,7 @@ FACTS = {
 
 
 def show_settings(report: Report) -> SectionContent:
-    """Shows what the runs share and where they differ."""
+    """Show what the runs share and where they differ."""
     groups, runs = report.groups, report.runs
     every = {key for run in runs for key in run.settings}
     keys = sorted(every - SEEDED, key=lambda key: ("." in key, key))

@@ -67,15 +67,15 @@ class SummaryRow(NamedTuple):
 
     @property
     def top1(self) -> float | None:
-        """Returns the mean top-1 of the personal models."""
+        """The mean top-1 of the personal models."""
         return self.means["top1"]
 
     def mark(self, text: str) -> str:
-        """Marks a number of a personal model that was chosen on test data."""
+        """Mark a number of a personal model that was chosen on test data."""
         return text + DAGGER if self.chosen_on_test and text != MISSING else text
 
     def bound(self, name: str, printed: Callable[[float], str]) -> str:
-        """Prints the bounds of a mean over all clients, where it is known of a sample only."""
+        """Print the bounds of a mean over all clients, where it is known of a sample only."""
         return format_bounds(self.intervals.get(name), printed)
 
     def print_metric(self, metric: Metric) -> str:
@@ -86,27 +86,27 @@ class SummaryRow(NamedTuple):
 
 
 def summarize(runs: Sequence[RecordedRun]) -> list[SummaryRow]:
-    """Returns one row per run: its last evaluated round, on the clients' own test parts."""
+    """Return one row per run: its last evaluated round, on the clients' own test parts."""
     return [_row(run, label, runs) for run, label in zip(runs, labels(runs), strict=True)]
 
 
 def average_over_seeds(
     groups: Sequence[Group], runs: Sequence[RecordedRun], rows: Sequence[SummaryRow]
 ) -> list[SummaryRow]:
-    """Returns one row per group from the rows of its runs: means over seeds."""
+    """Return one row per group from the rows of its runs: means over seeds."""
     of_run = {run.path: row for run, row in zip(runs, rows, strict=True)}
     return [_average(group, [of_run[run.path] for run in group.runs]) for group in groups]
 
 
 def find_best(rows: Sequence[SummaryRow]) -> int | None:
-    """Finds the run of the highest mean personal accuracy, of those that are federated."""
+    """Find the run of the highest mean personal accuracy, of those that are federated."""
     known = [i for i, row in enumerate(rows) if row.top1 is not None and not np.isnan(row.top1)]
     known = [i for i in known if rows[i].federated] or known
     return max(known, key=lambda i: rows[i].top1 or 0.0) if known else None
 
 
 def describe(rows: Sequence[SummaryRow]) -> str:
-    """Say which model, which clients, which split, which round and which rule of choice."""
+    """Describe which model, which clients, which split, which round and which rule of choice."""
     rules = [RULES[row.selection] for row in rows if row.sample and row.selection]
     return render_paragraph(
         "summary.txt",
@@ -119,7 +119,7 @@ def describe(rows: Sequence[SummaryRow]) -> str:
 
 
 def describe_scope(rows: Sequence[SummaryRow]) -> str:
-    """Says over which clients the means are taken, and after which round."""
+    """Describe over which clients the means are taken, and after which round."""
     counts = [f"{row.clients} of {row.total}" for row in rows]
     drawn = dict.fromkeys(row.sample for row in rows if row.sample is not None)
     if drawn:
@@ -141,7 +141,7 @@ def describe_scope(rows: Sequence[SummaryRow]) -> str:
 
 
 def list_exceptions(averages: Sequence[SummaryRow], runs: Sequence[SummaryRow]) -> list[str]:
-    """Say which are no competitors, how models were chosen, which runs did not finish."""
+    """Describe which are no competitors, how models were chosen, which runs did not finish."""
     pooled = ", ".join(row.label for row in averages if not row.federated)
     late = ", ".join(f"{row.label} ({row.status})" for row in runs if row.status != "finished")
     sentences = (
@@ -153,7 +153,7 @@ def list_exceptions(averages: Sequence[SummaryRow], runs: Sequence[SummaryRow]) 
 
 
 def describe_selection(rows: Sequence[SummaryRow]) -> str | None:
-    """Says how the personal models were chosen along their paths, where there was a choice."""
+    """Describe how the personal models were chosen along their paths, where there was a choice."""
     chosen: dict[str, list[str]] = {}
     for row in rows:
         if row.selection is not None:
@@ -170,7 +170,7 @@ def _describe_rule(rule: str) -> str:
 
 
 def describe_seeds(groups: Sequence[Group]) -> str:
-    """Says how seeds are shown together, where there are several."""
+    """Describe how seeds are shown together, where there are several."""
     counts = sorted({len(group.runs) for group in groups})
     if counts[-1] == 1:
         return ""
@@ -179,14 +179,14 @@ def describe_seeds(groups: Sequence[Group]) -> str:
 
 
 def describe_bands(groups: Sequence[Group]) -> str:
-    """Say what lines and bands are where groups have several seeds."""
+    """Describe what lines and bands are where groups have several seeds."""
     if all(len(group.runs) == 1 for group in groups):
         return ""
     return f" {describe_seeds(groups)} Bands: from the lowest to the highest seed."
 
 
 def terminal(rows: Sequence[SummaryRow]) -> Table:
-    """Returns the table for a terminal of 80 columns; the page and Markdown have the rest."""
+    """Return the table for a terminal of 80 columns; the page and Markdown have the rest."""
     narrow = [column for column in COLUMNS if column.narrow]
     heads = ["\n".join(column.narrow) for column in narrow]
     on_test = any(row.chosen_on_test for row in rows)
@@ -201,7 +201,7 @@ def terminal(rows: Sequence[SummaryRow]) -> Table:
 
 
 def markdown(rows: Sequence[SummaryRow]) -> str:
-    """Returns the full table in Markdown, with its caption under it."""
+    """Return the full table in Markdown, with its caption under it."""
     return render(
         "summary.md",
         columns=COLUMNS,
@@ -315,7 +315,7 @@ def _row(run: RecordedRun, label: str, runs: Sequence[RecordedRun]) -> SummaryRo
 
 
 def find_intervals(run: RecordedRun) -> dict[str, Interval]:
-    """Finds between what bounds the means over all clients lie; nothing where all are evaluated."""
+    """Return the intervals of the means over all clients; none where all are evaluated."""
     if run.sample is None:
         return {}
     total = int(np.sum(run.federation.test > 0))
@@ -371,7 +371,7 @@ def _average(group: Group, rows: Sequence[SummaryRow]) -> SummaryRow:
 
 
 def _average_intervals(rows: Sequence[SummaryRow]) -> dict[str, Interval]:
-    """Averages the bounds of seeds: wide enough also where all of them look at the same clients."""
+    """Average the bounds of seeds: wide enough also where all of them look at the same clients."""
     return {
         name: Interval(*map(float, np.mean([row.intervals[name] for row in rows], axis=0)))
         for name in rows[0].intervals
@@ -380,6 +380,6 @@ def _average_intervals(rows: Sequence[SummaryRow]) -> dict[str, Interval]:
 
 
 def average_known(values: Sequence[float | None]) -> float | None:
-    """Returns the mean of the numbers that are known, None if none is."""
+    """Return the mean of the numbers that are known, None if none is."""
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
