@@ -135,7 +135,7 @@ def test_a_column_that_was_added_later_is_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = begin(tmp_path / "run", 4)
-    later = schema.RecordColumn("later", float, "", format=".8g")
+    later = schema.RecordColumn("later", float, ".8g")
     tables = {**schema.TABLES, "notes": (*schema.TABLES["notes"], later)}
     before = columns(path / "notes.csv", [])
     monkeypatch.setattr("isthmus.run.writer.TABLES", tables)
