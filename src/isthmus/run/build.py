@@ -40,7 +40,7 @@ DISTANT = "sites"  # data of this name stay where they are
 
 
 class OwnParts(TypedDict, total=False):
-    """Parts of a run that come from Python instead of by name."""
+    """Parts of a run that are passed from Python instead of by name."""
 
     method: Method | None
     data: Federation | None
@@ -49,7 +49,7 @@ class OwnParts(TypedDict, total=False):
 
 
 class Built(NamedTuple):
-    """A run that is ready to begin: its experiment, complete, and all that stays the same."""
+    """A run that can begin: its complete experiment, and all that does not change during it."""
 
     experiment: Experiment
     setting: RunContext
@@ -67,7 +67,7 @@ def build(
     workers: int | None = None,
     cluster: Cluster | None = None,
 ) -> Built:
-    """Builds a run; own parts get names in the experiment, and what it left open is chosen."""
+    """Build a run; name custom parts in its experiment, and choose what it left open."""
     experiment = _choose_cluster(experiment, cluster)
     if workers is not None and not 1 <= workers <= MOST_WORKERS:
         raise IsthmusError(
@@ -114,7 +114,7 @@ def build(
 
 
 def read_federation(experiment: Experiment, data_root: Path) -> Federation:
-    """Reads and divides the data as the experiment says."""
+    """Read and divide the data of an experiment."""
     if OWN in (experiment.data["name"], experiment.partition["name"]):
         raise IsthmusError(
             "the experiment's data are somebody's own; expected them as an argument; call "
@@ -135,9 +135,9 @@ def read_federation(experiment: Experiment, data_root: Path) -> Federation:
 
 
 def _draw_evaluated(experiment: Experiment, clients: int) -> Sequence[int] | None:
-    """Draws the clients that are evaluated; None: all are.
+    """Draw the clients to evaluate; None: all.
 
-    By the seed that divides the data, so that all runs on one division look at the same clients.
+    They depend on the seed that divides the data: runs on one division evaluate the same clients.
     """
     if experiment.eval_sample is None:
         return None
@@ -146,7 +146,7 @@ def _draw_evaluated(experiment: Experiment, clients: int) -> Sequence[int] | Non
 
 
 def _choose_cluster(experiment: Experiment, cluster: Cluster | None) -> Experiment:
-    """Takes the engine that computes on a cluster where there is one."""
+    """Choose the engine for a cluster, if there is one."""
     if cluster is None or experiment.engine == "ray":
         return experiment
     if experiment.engine == "stacked":
@@ -158,7 +158,7 @@ def _choose_cluster(experiment: Experiment, cluster: Cluster | None) -> Experime
 
 
 def read_again(experiment: str, data_root: str) -> Federation:
-    """Reads the clients that train, of a run that was built, on another machine."""
+    """Read the training clients of a run on another machine."""
     given = Experiment(**tomllib.loads(experiment))
     return _hold_out(given, read_federation(given, Path(data_root)))[0]
 
@@ -228,7 +228,7 @@ def _name_data(experiment: Experiment, data: Federation | None, data_root: Path)
 
 
 def _recount(experiment: Experiment, federation: Federation) -> dict[str, Any]:
-    """Says how many clients there are where the partition did not make as many as asked for."""
+    """Return the number of clients, where the partition made fewer or more than requested."""
     clients, partition = len(federation), dict(experiment.partition)
     together = experiment.clients_per_round
     if not experiment.clients:
@@ -247,7 +247,7 @@ def _recount(experiment: Experiment, federation: Federation) -> dict[str, Any]:
 def _hold_out(
     experiment: Experiment, federation: Federation
 ) -> tuple[Federation, Federation | None]:
-    """Takes the clients out that join afterwards, where there shall be any."""
+    """Hold out the clients that join after training, if there are to be any."""
     newcomers = None
     if experiment.held_out:
         everybody = len(federation)
@@ -274,7 +274,7 @@ def _build_networks(
     model: Network | None,
     others: Sequence[Network],
 ) -> tuple[Flat, ...]:
-    """Builds the network, and the second one of each kind of client."""
+    """Build the network, and the second one of each kind of client."""
     if federation.classes < 2:
         raise IsthmusError(
             "all examples of the data are of one class; expected two or more; give other labels"
@@ -301,7 +301,7 @@ def _build_networks(
 
 
 def refuse_huge(table: registry.Table, shape: tuple[int, ...], classes: int) -> None:
-    """Refuses a network whose parameters would not fit into memory, before it is made."""
+    """Refuse a network whose parameters would not fit into memory, before it is made."""
     widest = max([classes, *(value for value in table.values() if isinstance(value, int))])
     if widest * max(widest, prod(shape)) < LAYER:
         return  # of the usual sizes; counting takes seconds where torch has not done so yet
@@ -332,7 +332,7 @@ def _build_task(e: Experiment, federation: Federation, networks: Sequence[Flat])
 
 
 def _refuse_memory(network: Flat, w: torch.Tensor, few: torch.Tensor) -> None:
-    """Refuses a network that remembers what it saw in something that is no vector's."""
+    """Refuse a network that writes what it saw into a buffer."""
     with train([network]), torch.no_grad(), torch.random.fork_rng(devices=[]):
         changed = network.find_memory(w, few)
     if changed:
@@ -344,7 +344,7 @@ def _refuse_memory(network: Flat, w: torch.Tensor, few: torch.Tensor) -> None:
 
 
 def _count_features(network: Flat, w: torch.Tensor, federation: Federation) -> int:
-    """Counts the features that enter the head of a network, if it fits the data."""
+    """Count the features that enter the head of a network, if it fits the data."""
     few = federation.split(0, "train").x[:1].repeat_interleave(2, 0)  # one alone has no variance
     expected = (len(few), federation.classes)
     try:

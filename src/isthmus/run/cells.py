@@ -1,4 +1,4 @@
-"""Rows as lines of CSV: one line each, and no cell that a spreadsheet would take for a formula."""
+"""Rows as lines of CSV, without cells that a spreadsheet would compute as formulas."""
 
 import csv
 import io
@@ -10,7 +10,7 @@ MARK = "'"  # what a spreadsheet takes for a sign that text follows
 
 
 def format_lines(rows: Iterable[Iterable[Any]]) -> str:
-    r"""Writes rows as lines; text that is no number and begins like a formula gets a mark.
+    r"""Return rows as lines; text that begins like a formula and is no number gets a mark.
 
     >>> format_lines([["=1+1", "-0.5", -0.5, "a, b", None], ["'@", "@\nb"]])
     '\'=1+1,-0.5,-0.5,"a, b",\n\'\'@,\'@ b\n'
@@ -21,7 +21,7 @@ def format_lines(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def parse_lines(lines: Iterable[str]) -> list[list[str]]:
-    r"""Reads lines as rows of what was written.
+    r"""Return the rows of lines.
 
     >>> parse_lines(['\'=1+1,-0.5,"a, b",', "''@,'a'"])
     [['=1+1', '-0.5', 'a, b', ''], ["'@", "'a'"]]

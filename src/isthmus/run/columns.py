@@ -21,13 +21,13 @@ LINES = 50_000  # that are read at a time
 
 
 def columns(path: Path, expected: Iterable[str]) -> dict[str, list[str]]:
-    """Reads a table into columns of text; an incomplete last line is left out."""
+    """Read a table into columns of text, without an incomplete last line."""
     blocks = list(read_blocks(path, expected))
     return {name: [cell for block in blocks for cell in block[name]] for name in blocks[0]}
 
 
 def read_blocks(path: Path, expected: Iterable[str]) -> Iterator[dict[str, list[str]]]:
-    """Yields the columns of some lines at a time, as text takes ten times the memory of numbers.
+    """Yield the columns of some lines at a time: text takes ten times the memory of numbers.
 
     The first block is there even where a table has no lines.
     """
@@ -65,7 +65,7 @@ def read_blocks(path: Path, expected: Iterable[str]) -> Iterator[dict[str, list[
 def read_arrays(
     path: Path, schema: Sequence[RecordColumn], per_batch: bool = False
 ) -> dict[str, NDArray[Any]]:
-    """Reads a table of the schema by its columns' names; what is not one number stays text.
+    """Read a table of the schema by its columns' names; what is not one number stays text.
 
     A column of numbers that may be missing is nan if it is; one of text then has no rows at all. A
     table that older versions did not write has no rows.
@@ -100,7 +100,7 @@ def _read_block(
 def _refuse_impossible(
     path: Path, column: RecordColumn, texts: Sequence[str], values: NDArray[Any]
 ) -> None:
-    """Refuses values that no run writes; a loss may be infinite, a share may not."""
+    """Refuse values that no run writes; a loss may be infinite, a share may not."""
     wrong = [text for text in set(texts) if column.choices and text not in column.choices]
     expected = ", ".join(name or "nothing" for name in column.choices)
     if column.type in (int, float):
@@ -119,7 +119,7 @@ def _refuse_impossible(
 def parse(
     path: Path, name: str, texts: Iterable[str], read: Callable[[str], Any], dtype: Any
 ) -> NDArray[Any]:
-    """Reads a column's texts as values."""
+    """Read a column's texts as values."""
     try:
         return freeze(np.asarray([read(text) for text in texts], dtype=dtype))
     except (ValueError, OverflowError) as error:
@@ -130,11 +130,11 @@ def parse(
 
 
 def number(text: str) -> float:
-    """Reads a number; an empty text is none."""
+    """Return a number; nan for an empty text."""
     return float(text) if text else np.nan
 
 
 def freeze(array: Column) -> Column:
-    """Makes an array immutable."""
+    """Make an array immutable."""
     array.flags.writeable = False
     return array

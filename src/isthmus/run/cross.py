@@ -18,7 +18,7 @@ SPLITS = ("train", "validation", "test")
 
 
 def choose_clients(opened: Opened, count: int | None, split: str) -> list[int]:
-    """Chooses the clients to measure, of those with such data: all, or so many drawn at random."""
+    """Choose the clients to measure, of those with such data: all, or so many drawn at random."""
     place = SPLITS.index(split)
     federation = opened.setting.federation
     there = [i for i in range(len(opened)) if federation.sizes(i)[place]]
@@ -40,7 +40,7 @@ def survey(
     tell: Tell = ignore,
     which: str = "last",
 ) -> tuple[Path, Cross]:
-    """Measures the models of these clients on the data of all of them; writes cross.csv."""
+    """Measure the models of these clients on the data of all of them, and write cross.csv."""
     path = run / "cross.csv"
     with overwrite(path) as file:  # opened first: what cannot be written need not be measured
         found = opened.cross(ids, split, tell, which)
@@ -57,7 +57,7 @@ def _list_rows(found: Cross) -> Iterator[tuple[Any, ...]]:
 
 
 def describe(found: Cross, total: int) -> str:
-    """Says how own models do beside others', over the clients that were measured."""
+    """Describe how own models do beside others', over the clients that were measured."""
     top1, count = found.top1, len(found.clients)
     own = np.diagonal(top1)
     others = np.where(np.eye(count, dtype=bool), np.nan, top1)

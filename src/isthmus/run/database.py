@@ -75,7 +75,7 @@ class Database:
             raise
 
     def read(self, key: bytes) -> bytes | None:
-        """Gives the value of a key, if there is one."""
+        """Return the value of a key, if there is one."""
         with self._begin_reading() as transaction:
             value, seal = transaction.get(key), transaction.get(SEAL + key)
             if value is None and seal is None:
@@ -84,7 +84,7 @@ class Database:
             return bytes(value or b"")
 
     def write(self, changes: Mapping[bytes, bytes | None]) -> None:
-        """Writes all changes, or, if that fails, none; None takes an entry away."""
+        """Write all changes or, if that fails, none; None deletes an entry."""
         while True:
             try:
                 with self._begin(write=True, buffers=True) as transaction:
@@ -96,7 +96,7 @@ class Database:
                 raise describe_unwritable(self._path, error) from None
 
     def keys(self, prefix: bytes) -> Iterator[bytes]:
-        """Finds the keys that begin with a prefix, in order."""
+        """Find the keys that begin with a prefix, in order."""
         keys = []
         with self._begin_reading() as transaction, transaction.cursor() as cursor:
             if cursor.set_range(prefix):
@@ -112,11 +112,11 @@ class Database:
             return transaction.get(key) is not None
 
     def nbytes(self) -> int:
-        """Gives the size of the file."""
+        """Return the size of the file."""
         return self._path.stat().st_size
 
     def close(self) -> None:
-        """Closes the file and gives up the lock; nothing more can be read or written."""
+        """Close the file and release the lock; nothing more can be read or written."""
         self._closed = True
         self._environment.close()
         self._guard.close()
@@ -141,7 +141,7 @@ class Database:
             raise describe_unwritable(self._path, error) from None
 
     def _audit(self) -> None:
-        """Compares the sum; reads small values on the way, which lie among the tree's own bytes."""
+        """Compare the sum, and check small values on the way, which lie among the tree's own bytes."""
         with self._begin_reading() as transaction, transaction.cursor() as cursor:
             status = self._environment.stat()
             if not status["entries"]:
@@ -175,7 +175,7 @@ class Database:
 
 
 def is_blank(path: Path) -> bool:
-    """Tells whether nothing was ever committed to a file: whoever made it was killed before."""
+    """Whether nothing was ever committed to a file, since its process was killed before."""
     if path.stat().st_size == 0:
         return True
     try:
@@ -240,7 +240,7 @@ def _open(path: Path, sync: Sync, **how: Any) -> lmdb.Environment:
 
 
 def _put(transaction: lmdb.Transaction, changes: Mapping[bytes, bytes | None]) -> None:
-    """Writes entries with their seals, and carries the seals over into the sum."""
+    """Write entries with their seals, and update the sum."""
     before = transaction.get(SUM)
     total = 0 if before is None else int.from_bytes(before, "little")
     for key, value in changes.items():
@@ -259,7 +259,7 @@ def _put(transaction: lmdb.Transaction, changes: Mapping[bytes, bytes | None]) -
 
 
 def checksum(key: bytes, value: bytes | memoryview) -> bytes:
-    """Gives the seal of an entry."""
+    """Return the seal of an entry."""
     return zlib.crc32(value, zlib.crc32(key)).to_bytes(4, "little")
 
 

@@ -38,7 +38,7 @@ def export(
     which: str = "last",
     form: str = "safetensors",
 ) -> Iterator[Path]:
-    """Writes clients' personal models, each with a card; yields the cards' paths.
+    """Write clients' personal models, each with a card; yield the cards' paths.
 
     A model in another format than safetensors has what is done to inputs in front of it, and is
     compared with the personal model on the client's own data before it is written.
@@ -66,7 +66,7 @@ def export(
 
 
 def describe(opened: Opened, personal: Personal, which: str) -> dict[str, Any]:
-    """Makes the card of a personal model."""
+    """Make the card of a personal model."""
     experiment, setting = opened.experiment, opened.setting
     federation, names = setting.federation, setting.method.networks().names
     arrays = federation.arrays
@@ -101,7 +101,7 @@ def describe(opened: Opened, personal: Personal, which: str) -> dict[str, Any]:
 
 
 def read_own(opened: Opened, i: int, module: Deployed) -> tuple[Tensor, Tensor]:
-    """Gives some of a client's examples: before anything is done to them, and as it learned."""
+    """Return some of a client's examples, raw and prepared as for training."""
     federation = opened.setting.federation
     arrays, parts = federation.arrays, federation.splits[i]
     rows = np.concatenate([parts.test, parts.validation, parts.train])[:MOST]

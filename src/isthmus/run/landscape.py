@@ -68,7 +68,7 @@ class Plane(NamedTuple):
     basis: Tensor  # [2, P], orthonormal
 
     def at(self, x: float, y: float) -> Tensor:
-        """Gives the model at a place."""
+        """Return the model at a place."""
         place = self.basis.new_tensor([x, y])
         return (self.origin + place @ self.basis).to(torch.get_default_dtype())
 
@@ -79,7 +79,7 @@ class Plane(NamedTuple):
 
 
 def plane_through(a: Tensor, b: Tensor, c: Tensor) -> Plane:
-    """Finds the plane through three models, the first of which is its origin.
+    """Find the plane through three models, the first of which is its origin.
 
     >>> plane = plane_through(torch.zeros(3), torch.tensor([2.0, 0, 0]), torch.tensor([1.0, 0, 5]))
     >>> plane.where(torch.tensor([1.0, 0, 5])), plane.at(0.5, 2)
@@ -109,7 +109,7 @@ def survey(
     points: int = 21,
     tell: Tell = lambda what, done, total: None,
 ) -> dict[Path, str]:
-    """Measures a plane of models, and a simplex where there is one; gives the files and what is in.
+    """Measure a plane of models, and a simplex where there is one; return the files with titles.
 
     Where no clients are named they are the first ones that have models of their own; where no data
     are, those of the server and of the plane's clients, and for a simplex of all clients.
@@ -129,7 +129,7 @@ def survey(
 def models(
     opened: Opened, clients: Sequence[int], third: tuple[str, Tensor] | None
 ) -> list[MarkedModel]:
-    """Finds the three models of a plane, and after them those of its clients that lie in it too.
+    """Return the three models of a plane, and then those of its clients that lie in it too.
 
     They are the shared one, unless three clients are named; another run's shared one, if given;
     and of each client the own end of its path or, where there is no such end, its personal model.
@@ -158,13 +158,13 @@ def models(
 
 
 def has_simplex(opened: Opened) -> bool:
-    """Tells whether the models of a method are a simplex."""
+    """Whether the models of a method are a simplex."""
     path = opened.setting.method.path()
     return path is not None and path.name == "simplex"
 
 
 def own_end(opened: Opened, i: int) -> Tensor | None:
-    """Gives client i's own model, where a path leads to it from the shared one."""
+    """Return client i's own model, where a path leads to it from the shared one."""
     path = opened.path(i)
     if path is None or path.at.shape[-1] != 1 or has_simplex(opened):
         return None
@@ -181,7 +181,7 @@ def shared_model(opened: Opened, name: str) -> tuple[str, Tensor]:
 
 
 def default_clients(opened: Opened, third: tuple[str, Tensor] | None) -> list[int]:
-    """Finds as many clients as a plane wants: the first, with own ends where there are such."""
+    """Find as many clients as a plane wants: the first, with own ends where there are such."""
     common = opened.common()
     count = 3 - (common is not None) - (third is not None)
     ends = (i for i in range(len(opened)) if own_end(opened, i) is not None)
@@ -197,7 +197,7 @@ def plane_rows(
     points: int,
     tell: Tell,
 ) -> Iterator[tuple[Any, ...]]:
-    """Measures the marked models, of which the first three span the plane, and a grid there."""
+    """Measure the marked models, of which the first three span the plane, and a grid there."""
     network = opened.setting.task.model
     statistics = network.statistics if len(marked[0].w) == network.size else None
     parameters = torch.ones(1) if statistics is None else torch.where(statistics, 0.0, 1.0)
@@ -226,7 +226,7 @@ def plane_rows(
 def simplex_rows(
     opened: Opened, on: Sequence[str], split: str, tell: Tell
 ) -> Iterator[tuple[Any, ...]]:
-    """Measures a lattice of models: on clients' data, of private simplices where there are such."""
+    """Measure a lattice of models: on clients' data, of private simplices where there are such."""
     shared = opened.fresh_path()
     assert shared is not None
     grid = lattice(shared.at.shape[1], SIMPLEX_POINTS)
@@ -241,7 +241,7 @@ def simplex_rows(
 
 
 def with_data(opened: Opened, split: str) -> list[str]:
-    """Names all who have data to measure on: the server and clients."""
+    """Return who has data to measure on: the server, and clients by number."""
     federation, place = opened.setting.federation, SPLITS.index(split)
     clients = [str(i) for i in range(len(opened)) if federation.sizes(i)[place]]
     return [SERVER, *clients] if len(federation.server_test().y) else clients
@@ -262,7 +262,7 @@ def _part(opened: Opened, name: str, split: str) -> Split:
 def _training_inputs(
     opened: Opened, marked: Sequence[MarkedModel], on: Sequence[str]
 ) -> dict[str, Tensor]:
-    """Gives what statistics come from on each one's data: the server has those of the plane's."""
+    """Return the inputs for statistics by owner of data; the server has those of the plane's owners."""
     clients = [name for name in on if name != SERVER]
     owners = [model.of for model in marked[:3] if model.kind != "shared"]
     inputs = {name: _part(opened, name, "train").x for name in {*clients, *owners}}
@@ -277,7 +277,7 @@ def _scores(
     parts: Mapping[str, Split],
     seen: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> Iterator[list[tuple[Any, ...]]]:
-    """Measures models on parts of data: for each part whose, which split, n, top-1, loss.
+    """Measure models on parts of data: for each part whose, which split, n, top-1, loss.
 
     Where it is said what each part's owner has `seen`, models get running statistics of that.
     """
@@ -305,14 +305,14 @@ def _scores(
 
 
 def _reestimate(opened: Opened, kind: int, w: Tensor, x: Tensor) -> Callable[[Tensor], Tensor]:
-    """Gives the network with parameters w and the statistics that it has on some examples."""
+    """Return the network with parameters w and the statistics that it has on some examples."""
     with one_thread(), torch.no_grad():
         settled = opened.setting.task.model.reestimate_statistics(w, split_evenly(x))
     return _network(opened, kind, settled)
 
 
 def _network(opened: Opened, kind: int, w: Tensor) -> Callable[[Tensor], Tensor]:
-    """Gives the network with parameters w: as a module, which takes longer, only if it must be."""
+    """Return the network with parameters w; as a module, which is slower, only where it must be."""
     task, module = opened.setting.task, opened.setting.method.networks().module
     if module is load_network and len(w) == task.model.size:
         return partial(task.model.logits, w)

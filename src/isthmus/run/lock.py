@@ -1,4 +1,4 @@
-"""Locks that end with the process that holds them, however that ends."""
+"""Locks that are released when the process that holds them ends, however it ends."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ _held: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
 
 
 def _close_inherited() -> None:
-    """Closes what a forked process inherited, so that a lock ends with the process that took it."""
+    """Close what a forked process inherited, so that a lock ends with the process that took it."""
     for file in list(_held):
         file.close()
 
@@ -24,7 +24,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def open_lock(name: Path, instead: Path | None = None) -> IO[bytes]:
-    """Takes the lock that a file stands for; closing what is returned gives it up.
+    """Acquire the lock of a file; closing the returned file releases it.
 
     The file stays, and says which process was the last to hold it. Where it cannot be written it is
     read, or another file `instead` of it if it is not there; several may hold the lock then.

@@ -36,7 +36,7 @@ from isthmus.system.machine import explain_lack_of_memory
 
 
 class RoundResult(NamedTuple):
-    """What a watcher learns after each round."""
+    """What `watch` gets after each round."""
 
     cost: Cost
     evaluation: Evaluation | None
@@ -93,7 +93,7 @@ Watch = Callable[[RoundResult], bool | None]
 
 
 def ignore(done: RoundResult) -> None:
-    """Watches nothing."""
+    """Do nothing after a round."""
 
 
 def federate(
@@ -107,7 +107,7 @@ def federate(
     keep_best: bool = False,
     **own: Unpack[OwnParts],
 ) -> Run:
-    """Runs an experiment; with parts of one's own where they are given.
+    """Run an experiment, with custom parts where they are given.
 
     >>> from isthmus import Experiment, federate
     >>> run = federate(Experiment(method="fedavg", data="synthetic", rounds=1, epochs=1))
@@ -141,7 +141,7 @@ def resume(
     watch: Watch = ignore,
     **own: Unpack[OwnParts],
 ) -> Run:
-    """Goes on with a run that was stopped or killed, to the same bits as in one piece.
+    """Resume a run that was stopped or killed; the result is bit-identical.
 
     `rounds` makes a run longer, where its method does not depend on its length. Parts of one's own
     are given as they were to `federate`.
@@ -228,7 +228,7 @@ def _check_extension(setting: RunContext, before: int, after: int, done: int) ->
 
 @explain_lack_of_memory()
 def train(built: Built, store: Memory | Store, watch: Watch = ignore) -> Run:
-    """Runs the rounds that are left; whatever ends it, the store keeps what was done."""
+    """Run the rounds that are left; the store keeps what is done, whatever ends the run."""
     experiment, setting = built
     rounds: list[RoundResult] = []
     newcomers: list[Newcomers] = []
@@ -291,7 +291,7 @@ def find_stop_reason(experiment: Experiment, progress: Progress) -> str:
 
 
 def is_due(experiment: Experiment, t: int) -> bool:
-    """Tells whether round t is followed by an evaluation."""
+    """Whether round t is followed by an evaluation."""
     every = experiment.eval_every
     return t + 1 == experiment.rounds or (every > 0 and (t + 1) % every == 0)
 
@@ -299,7 +299,7 @@ def is_due(experiment: Experiment, t: int) -> bool:
 def advance(
     setting: RunContext, progress: Progress, evaluate: bool, best: BestModels | None = None
 ) -> RoundUpdate:
-    """Runs one round and, where it is due, evaluates all clients after it.
+    """Run one round and, where it is due, evaluate all clients after it.
 
     `best` considers every client's personal model with its loss on validation data.
     """

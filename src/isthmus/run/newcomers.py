@@ -36,7 +36,7 @@ class Newcomers(NamedTuple):
 def join(
     setting: RunContext, progress: Progress, data: Federation, shots: Sequence[int | None]
 ) -> list[Newcomers]:
-    """Lets newcomers build what they need from the server's state and their data, and scores it.
+    """Have newcomers build their models from the server's state and their data, and score these.
 
     `shots` limits what they may train on; their validation and test parts stay whole. Where there
     is a path they choose on their own validation part, unless the point is fixed.
@@ -56,14 +56,14 @@ def join(
 
 
 def make_visit(setting: RunContext, data: Federation, engine: Engine) -> RunContext:
-    """Gives the setting in which newcomers join: their numbers come after all others'."""
+    """Return the context in which newcomers join: their numbers come after all others'."""
     looks = setting.task.rule.split is not None
     task = replace(setting.task, selection="validation" if looks else setting.task.selection)
     return setting._replace(task=task, federation=data, engine=engine, first=task.clients)
 
 
 def score_newcomers(setting: RunContext, progress: Progress) -> tuple[Score, ...]:
-    """Scores what each newcomer builds for itself, and the shared model on its data."""
+    """Score what each newcomer builds for itself, and the shared model on its data."""
     clients, splits = reach_newcomers(setting, progress), splits_of(setting)
     with one_thread():
         delivery = setting.method.deliver(progress.server, clients)
@@ -75,7 +75,7 @@ def score_newcomers(setting: RunContext, progress: Progress) -> tuple[Score, ...
 def reach_newcomers(
     setting: RunContext, progress: Progress, ids: Sequence[int] | None = None
 ) -> Clients:
-    """Gives a handle on newcomers, all of them or some, as they come after the rounds so far."""
+    """Return a handle on newcomers, all or some, after the rounds so far."""
     round = Round(setting, progress.t, {}, shelf=Shelf(progress.shelf))
     return Clients(range(len(setting.federation)) if ids is None else ids, round)
 
@@ -97,7 +97,7 @@ class Joining:
         return self.score(client, *self.build(client, own, *received), *received)
 
     def build(self, client: Client, own: State, *received: State) -> tuple[State, Tensor | Point]:
-        """Gives what the newcomer holds from now on, and the model that it deploys."""
+        """Return what the newcomer holds from now on, and the model that it deploys."""
         own = client.method.join(client, *received)
         return own, client.method.personal(client, own, *received)
 
@@ -108,7 +108,7 @@ class Joining:
 
 
 def describe(newcomers: Sequence[Newcomers]) -> str:
-    """Says in a few lines how newcomers did."""
+    """Describe in a few lines how newcomers did."""
     lines = ["clients that took part in no round, mean top-1 over them on their own test parts:"]
     for shots, scores in newcomers:
         means = ", ".join(

@@ -1,4 +1,4 @@
-"""A run that is on disk, open: its clients' personal models, and clients that join it."""
+"""A run on disk, opened: its clients' personal models, and clients that join it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -34,7 +34,7 @@ Tell = Callable[[str, int, int], None]  # what is measured, how much of it is, h
 
 
 def ignore(what: str, done: int, total: int) -> None:
-    """Tells nobody."""
+    """Do nothing."""
 
 
 class Cross(NamedTuple):
@@ -63,23 +63,23 @@ class Personal:
         self._module = setting.method.networks().module(setting.task, setting.kind(i), w)
 
     def __call__(self, x: Any) -> Tensor:
-        """Gives logits [B, C]."""
+        """Return logits [B, C]."""
         with torch.no_grad():
             logits: Tensor = self._module(torch.as_tensor(x))
             return logits
 
     def module(self) -> nn.Module:
-        """Gives it as a plain module."""
+        """Return it as a plain module."""
         return self._module
 
     def tally(self, split: str = "test") -> Tally:
-        """Sums up how it does on a part of the client's own data, also bin by bin of confidence."""
+        """Return its sums on a part of the client's own data, also by bins of confidence."""
         x, y = self._setting.federation.split(self.i, split)
         with one_thread():
             return tally(self(x), y, batch=self._setting.task.calibrated)
 
     def top1(self, split: str = "test") -> float:
-        """Measures its accuracy on a part of the client's own data."""
+        """Measure its accuracy on a part of the client's own data."""
         return float(figures(self.tally(split)).top1)
 
 
@@ -102,7 +102,7 @@ class Opened:
         self.close()
 
     def close(self) -> None:
-        """Closes the run's store."""
+        """Close the run's store."""
         self._store.release()
 
     def find(self, client: str) -> int:
@@ -117,11 +117,11 @@ class Opened:
         raise IsthmusError(f"no client {quote(client)}; expected one of the run's; {hint}")
 
     def client(self, i: int, which: str = "last") -> Personal:
-        """Gives client i's personal model: the last, or the best on its validation data."""
+        """Return client i's personal model: the last, or the best on its validation data."""
         return next(self.clients([i], which))
 
     def clients(self, ids: Sequence[int] | None = None, which: str = "last") -> Iterator[Personal]:
-        """Yields the personal models of these clients, or of all of them, one at a time.
+        """Yield the personal models of these clients, or of all of them, one at a time.
 
         They are the last ones, or the best on validation data: the latter where the run kept them.
         """
@@ -144,21 +144,21 @@ class Opened:
         return self._store.best_models if which == "best" else None
 
     def path(self, i: int) -> Point | None:
-        """Gives all models of client i's path with their places, where its method has one."""
+        """Return all models of client i's path with their places, if its method has one."""
         path = self.setting.method.path()
         return None if path is None else self._visit(i, path.points, self.progress.own)
 
     def fresh_path(self) -> Point | None:
-        """Gives the path of a client that never took part: what the server alone makes of it."""
+        """Return the path of a client that never took part, from the server's state alone."""
         path = self.setting.method.path()
         return None if path is None else self._visit(0, path.points, {})
 
     def common(self) -> Tensor | None:
-        """Gives the one model that everybody shares, if there is one."""
+        """Return the shared model, if there is one."""
         return self.setting.method.common(self.progress.server)
 
     def _visit(self, i: int, f: ClientFunction, own: Mapping[int, State]) -> Point:
-        """Runs f for client i on what an evaluation would deliver to it."""
+        """Run f for client i on what an evaluation would deliver to it."""
         if not 0 <= i < len(self):
             raise IndexError(f"no client {i}; the run has clients 0 to {len(self) - 1}")
         setting, progress = self.setting, self.progress
@@ -184,7 +184,7 @@ class Opened:
         tell: Tell = ignore,
         which: str = "last",
     ) -> Cross:
-        """Measures the personal model of each of these clients on the data of each of them.
+        """Measure the personal model of each of these clients on the data of each of them.
 
         A client's inputs are scaled as at that client, whose model it may be.
         """
@@ -216,16 +216,16 @@ class Opened:
         return Cross(np.array([*parts]), np.array(rounds), which, split, n, *tables)
 
     def join(self, data: Federation, shots: Sequence[int | None] = SHOTS) -> list[Newcomers]:
-        """Lets clients that took part in no round join the finished run."""
+        """Have clients that took part in no round join the finished run."""
         return join(self.setting, self.progress, data, shots)
 
     def record(self, found: Sequence[Newcomers], data: Federation, file: Path | str) -> None:
-        """Adds to newcomers.csv how clients did that came in some file."""
+        """Add to newcomers.csv how clients did whose data came in a file."""
         self._store.add_newcomers(found, data.digest(), str(Path(file).resolve()))
 
 
 def _group(parts: Sequence[Split], size: int) -> Iterator[list[Split]]:
-    """Puts parts together until they have so many examples."""
+    """Group parts until they have so many examples."""
     block: list[Split] = []
     for part in parts:
         block.append(part)
@@ -237,14 +237,14 @@ def _group(parts: Sequence[Split], size: int) -> Iterator[list[Split]]:
 
 
 def _tally_each(model: Personal, block: Sequence[Split]) -> Iterator[Tally]:
-    """Sums up how a model does on each of some parts, which go through it together."""
+    """Yield a model's sums on each of some parts, which go through it together."""
     logits = model(torch.cat([part.x for part in block]))
     for part, given in zip(block, torch.split(logits, [len(p.y) for p in block]), strict=True):
         yield tally(given, part.y)
 
 
 def open(path: Path | str, *, data_root: Path | str = "data", **own: Unpack[OwnParts]) -> Opened:
-    """Opens a run to look into it; parts of one's own are given as they were to `federate`."""
+    """Open a run to inspect it; custom parts are passed as they were to `federate`."""
     built, store = open_run(
         Path(path), device="cpu", data_root=data_root, may_be_readonly=True, **own
     )
@@ -252,5 +252,5 @@ def open(path: Path | str, *, data_root: Path | str = "data", **own: Unpack[OwnP
 
 
 def deploy(client: Client, own: State, *received: State) -> Point:
-    """Gives a client's personal model and its place."""
+    """Return a client's personal model and its place."""
     return place_model(client.method.personal(client, own, *received))

@@ -27,7 +27,7 @@ def predict(
     scales: Scales | None = None,
     say: Callable[[str], object] = lambda note: None,
 ) -> NDArray[np.float64]:
-    """Gives the probability of each class for each example of a file, [n, C].
+    """Return the probability of each class for each example of a file, [n, C].
 
     The inputs are prepared as those of the run's data: their words in the same places, scaled as
     they were, or by the `scales` of that client. What was left out of it is said, a sentence each.
@@ -45,7 +45,7 @@ def predict(
 def write_predictions(
     path: Path, probabilities: NDArray[np.float64], labels: tuple[str, ...]
 ) -> None:
-    """Writes a line per example: its number, the likeliest class, the probability of each."""
+    """Write a line per example: its number, the likeliest class, the probability of each."""
     names = labels or tuple(str(label) for label in range(probabilities.shape[1]))
     rows: list[Any] = [["row", "predicted", *(f"p({name})" for name in names)]]
     likeliest = probabilities.argmax(1).tolist()

@@ -129,18 +129,18 @@ class RecordedRun(NamedTuple):
 
     @property
     def method(self) -> str:
-        """Names the method."""
+        """The method's name."""
         return str(self.settings["method.name"])
 
     @property
     def title(self) -> str:
-        """Names the method, as tables and figures do."""
+        """The method's name in tables and figures."""
         name = self.label or self.method
         return name if self.federated else f"{name} (not federated)"
 
     @property
     def seed(self) -> int | None:
-        """Returns the seed, if the settings have one."""
+        """Return the seed, if the settings have one."""
         seed = self.settings.get("seed")
         return None if seed is None else int(seed)
 
@@ -161,7 +161,7 @@ class RecordedRun(NamedTuple):
 
     @property
     def sample(self) -> EvaluationSample | None:
-        """Tells on how many clients models are evaluated; None: on all."""
+        """How many clients are evaluated; None: all."""
         drawn = self.federation.evaluated == "yes"
         return EvaluationSample(int(drawn.sum()), drawn.size) if drawn.size else None
 
@@ -172,7 +172,7 @@ class RecordedRun(NamedTuple):
 
     @property
     def selection(self) -> str | None:
-        """Names the rule that chose the personal models, where there was a choice."""
+        """Return the rule that chose the personal models, where there was a choice."""
         chosen = (self.clients.model == "personal") & ~np.isnan(self.clients.lam)
         given = np.isin(self.clients.model, ("simplex", "line"))  # each client its place
         if given.any() or not chosen.any():
@@ -181,19 +181,19 @@ class RecordedRun(NamedTuple):
 
     @property
     def chosen_on_test(self) -> bool:
-        """Tells whether the personal models were chosen on test data."""
+        """Whether the personal models were chosen on test data."""
         rule = RULES.get(self.selection or "")
         return rule is not None and rule.on_test
 
     @property
     def per_batch(self) -> bool:
-        """Tells whether ECE and MCE are means over mini-batches, as in the SuPerFed code."""
+        """Whether ECE and MCE are means over mini-batches, as in the SuPerFed code."""
         return self.settings.get("calibration") == "per-batch"
 
     def values(
         self, metric: str, model: str = "personal", split: str = "test", at: str | None = None
     ) -> Floats:
-        """Returns a metric per client at the last evaluated round, nan where there is none.
+        """Return a metric per client at the last evaluated round, nan where there is none.
 
         `at` names a place on the path, as it was written.
         """
@@ -209,7 +209,7 @@ class RecordedRun(NamedTuple):
         return values[~np.isnan(values)]
 
     def on_server(self, metric: str) -> float | None:
-        """Returns the shared model's metric on the server's own test set."""
+        """Return the shared model's metric on the server's own test set."""
         at_server = (self.clients.client == SERVER) & (self.clients.round == self.last)
         rows = at_server & (self.clients.model == "shared") & (self.clients.split == "test")
         values = getattr(self.clients, metric)[rows]
@@ -224,7 +224,7 @@ class RecordedRun(NamedTuple):
         return table.n[rows].astype(np.float64), table.top1[rows], table.confidence[rows]
 
     def pool(self, metric: str, model: str = "personal") -> float | None:
-        """Returns a metric over all clients' test examples together, each counted once."""
+        """Return a metric over all clients' test examples together, each counted once."""
         of_bins = METRICS[metric].of_bins
         if of_bins is not None:
             bins = self.bins(model)
@@ -247,7 +247,7 @@ class RecordedRun(NamedTuple):
         return spread.add_up(last, rounds.round, rounds.train_seconds, sent)
 
     def curve(self, metric: str, model: str = "personal", split: str = "test") -> Curve:
-        """Returns the mean over clients, on a part of their own data, at each evaluated round."""
+        """Return the mean over clients, on a part of their own data, at each evaluated round."""
         column = getattr(self.clients, metric)
         rows = self._rows(model, split) & ~np.isnan(column)
         rows &= np.isin(self.clients.round, self.evaluated)
@@ -265,7 +265,7 @@ class RecordedRun(NamedTuple):
         return rounds
 
     def along(self, metric: str) -> PathCurve | None:
-        """Returns a metric on the clients' test parts along their paths, where there are paths."""
+        """Return a metric on the clients' test parts along their paths, where there are paths."""
         rows = self._rows("path", "test") | self._rows("line", "test")
         rows &= (self.clients.round == self.last) & ~np.isnan(self.clients.lam)
         if not rows.any():
@@ -281,7 +281,7 @@ class RecordedRun(NamedTuple):
         return PathCurve(self.federation.client[owner], lam, values[owner], chosen)
 
     def total(self, column: str) -> float:
-        """Returns the sum of a column of `rounds` up to the last evaluated round."""
+        """Return the sum of a column of `rounds` up to the last evaluated round."""
         return float(getattr(self.rounds, column)[self.rounds.round <= self.last].sum())
 
     def _rows(self, model: str, split: str) -> NDArray[np.bool_]:
@@ -294,7 +294,7 @@ class RecordedRun(NamedTuple):
 
 
 def read(path: str | Path) -> RecordedRun:
-    """Reads a run's directory; a run that is still going, or was killed, is read as far as it got.
+    """Read a run's directory; a run that is running, or was killed, is read as far as it got.
 
     An incomplete last line of a file, and a last evaluation that misses clients, are left out.
     """
@@ -337,7 +337,7 @@ def read(path: str | Path) -> RecordedRun:
 
 
 def labels(runs: Sequence[RecordedRun]) -> list[str]:
-    """Names the runs apart: by method, then seed, then the name of their directory."""
+    """Return distinct names of runs: by method, then seed, then directory."""
     methods = [run.method for run in runs]
     seeded = [
         f"{run.title} · seed {run.seed}" if methods.count(run.method) > 1 else run.title
@@ -363,7 +363,7 @@ def find_counterpart(
 
 
 def mean_or_none(values: Floats) -> float | None:
-    """Returns the mean over clients, or None where no client has a value."""
+    """Return the mean over clients, or None where no client has a value."""
     return spread.mean(values) if values.size else None
 
 

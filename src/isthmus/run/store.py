@@ -68,7 +68,7 @@ class Best(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """A run between two rounds: all that the next round depends on, and whether there is one."""
+    """A run between two rounds: all that the next round depends on."""
 
     t: int  # rounds done
     server: State
@@ -116,7 +116,7 @@ class Memory:
 
 
 class Store:
-    """Keeps a run's state in its directory, in a database that may exist already.
+    """Keep a run's state in its directory, in a database that may exist already.
 
     Nothing is written before `start`, which creates the database of a new run. `sync="system"`
     leaves flushing to the OS.
@@ -337,7 +337,7 @@ class BestModels:
         return self._known
 
     def consider(self, round: int, i: int, loss: float, point: Point) -> None:
-        """Keeps the model of a client if its validation loss is the lowest so far."""
+        """Keep the model of a client if its validation loss is the lowest so far."""
         if i in self._known and not loss < self._known[i].loss:
             return
         digest = tree.digest([point])
@@ -361,7 +361,7 @@ class BestModels:
         return changes
 
     def read(self, i: int) -> Point:
-        """Reads the best model of a client."""
+        """Read the best model of a client."""
         if i not in self._known:
             raise IsthmusError(
                 f"client {i} has no best model yet; expected an evaluation of its model; resume "
@@ -373,7 +373,7 @@ class BestModels:
 
 
 class StoredShelf(Mapping[str, Tensor]):
-    """A shelf in a store: nothing is read before it is asked for."""
+    """A shelf in a store; tensors are read on access."""
 
     def __init__(self, database: Database):
         self._database = database
@@ -395,7 +395,7 @@ class StoredShelf(Mapping[str, Tensor]):
 
 
 class StoredStates(Mapping[int, State]):
-    """The clients' own states in a store: nothing is read before it is asked for."""
+    """The clients' own states in a store; they are read on access."""
 
     def __init__(self, database: Database, setting: RunContext):
         self._database = database
@@ -423,7 +423,7 @@ class StoredStates(Mapping[int, State]):
 
 
 def name_own(i: int) -> bytes:
-    """Gives the key of a client's own state."""
+    """Return the key of a client's own state."""
     return b"own/%012d" % i
 
 
@@ -439,14 +439,14 @@ def read_rounds_done(database: Database, path: Path) -> int:
 
 
 def apply_update(progress: Progress, step: RoundUpdate) -> Progress:
-    """Gives the state after a round, in memory."""
+    """Return the state after a round, in memory."""
     own = {**progress.own, **step.changed}
     shelf = after(progress.shelf, step.shelf)
     return Progress(progress.t + 1, step.server, own, shelf, step.best)
 
 
 def digest_of(progress: Progress) -> str:
-    """Names the state of a run: equal names, equal bits."""
+    """Return the digest of a run's state: equal digests, equal bits."""
     return tree.digest(_states(progress))
 
 
@@ -459,13 +459,13 @@ def _states(progress: Progress) -> Iterator[State]:
 
 
 def _to_printable(text: str) -> str:
-    """Makes one line of a name, whatever it holds."""
+    """Return a name on one line, whatever it holds."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 @cache
 def version(name: str) -> str:
-    """Reads which version of a package is installed, once: it takes as long as a short round."""
+    """Return a package's version; cached, as reading it takes as long as a short round."""
     return metadata.version(name)
 
 
@@ -503,7 +503,7 @@ def _compare_origins(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator
 
 
 def _is_unused(path: Path) -> bool:
-    """Tells whether a directory holds nothing, or a run that was killed before it began."""
+    """Whether a directory holds nothing, or a run that was killed before it began."""
     names = {file.name for file in path.iterdir()}
     return names <= {STATE, LOCK} and (STATE not in names or is_blank(path / STATE))
 
@@ -538,7 +538,7 @@ def _refuse_existing(path: Path, experiment: str) -> None:
 
 
 def _settings(text: str) -> dict[str, Any]:
-    """Reads an experiment; what is no TOML has no settings."""
+    """Read an experiment; what is no TOML has no settings."""
     try:
         return flatten(tomllib.loads(text))
     except (ValueError, RecursionError):
