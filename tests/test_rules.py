@@ -167,7 +167,7 @@ BUDGET = {
     "isthmus/run": 2684,
     "isthmus/system": 199,
     "isthmus/tracking": 138,
-    "isthmus_papers": 1487,
+    "isthmus_papers": 1467,
     "isthmus_sites": 4179,
 }
 

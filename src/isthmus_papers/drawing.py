@@ -11,16 +11,14 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from isthmus.errors import IsthmusError, nearest
 from isthmus.experiment.settings import Experiment, flatten
 from isthmus.metrics.metric import METRICS
 from isthmus.run.record import RecordedRun, RecordTable, RunSummary
-from isthmus.run.schema import FEDERATION, NEWCOMERS, RELIABILITY, ROUNDS, RecordColumn
 from isthmus_papers.plan import list_experiments
 from isthmus_papers.recipe import Recipe, TableCell
 from isthmus_papers.record import RunRecord, read
@@ -33,6 +31,8 @@ DRAWN = {
     "below, where their personal models lie",
 }
 METRIC = "top1"
+# What figures read of every round, of which records keep nothing.
+SPENT = ("round", "head_variance", "train_seconds", "down_bytes", "up_bytes")
 WIDTH = 5.0  # inches
 
 
@@ -96,19 +96,14 @@ def embed(picture: Picture) -> str:
         return "data:image/svg+xml;base64," + base64.b64encode(place.read_bytes()).decode()
 
 
-def check_drawn(figure: str, metric: str) -> None:
-    """Refuse figures, and metrics, of which records keep nothing."""
+def read_run(path: Path, figure: str, metric: str) -> RecordedRun:
+    """Return a record as a run of means, for a figure that can be drawn from one."""
     if figure not in DRAWN:
         raise IsthmusError(
             f"records keep nothing for {figure!r}; {nearest(figure, list(DRAWN))}, or give runs"
         )
     if metric != METRIC:
         raise IsthmusError(f"records keep no {metric} for figures; expected {METRIC}; or give runs")
-
-
-def read_run(path: Path, figure: str, metric: str) -> RecordedRun:
-    """Return a record as a run of means, for a figure that can be drawn from one."""
-    check_drawn(figure, metric)
     record = read(path)
     if not record.curve:
         raise IsthmusError(
@@ -128,15 +123,14 @@ def restore_run(record: RunRecord, path: Path = Path()) -> RecordedRun:
     ones = np.ones(len(rows), np.int64)
     columns = {"round": t, "client": client, "model": model, "lam": lam, "n": ones} | scores
     columns |= {"at": lam.astype(str), "split": np.full(len(rows), "test")}
-    members = {"client": np.arange(clients), "test": np.ones(clients, np.int64)}
     return RecordedRun(
         path=path,
         settings=flatten(Experiment(**record.experiment).table()),  # older records lack some
-        federation=RecordTable(_make_empty(FEDERATION) | members),
-        rounds=RecordTable(_make_empty(ROUNDS)),
+        federation=RecordTable({"client": np.arange(clients)}),
+        rounds=RecordTable(dict.fromkeys(SPENT, np.empty(0))),
         clients=RecordTable(columns),
-        reliability=RecordTable(_make_empty(RELIABILITY)),
-        newcomers=RecordTable(_make_empty(NEWCOMERS)),
+        reliability=RecordTable({}),
+        newcomers=RecordTable({}),
         evaluated=np.array(record.curve["round"], np.int64),
         summary=RunSummary("finished", federation=record.federation if is_whole else ""),
     )
@@ -156,8 +150,3 @@ def _list_rows(record: RunRecord, clients: int) -> Iterator[tuple[int, int, str,
     for lam, mean in zip(path.get("lam", ()), path.get("mean", ()), strict=True):
         for i in range(len(chosen)):
             yield last, i, kind, lam, mean
-
-
-def _make_empty(schema: Sequence[RecordColumn]) -> dict[str, NDArray[Any]]:
-    kinds: dict[type, type] = {int: np.int64, float: np.float64}
-    return {column.name: np.empty(0, kinds.get(column.type, np.str_)) for column in schema}

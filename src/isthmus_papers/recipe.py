@@ -73,15 +73,6 @@ class Paper:
 
 
 @dataclass(frozen=True)
-class Quote:
-    """A number that the text around a table or figure gives; it belongs to no single cell."""
-
-    text: str
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Recipe:
     """A published table or figure."""
 
@@ -93,7 +84,6 @@ class Recipe:
     columns: tuple[str, ...]
     cells: tuple[TableCell, ...]  # with a printed number
     runs: tuple[TableCell, ...]  # without: the curves of a figure; methods beside those of a table
-    quotes: tuple[Quote, ...]
     figures: tuple[str, ...]  # drawn of each column, by the names of isthmus figure
 
     def choose(
@@ -170,7 +160,7 @@ class RecipeFile(Layer):
     methods: dict[str, MethodLayer] = {}
     published: dict[str, dict[str, str]] = {}  # by metric and method: "95.69 ± 2.39 | 89.78 ± 11.3"
     excused: list[Exclusion] = []
-    quoted: list[Quote] = []
+    quoted: list[dict[str, Any]] = []  # what the text around it says, for whoever reads the file
     figures: list[str] = []
 
 
@@ -281,10 +271,10 @@ def build_recipe(name: str, paper: RecipeFile, sheet: RecipeFile) -> Recipe:
     rows = [method for lines in sheet.published.values() for method in lines]
     _check_names(name, "method", [*sheet.runs, *rows], methods)
     _check_names(name, "metric", sheet.published, sheet.metrics)
-    for excuse in sheet.excused:
-        _check_names(name, "method", excuse.methods, methods)
-        _check_names(name, "column", excuse.columns, [column.name for column in columns])
-        _check_names(name, "metric", excuse.metrics, sheet.metrics)
+    for exclusion in sheet.excused:
+        _check_names(name, "method", exclusion.methods, methods)
+        _check_names(name, "column", exclusion.columns, [column.name for column in columns])
+        _check_names(name, "metric", exclusion.metrics, sheet.metrics)
     for method in sheet.runs:
         _check_names(name, "method", filter(None, [methods[method].like]), paper.methods)
         _check_names(name, "column", methods[method].columns, [column.name for column in columns])
@@ -311,7 +301,6 @@ def build_recipe(name: str, paper: RecipeFile, sheet: RecipeFile) -> Recipe:
         columns=tuple(column.name for column in columns),
         cells=tuple(cells),
         runs=tuple(runs),
-        quotes=tuple(sheet.quoted),
         figures=tuple(sheet.figures),
     )
 

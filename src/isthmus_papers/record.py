@@ -23,7 +23,7 @@ from isthmus.run.columns import Floats
 from isthmus.run.record import RecordedRun
 from isthmus.system.files import write_text
 from isthmus.system.machine import count_cores
-from isthmus_papers.number import LAMBDA
+from isthmus_papers.number import LAMBDA, Number
 
 DIGITS = 6  # of what figures draw
 LATE = 10  # evaluations at the end of a run, whose mean tells a level from a swing
@@ -76,10 +76,10 @@ class RunRecord(NamedTuple):
         """Name what was asked for."""
         return identify(Experiment(**self.experiment))
 
-    def find(self, **named: str) -> MeasuredNumber | None:
-        """Find the number with these names."""
-        same = (each for each in self.numbers if named.items() <= each._asdict().items())
-        return next(same, None)
+    def find(self, number: Number) -> MeasuredNumber | None:
+        """Return what was measured of a number."""
+        names = (number.metric, number.model, number.data, number.summary, number.clients)
+        return next((each for each in self.numbers if each[:5] == names), None)
 
 
 class Agreement(NamedTuple):

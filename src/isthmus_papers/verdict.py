@@ -9,7 +9,7 @@ from isthmus.metrics.metric import METRICS
 from isthmus.selection import RULES
 from isthmus_papers.plan import list_experiments
 from isthmus_papers.recipe import Preset, TableCell
-from isthmus_papers.record import RunRecord
+from isthmus_papers.record import MeasuredNumber, RunRecord
 
 Outcome = Literal["reproduced", "higher", "lower", "not run", "cannot run"]
 
@@ -29,7 +29,6 @@ class ReproducedNumber(NamedTuple):
     over_seeds: float | None  # deviation, where there are several
     late: float | None  # mean of the last evaluations
     seeds: tuple[int, ...]
-    seconds: float  # of all of them
     on_test: bool  # whether a point was chosen on test data
     swing: float | None = None  # deviation of the last evaluations from their mean
 
@@ -78,7 +77,7 @@ def find_reproduced(
     cell: TableCell, records: Records, preset: Preset = "paper", validated: bool = False
 ) -> ReproducedNumber | None:
     """Find a cell's number in the records of its runs."""
-    number, found = cell.number, []
+    number, found = cell.number, dict[int, MeasuredNumber]()
     if preset == "release" and not any(r.experiment["preset"] == preset for r in records.values()):
         return None  # to build the experiments would be in vain
     experiments = list_experiments(cell, preset, validated)
@@ -86,32 +85,27 @@ def find_reproduced(
         record = records.get(name)
         if record is None:
             continue
-        measured = record.find(
-            metric=number.metric,
-            model=number.model,
-            data=number.data,
-            summary=number.summary,
-            clients=number.clients,
-        )
+        measured = record.find(number)
         if measured is not None:
-            found.append((experiment.seed, record.seconds, measured))
+            found[experiment.seed] = measured
     if not found:
         return None
-    seeds, seconds, measured_ = zip(*found, strict=True)
-    values = [number.factor * each.value for each in measured_]
-    spreads = [number.factor * each.deviation for each in measured_ if each.deviation is not None]
-    lates = [number.factor * each.late for each in measured_ if each.late is not None]
-    swings = [number.factor * e.late_deviation for e in measured_ if e.late_deviation is not None]
+
+    def average(field: str) -> float | None:
+        known = [getattr(each, field) for each in found.values()]
+        known = [number.factor * value for value in known if value is not None]
+        return mean(known) if known else None
+
+    values = [number.factor * each.value for each in found.values()]
     rule = RULES.get(next(iter(experiments.values())).selection)
     return ReproducedNumber(
         value=mean(values),
-        deviation=mean(spreads) if spreads else None,
+        deviation=average("deviation"),
         over_seeds=stdev(values) if len(values) > 1 else None,
-        late=mean(lates) if lates else None,
-        seeds=seeds,
-        seconds=sum(seconds),
+        late=average("late"),
+        seeds=tuple(found),
         on_test=number.selection != "none" and rule is not None and rule.on_test,
-        swing=mean(swings) if swings else None,
+        swing=average("late_deviation"),
     )
 
 

@@ -13,6 +13,7 @@ from commands import Isthmus
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.run import record as reader
 from isthmus_papers import conduct, plan, recipe, record, show
+from isthmus_papers.number import Number
 from isthmus_papers.plan import EXAMPLES, list_inputs
 from isthmus_papers.recipe import Recipe, TableCell, build_recipe, find_recipe, read_recipe_file
 from isthmus_papers.record import MeasuredNumber, RunRecord
@@ -86,7 +87,7 @@ class TestVerdict:
 
     def test_twice_the_deviation_over_seeds_is_near_enough_where_it_is_larger(self) -> None:
         cell = cell_of("superfed/table1", "MNIST, 100", "fedavg")
-        ours = ReproducedNumber(0.0, None, 0.7, None, (1, 2), 0.0, False)
+        ours = ReproducedNumber(0.0, None, 0.7, None, (1, 2), False)
         assert find_tolerance(cell, ours) == pytest.approx(1.4)
         assert find_tolerance(cell, ours._replace(over_seeds=None)) == 1.0
         seeded = replace(cell, std=3.0, number=replace(cell.number, deviation="seeds"))
@@ -135,7 +136,7 @@ class TestVerdict:
             cell_of("superfed/table1", "MNIST, 100", name) for name in ("fedavg", "fedper", "apfl")
         ]
         found = {known.identity: known for known in map(a_record, cells, (0.97, 0.96, 0.99))}
-        local = ReproducedNumber(96.5, None, None, None, (1,), 0.0, False)
+        local = ReproducedNumber(96.5, None, None, None, (1,), False)
         ranking = rank([assess(cell, found) for cell in cells], local)
         assert ranking is not None
         assert ranking.tau == pytest.approx(1 / 3)
@@ -430,7 +431,7 @@ def test_every_shipped_record_is_that_of_a_recipe() -> None:
     assert set(records) <= names
     for known in (each for each in records.values() if not each.failed):
         assert known.rounds == known.experiment["rounds"]
-        assert known.find(metric="top1", model="personal", summary="mean") is not None
+        assert known.find(Number("top1")) is not None
 
 
 @pytest.mark.parametrize("text", ["", "h", "-1h", "1y", "nan h", "1e400h"])
