@@ -6,13 +6,16 @@ DATA ?= data
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint documents bench lowest clean
+.PHONY: demo test messages lint documents bench lowest clean
 
 demo: .venv/program
 	$(BIN)/isthmus demo
 
 test: .venv/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+messages: .venv/ready
+	$(BIN)/python -m pytest -n 2 --dist worksteal --write-messages
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import golden
 from commands import Isthmus
 from isthmus import Experiment, IsthmusError
 from isthmus.batch.grid import LOCK, Grid, change, check, read, refuse_another
@@ -107,7 +107,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(said):
         patch.setattr(sys, "argv", words)
         main()
-    assert "same split, the same cohorts and the same budget" in said.getvalue()
+    assert "Difference: " in said.getvalue()
     yield where / "whole"
     shutil.rmtree(where)
 
@@ -183,11 +183,10 @@ def test_a_second_comparison_is_told_who_holds_the_directory(isthmus: Isthmus) -
     out = Path("out")
     out.mkdir()
     with open_lock(out / "compare.lock"):
-        says = f"out is in use by process {os.getpid()}; expected one at a time; wait"
-        assert says in isthmus("compare", *ASKED, "--out", "out").mistake
+        golden.check(isthmus("compare", *ASKED, "--out", "out").mistake)
         assert [path.name for path in out.iterdir()] == ["compare.lock"]
         (out / "compare.toml").write_text(grid("local", "fedavg").toml())
-        assert says in isthmus("resume", "out").mistake
+        golden.check(isthmus("resume", "out").mistake)
         assert {path.name for path in out.iterdir()} == {"compare.lock", "compare.toml"}
 
 
@@ -199,7 +198,7 @@ def test_the_lock_of_a_comparison_that_was_killed_before_it_began_keeps_nobody_o
     refuse_another(grid("local"), tmp_path)
     hold(tmp_path, LOCK).close()
     (tmp_path / "precious").write_text("kept")
-    with pytest.raises(IsthmusError, match="is not empty and holds no comparison"):
+    with golden.raises(IsthmusError):
         refuse_another(grid("local"), tmp_path)
 
 
@@ -213,7 +212,7 @@ def test_ctrl_c_leaves_no_process_and_says_how_to_go_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said.splitlines()[-1] == "isthmus: stopped; go on with: isthmus resume stopped"
+    golden.check(said.splitlines()[-1])
     assert not at_work(tmp_path)
     states = [json.loads(p.read_text())["status"] for p in tmp_path.glob("*/runs/*/summary.json")]
     assert set(states) == {"stopped"}
@@ -230,9 +229,8 @@ def test_runs_are_told_when_they_begin_and_end_with_how_many_are_done(isthmus: I
         ["local · seed 1: begins", "fedavg · seed 1: begins"],
         ["fedavg · seed 1: begins", "local · seed 1: begins"],
     )
-    figures = r"personal [\d.]+%.* \(test, top-1, mean over clients\)"
-    assert re.search(rf"seed 1: done: {figures}; 2 runs: 1 done, 1 waiting; .* left$", lines[1])
-    assert re.search(rf"seed 1: done: {figures}; 2 runs: 2 done; 0:\d\d:\d\d$", lines[3])
+    golden.check(lines[1])
+    golden.check(lines[3])
     again = isthmus("compare", *asked)
     assert "2 runs, 0 left" in again.err
     assert "begins" not in again.err
@@ -244,15 +242,14 @@ def test_what_fails_is_named_and_the_others_go_on(whole: Path, isthmus: Isthmus)
     rest = ["--jobs", "1", "--reference", "fedprox", "--out", "out"]
     said = isthmus("compare", *asked, "--set", "fedprox.lr=1e30", *rest)
     assert said.code == 1
-    assert "fedprox · seed 1 is missing: client" in said.err
-    assert "diverged in round 1" in said.err.splitlines()[-1]
+    golden.check(said.err)
+    golden.check(said.err.splitlines()[-1])
     found = digests(Path("out"))
     assert {name: found[name] for name in ("fedavg-1", "fedavg-2")} == {
         name: digest for name, digest in digests(whole).items() if name.startswith("fedavg")
     }
-    for seed in (1, 2):
-        for text in texts(Path("out"))[:2]:
-            assert f"Missing: fedprox · seed {seed}: client" in text
+    for text in texts(Path("out"))[:2]:
+        golden.check(text)
 
 
 def test_settings_are_chosen_on_validation_data(isthmus: Isthmus) -> None:
@@ -298,9 +295,9 @@ def test_reported_runs_may_keep_best_models(isthmus: Isthmus) -> None:
     assert best.code == 0, best.err
     summary = json.loads(Path("kept/trials/fedavg/1/summary.json").read_text())
     assert "keeps_best" not in summary
-    assert "keep-best true there, false here" in isthmus(*asked, "--out", "kept").mistake
+    golden.check(isthmus(*asked, "--out", "kept").mistake)
     none = isthmus(*asked[:-2], "--keep-best", "--set", "validation=0", "--set", "selection=fixed")
-    assert "--keep-best with validation=0" in none.mistake
+    golden.check(none.mistake)
 
 
 def test_one_split_may_serve_all_seeds() -> None:
@@ -344,141 +341,95 @@ def test_a_method_may_be_told_from_a_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    "asked",
     [
-        (
-            grid("fedavg", "local", tune={"fedavg": {"lr": ("1", "2")}}),
-            "tries 2 of fedavg and 0 of local; expected as many for every method",
+        grid("fedavg", "local", tune={"fedavg": {"lr": ("1", "2")}}),
+        grid("fedavg", tune={"fedavg": {"lr": ("0.1", "0.10")}}),
+        grid("fedavg", tune={"fedavg": {"epochs": ("1", "2")}}),
+        grid("fedavg", reference="fedavgg"),
+        Grid({"fedavg": Experiment(), "local": Experiment(method="local")}, (1,)),
+        Grid(
+            {m: Experiment(method=m, preset="paper") for m in ("fedavg", "local")},
+            (1,),
         ),
-        (grid("fedavg", tune={"fedavg": {"lr": ("0.1", "0.10")}}), "trial 1 and fedavg · trial 2"),
-        (grid("fedavg", tune={"fedavg": {"epochs": ("1", "2")}}), "epochs=1 for fedavg · trial 1"),
-        (grid("fedavg", reference="fedavgg"), "did you mean 'fedavg'?"),
-        (
-            Grid({"fedavg": Experiment(), "local": Experiment(method="local")}, (1,)),
-            "fedavg.method=superfed-mm",
+        Grid(
+            {"fedavg": Experiment(method="fedavg", validation=0)},
+            (1,),
+            {"fedavg": {"lr": ("1", "2")}},
         ),
-        (
-            Grid(
-                {m: Experiment(method=m, preset="paper") for m in ("fedavg", "local")},
-                (1,),
-            ),
-            "validation=0.0 for fedavg, 0.1 for local",
-        ),
-        (
-            Grid(
-                {"fedavg": Experiment(method="fedavg", validation=0)},
-                (1,),
-                {"fedavg": {"lr": ("1", "2")}},
-            ),
-            "--tune with validation=0",
-        ),
-        (
-            Grid(
-                {"apfl": Experiment(method="apfl", selection="oracle")},
-                (1,),
-                {"apfl": {"lr": ("1", "2")}},
-            ),
-            "looks at test data",
+        Grid(
+            {"apfl": Experiment(method="apfl", selection="oracle")},
+            (1,),
+            {"apfl": {"lr": ("1", "2")}},
         ),
     ],
 )
-def test_what_would_be_unfair_is_refused(asked: Grid, message: str) -> None:
-    assert message in refused(asked)
+def test_what_would_be_unfair_is_refused(asked: Grid) -> None:
+    golden.check(refused(asked))
 
 
-MISTAKES: dict[str, tuple[list[str], str]] = {
-    "no methods": ([], "--methods"),
-    "an unknown method": (["--methods", "local,fedavgg"], "did you mean 'fedavg'?"),
-    "a method twice": (["--methods", "local,local"], "names local twice"),
-    "seeds that are no numbers": (["--methods", "local", "--seeds", "a"], "--seeds 'a'; expected"),
-    "no seeds": (["--methods", "local", "--seeds", "0"], "--seeds '0'; expected"),
-    "a seed twice": (["--methods", "local", "--seeds", "3,3"], "names 3 twice"),
-    "a seed among the settings": (["--methods", "local", "--set", "seed=3"], "--seeds"),
-    "no jobs": (["--methods", "local", "--jobs", "0"], "--jobs 0; expected at least 1"),
-    "an option that not all have": (
-        ["--methods", "fedavg,fedprox", "--set", "mu=1"],
-        "fedavg has no mu; expected an option of all; write fedprox.mu=1",
-    ),
-    "an option of another method": (
-        ["--methods", "fedavg", "--set", "fedprox.mu=1"],
-        "'fedprox' is not among the methods",
-    ),
-    "an option that the method lacks": (
-        ["--methods", "fedavg,fedprox", "--set", "fedavg.mu=1"],
-        "method fedavg has no option 'mu'",
-    ),
-    "another budget for one method": (
-        ["--methods", "fedavg,local", "--set", "local.rounds=3"],
-        "rounds=500 for fedavg, 3 for local",
-    ),
-    "a reference that is not there": (
-        ["--methods", "fedavg,local", "--reference", "ditto"],
-        "--reference ditto is not among the methods",
-    ),
-    "tuning without values": (["--methods", "local", "--tune", "lr"], "--tune lr; expected"),
-    "a value that cannot be": (["--methods", "local", "--tune", "lr=1,-1"], "lr=-1; expected"),
-    "a full directory": (["--methods", "local", "--out", "full"], "holds no comparison"),
-    "another comparison": (
-        ["--methods", "local", "--seeds", "2", "--out", "other"],
-        "seeds [1, 2, 3] there, [1, 2] here",
-    ),
-    "another run in its place": (
-        ["--methods", "local", "--seeds", "3", "--out", "other"],
-        "lr=0.5 there, 0.01 asked for",
-    ),
-    "data that are not there": (
-        ["--methods", "local", "--data", "mnist", "--out", "new"],
-        "local: no train-images-idx3-ubyte.gz",
-    ),
+MISTAKES: dict[str, list[str]] = {
+    "no methods": [],
+    "an unknown method": ["--methods", "local,fedavgg"],
+    "a method twice": ["--methods", "local,local"],
+    "seeds that are no numbers": ["--methods", "local", "--seeds", "a"],
+    "no seeds": ["--methods", "local", "--seeds", "0"],
+    "a seed twice": ["--methods", "local", "--seeds", "3,3"],
+    "a seed among the settings": ["--methods", "local", "--set", "seed=3"],
+    "no jobs": ["--methods", "local", "--jobs", "0"],
+    "an option that not all have": ["--methods", "fedavg,fedprox", "--set", "mu=1"],
+    "an option of another method": ["--methods", "fedavg", "--set", "fedprox.mu=1"],
+    "an option that the method lacks": ["--methods", "fedavg,fedprox", "--set", "fedavg.mu=1"],
+    "another budget for one method": ["--methods", "fedavg,local", "--set", "local.rounds=3"],
+    "a reference that is not there": ["--methods", "fedavg,local", "--reference", "ditto"],
+    "tuning without values": ["--methods", "local", "--tune", "lr"],
+    "a value that cannot be": ["--methods", "local", "--tune", "lr=1,-1"],
+    "a full directory": ["--methods", "local", "--out", "full"],
+    "another comparison": ["--methods", "local", "--seeds", "2", "--out", "other"],
+    "another run in its place": ["--methods", "local", "--seeds", "3", "--out", "other"],
+    "data that are not there": ["--methods", "local", "--data", "mnist", "--out", "new"],
 }
 
 
 MANY = {
-    "seeds": (["--seeds", "1000000"], "--seeds 1000000; expected 10,000 at most"),
-    "one seed of a googol": (["--seeds", "1" + "0" * 400], "expected how many, or which"),
-    "listed": (["--seeds", ",".join(map(str, range(10_001)))], "1 methods, 10,001 seeds"),
-    "tried": (
-        [word for key in ("lr", "momentum") for word in ("--tune", f"{key}={'0.1,' * 200}0.2")],
-        "40,401 trials of each are more runs than expected, 10,000 at most",
-    ),
-    "at a time": (["--jobs", "1000000000"], "expected at least 1 and at most 1,024"),
+    "seeds": ["--seeds", "1000000"],
+    "one seed of a googol": ["--seeds", "1" + "0" * 400],
+    "listed": ["--seeds", ",".join(map(str, range(10_001)))],
+    "tried": [
+        word for key in ("lr", "momentum") for word in ("--tune", f"{key}={'0.1,' * 200}0.2")
+    ],
+    "at a time": ["--jobs", "1000000000"],
 }
 
 
 @pytest.mark.parametrize("what", MANY)
 def test_more_than_anybody_waits_for_is_refused_at_once(isthmus: Isthmus, what: str) -> None:
-    arguments, message = MANY[what]
+    arguments = MANY[what]
     said = isthmus("compare", "--methods", "local", *TINY, *arguments).mistake
-    assert message in said
+    golden.check(said)
     assert len(said) < 300
     assert not Path("comparison").exists()
 
 
 FILES = {
-    "latin-1": (b"seeds = [1] # \xe9", "'utf-8' codec can't decode"),
-    "empty": (b"", "seeds: Field required"),
-    "seeds as text": (
-        b'seeds = ["1"]\n[experiments.local]',
-        "seeds.0: Input should be a valid int",
-    ),
-    "no seed": (b"seeds = []\n[experiments.local]", "seeds: List should have at least 1 item"),
-    "no method": (b"seeds = [1]\n[experiments]", "experiments: Dictionary should have at least 1"),
-    "nested": (b"seeds = " + b"[" * 100_000, "compare.toml cannot be read"),
-    "unknown": (b"self = 1\nseeds = [1]\n[experiments.local]", "self: Extra inputs"),
-    "a place elsewhere": (
-        b'seeds = [1]\n[experiments."../x".method]\nname = "../x"\nown = true',
-        "no method is called '../x'",
-    ),
-    "a seed twice": (b'seeds = [1, 1]\n[experiments.local]\nmethod = "local"', "names 1 twice"),
+    "latin-1": b"seeds = [1] # \xe9",
+    "empty": b"",
+    "seeds as text": b'seeds = ["1"]\n[experiments.local]',
+    "no seed": b"seeds = []\n[experiments.local]",
+    "no method": b"seeds = [1]\n[experiments]",
+    "nested": b"seeds = " + b"[" * 100_000,
+    "unknown": b"self = 1\nseeds = [1]\n[experiments.local]",
+    "a place elsewhere": b'seeds = [1]\n[experiments."../x".method]\nname = "../x"\nown = true',
+    "a seed twice": b'seeds = [1, 1]\n[experiments.local]\nmethod = "local"',
 }
 
 
 @pytest.mark.parametrize("kind", FILES)
 def test_a_damaged_file_is_one_line(isthmus: Isthmus, kind: str) -> None:
-    content, message = FILES[kind]
+    content = FILES[kind]
     Path("compare.toml").write_bytes(content)
     said = isthmus("resume", ".").mistake
-    assert message in said
+    golden.check(said)
     assert len(said) < 400
 
 
@@ -495,7 +446,7 @@ def test_a_run_whose_summary_is_damaged_is_not_finished(tmp_path: Path, summary:
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_gets_one_line_and_nothing_is_written(isthmus: Isthmus, mistake: str) -> None:
-    arguments, message = MISTAKES[mistake]
+    arguments = MISTAKES[mistake]
     Path("full").mkdir()
     Path("full/file").touch()
     Path("other/runs/local-1").mkdir(parents=True)
@@ -505,7 +456,7 @@ def test_a_mistake_gets_one_line_and_nothing_is_written(isthmus: Isthmus, mistak
     wrong = change(other.experiments["local"], lr=0.5)
     Path("other/runs/local-1/experiment.toml").write_text(wrong.toml())
     before = sorted(Path().rglob("*"))
-    assert message in isthmus("compare", *arguments).mistake
+    golden.check(isthmus("compare", *arguments).mistake)
     assert sorted(Path().rglob("*")) == before
 
 
@@ -513,18 +464,18 @@ def test_a_mistake_gets_one_line_and_nothing_is_written(isthmus: Isthmus, mistak
 def test_what_is_for_single_runs_is_refused(isthmus: Isthmus, option: str) -> None:
     Path("compare.toml").write_text(grid("local").toml())
     line = isthmus("resume", ".", option, "9").mistake
-    assert f"{option}, but . is a comparison; expected a single run" in line
+    golden.check(line)
 
 
 def test_jobs_are_for_comparisons(isthmus: Isthmus) -> None:
     line = isthmus("resume", "first", "--jobs", "2").mistake
-    assert "--jobs 2, but first is no comparison; expected one" in line
+    golden.check(line)
 
 
 def test_another_reference_is_no_other_comparison(tmp_path: Path) -> None:
     (tmp_path / "compare.toml").write_text(grid("local", reference="local").toml())
     refuse_another(grid("local"), tmp_path)
-    with pytest.raises(IsthmusError, match=r"holds another comparison .*seeds"):
+    with golden.raises(IsthmusError):
         refuse_another(grid("local", seeds=(1, 3)), tmp_path)
 
 

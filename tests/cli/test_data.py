@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from commands import Isthmus
+from golden import check, raises
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.run.build import read_federation
 
@@ -99,7 +100,7 @@ def test_a_run_says_what_its_partition_relaxed(isthmus: Isthmus) -> None:
     _, _, err = isthmus(*RUN, "--set", "partition=dirichlet-clientwise", "--out", "run")
     first, second, *_ = err.splitlines()
     assert first.startswith("note: ")
-    assert "draws fell on classes that were used up" in first
+    check(first)
     assert "estimate" in second
 
 
@@ -110,7 +111,7 @@ def test_dropped_clients_are_not_in_the_record_and_the_record_runs_again(isthmus
     rows = [line for line in Path("run/federation.csv").read_text().splitlines() if line[0] != "#"]
     assert recorded["clients"] == len(rows) - 1 < 12
     assert recorded["partition"]["drawn"] == 12
-    assert "of 12 clients with fewer than 11 examples were dropped" in err
+    check(err)
     again = isthmus("run", "run/experiment.toml", "--out", "again")
     assert again[1].splitlines()[-1] == out.splitlines()[-1]  # the digest
     text = Path("run/experiment.toml").read_text()
@@ -127,7 +128,7 @@ def test_semantic_groups_decide_the_number_of_clients(isthmus: Isthmus) -> None:
     run = federate(experiment)
     assert run.experiment.clients == len(run.setting.federation) != experiment.clients
     assert dict(run.experiment.partition) == dict(experiment.partition)
-    assert f"there are {run.experiment.clients} clients" in run.setting.federation.notes[0]
+    check(run.setting.federation.notes[0])
     assert federate(run.experiment).digest == run.digest
     assert "note: there are" in isthmus("data", "show", *TINY, "--set", f"partition={_toml()}")[1]
 
@@ -140,7 +141,7 @@ def test_fewer_clients_than_a_round_wants_are_refused(isthmus: Isthmus) -> None:
     arguments = [*RUN, "--set", "clients_per_round=12", "--set", DROP, "--out", "run"]
     code, _, err = isthmus(*arguments)
     assert code == 2
-    assert err.startswith("isthmus: clients_per_round=12, but partition dirichlet-classwise made ")
+    check(err)
     assert not Path("run").exists()
 
 
@@ -159,5 +160,5 @@ def test_notes_stay_with_the_clients_and_out_of_the_digest() -> None:
 
 def test_one_client_too_few_is_said_before_the_data_are_divided() -> None:
     experiment = Experiment(data="synthetic", partition="iid", clients=2001)
-    with pytest.raises(IsthmusError, match="2001 clients asked for"):
+    with raises(IsthmusError):
         read_federation(experiment, Path())

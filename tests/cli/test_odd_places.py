@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from commands import Isthmus
+from golden import check
 from isthmus import Experiment, federate
 
 SETTINGS: dict[str, Any] = {
@@ -43,7 +44,7 @@ def test_a_damaged_run_is_shown_as_far_as_it_goes_and_is_a_mistake(
     table.write_text(table.read_text().replace("personal", "9,9", 1))
     for more in ([], ["--json"]):
         said = isthmus("show", run, *more)
-        assert f"{run}/clients.csv line" in said.mistake
+        check(said.mistake)
         assert "state.lmdb" in said.out
         assert "--json" not in more or json.loads(said.out)["damaged"]
 
@@ -59,7 +60,7 @@ def test_a_run_that_is_not_evaluated_yet_is_no_mistake(run: Path, isthmus: Isthm
 @pytest.mark.parametrize("points", [-1, 0, 1, 501, 10**6, 10**30])
 def test_a_grid_has_a_bearable_number_of_points(run: Path, isthmus: Isthmus, points: int) -> None:
     line = isthmus("landscape", run, "--points", points).mistake
-    assert f"--points {points}; expected 2 to 500" in line
+    check(line)
 
 
 @pytest.mark.parametrize("command", ["report", "figure", "export"])
@@ -76,15 +77,14 @@ def test_what_cannot_be_written_is_named(
         "export": ["export", run, "--client", "0", "--to", place],
     }
     line = isthmus(*commands[command]).mistake
-    assert line.startswith(f"isthmus: {place[:200]}")
-    assert " cannot be written (" in line
+    check(line)
     assert Path("file").read_text() == "here"
 
 
 @pytest.mark.parametrize("place", ["/", ".", "a"])
 def test_a_figure_needs_a_file_of_a_kind(run: Path, isthmus: Isthmus, place: str) -> None:
     line = isthmus("figure", run, "rounds", "--out", place).mistake
-    assert line.startswith(f"isthmus: {place} is to be a file of kind ''; expected .svg, .pdf")
+    check(line)
     assert line.endswith("a.svg" if place == "a" else "rounds.svg")
 
 
@@ -114,8 +114,7 @@ def test_an_experiment_that_no_file_can_hold_is_refused_before_it_runs(
     table.write_text("a,client,label\n" + "1,p,x\n2,p,y\n1,q,x\n2,q,y\n" * 20)
     few = ["--rounds", 1, "--set", "clients_per_round=1", "--set", "hidden=4"]
     line = isthmus("run", "--data", table, *few, "--out", "out").mistake
-    assert "data.path=" in line
-    assert "would not come back from a file" in line
+    check(line)
     assert not Path("out").exists()
 
 
@@ -128,4 +127,4 @@ def test_a_file_of_the_longest_name_gives_its_run_a_shorter_one(isthmus: Isthmus
 
 
 def test_an_experiment_file_without_end_is_refused(isthmus: Isthmus) -> None:
-    assert "it is no regular file" in isthmus("run", "/dev/zero", "--out", "out").mistake
+    check(isthmus("run", "/dev/zero", "--out", "out").mistake)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from golden import check, raises
 from isthmus import Experiment, IsthmusError, federate, tree
 from isthmus.cohort import Clients, Round
 from isthmus.engines import choice, devices
@@ -113,7 +114,7 @@ def test_a_device_that_is_not_here_is_one_line(
     experiment = Experiment(method="fedavg", data="digits", device=device)
     with pytest.raises(IsthmusError) as caught:
         federate(experiment, out=tmp_path / "run")
-    assert str(caught.value).startswith(f"device={device}, and torch finds cpu here; expected one")
+    check(str(caught.value))
     assert not (tmp_path / "run").exists()
 
 
@@ -121,7 +122,7 @@ def test_the_first_cuda_device_need_not_be_numbered(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(devices, "list_devices", lambda: ["cpu", "cuda:0"])
     devices.check("cuda")
     devices.check("cuda:0")
-    with pytest.raises(IsthmusError, match="torch finds cpu, cuda:0 here"):
+    with raises(IsthmusError):
         devices.check("cuda:1")
 
 
@@ -137,7 +138,7 @@ def test_a_run_of_a_device_can_be_looked_at_where_there_is_none(
     monkeypatch.setattr(devices, "list_devices", lambda: ["cpu"])
     with opened.open(tmp_path / "run") as run:
         assert run.experiment.device == "cpu"
-    with pytest.raises(IsthmusError, match="device=mps, and torch finds cpu here"):
+    with raises(IsthmusError):
         resume(tmp_path / "run")
 
 
@@ -183,7 +184,7 @@ def test_a_device_is_for_blocks_and_compiles_nothing(monkeypatch: pytest.MonkeyP
     wide = {"name": "mlp", "hidden": 200}
     assert chosen(device="cuda", clients_per_round=5, model=wide) == ("stacked", 256, "eager")
     assert chosen(device="cuda", engine="loop", rounds=10_000)[2] == "eager"
-    with pytest.raises(IsthmusError, match="step=compiled with engine=loop and device=mps"):
+    with raises(IsthmusError):
         chosen(device="mps", step="compiled")
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from deployed import Deployment, experiment_at_sites, simulate
+from golden import raises
 from isthmus import tree
 from isthmus.errors import IsthmusError
 from isthmus.methods import METHODS
@@ -20,7 +21,7 @@ FEDERATED = [row for row in ROWS if METHODS[row.name].about().federated]
 def test_a_method_that_pools_data_is_refused_at_sites(tmp_path: Path) -> None:
     data = federation()
     experiment = experiment_at_sites({"name": "pooled"}, data)
-    with pytest.raises(IsthmusError, match="pooled trains on all data in one place"):
+    with raises(IsthmusError):
         Deployment(tmp_path, experiment, data)
 
 

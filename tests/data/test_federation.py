@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from golden import raises
 from isthmus import Federation, IsthmusError
 from isthmus.data.arrays import Arrays
 from isthmus.data.federation import Splits, divide
@@ -67,16 +68,16 @@ def test_parts_are_drawn_at_random_for_each_client_by_itself() -> None:
 )
 def test_too_few_examples_are_refused(n: int, test: float, validation: float) -> None:
     """floor(0.2 * 4) = 0 test examples; one example cannot be both of two kinds; 2 not of three."""
-    with pytest.raises(IsthmusError, match=f"client 1 has {n} examples, too few for test="):
+    with raises(IsthmusError):
         divide([np.arange(50), np.arange(n)], test, validation, seed=0)
 
 
 @pytest.mark.parametrize(
-    ("test", "validation", "named"),
-    [(-0.2, 0.1, "test=-0.2"), (0.0, 0.1, "test=0"), (0.2, 1.0, "validation=1")],
+    ("test", "validation"),
+    [(-0.2, 0.1), (0.0, 0.1), (0.2, 1.0)],
 )
-def test_shares_outside_their_range_are_refused(test: float, validation: float, named: str) -> None:
-    with pytest.raises(IsthmusError, match=f"{named}; expected a share"):
+def test_shares_outside_their_range_are_refused(test: float, validation: float) -> None:
+    with raises(IsthmusError):
         divide([np.arange(50)], test, validation, seed=0)
 
 
@@ -176,29 +177,29 @@ def test_every_difference_changes_the_name() -> None:
 
 
 NAN = np.full((20, 3), np.nan)
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "lengths": ({"y": np.zeros(19, np.int64)}, "20 inputs, 19 labels and 20 client ids"),
-    "nothing": ({"x": NAN[:0], "y": np.zeros(0, int), "clients": np.zeros(0, int)}, "no examples"),
-    "float labels": ({"y": np.zeros(20)}, r"labels have type float64 .* return_inverse=True"),
-    "named labels": ({"y": np.array(["a"] * 20)}, "labels have type <U1"),
-    "negative labels": ({"y": np.full(20, -1)}, "expected whole numbers 0, 1"),
-    "one-hot labels": ({"y": np.zeros((20, 2), int)}, r"and shape \(20, 2\)"),
-    "words": ({"x": np.array([["a"]] * 20)}, "inputs have type <U1; expected numbers"),
-    "nan": ({"x": NAN}, "inputs hold nan or infinity"),
-    "server lengths": ({"server_test": (NAN[:2, :], np.zeros(3, int))}, r"server_test has inputs"),
-    "server shape": ({"server_test": (np.ones((1, 4)), np.zeros(1, int))}, r"inputs like the"),
-    "server labels": ({"server_test": (np.ones((1, 3)), np.zeros(1))}, "labels have type float64"),
-    "server nan": ({"server_test": (NAN[:1], np.zeros(1, int))}, "inputs hold nan or infinity"),
-    "halves of tokens": ({"tokens": True}, "tokens have type float32 and go down to 0"),
-    "negative tokens": ({"x": np.full((20, 3), -1), "tokens": True}, "and go down to -1; expected"),
-    "a small client": ({"clients": np.repeat([0, 1], [18, 2])}, "client 1 has 2 examples"),
+REFUSED: dict[str, dict[str, Any]] = {
+    "lengths": {"y": np.zeros(19, np.int64)},
+    "nothing": {"x": NAN[:0], "y": np.zeros(0, int), "clients": np.zeros(0, int)},
+    "float labels": {"y": np.zeros(20)},
+    "named labels": {"y": np.array(["a"] * 20)},
+    "negative labels": {"y": np.full(20, -1)},
+    "one-hot labels": {"y": np.zeros((20, 2), int)},
+    "words": {"x": np.array([["a"]] * 20)},
+    "nan": {"x": NAN},
+    "server lengths": {"server_test": (NAN[:2, :], np.zeros(3, int))},
+    "server shape": {"server_test": (np.ones((1, 4)), np.zeros(1, int))},
+    "server labels": {"server_test": (np.ones((1, 3)), np.zeros(1))},
+    "server nan": {"server_test": (NAN[:1], np.zeros(1, int))},
+    "halves of tokens": {"tokens": True},
+    "negative tokens": {"x": np.full((20, 3), -1), "tokens": True},
+    "a small client": {"clients": np.repeat([0, 1], [18, 2])},
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_arrays_that_make_no_federation_are_refused(name: str) -> None:
-    changes, message = REFUSED[name]
-    with pytest.raises(IsthmusError, match=message) as error:
+    changes = REFUSED[name]
+    with raises(IsthmusError) as error:
         own(**changes)
     assert "\n" not in str(error.value)
 

@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from commands import Isthmus
+from golden import check, raises
 from isthmus import IsthmusError
 from isthmus.data.own.tables import Table
 from isthmus.models.card import load
@@ -43,7 +42,7 @@ def test_a_schema_names_them_for_a_column(tmp_path: Path) -> None:
     }
     assert arrays.x[1, [c.name for c in arrays.columns].index("hue")] == -999
     schema["columns"]["age"]["missing_values"] = -999
-    with pytest.raises(IsthmusError, match="missing_values = -999; expected a list of words and"):
+    with raises(IsthmusError):
         Table(path=str(path), schema=schema).load(Path(), 0)
 
 
@@ -72,4 +71,4 @@ def test_rows_that_come_later_are_read_alike(isthmus: Isthmus) -> None:
 def test_what_is_named_and_not_filled_gets_one_line(isthmus: Isthmus) -> None:
     write(Path("a.csv"))
     ended = isthmus("run", "--data", "a.csv", "--set", "missing_values=-999")
-    assert "has nothing in column 'age', row 2; expected a value" in ended.mistake
+    check(ended.mistake)

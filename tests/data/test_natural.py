@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from commands import Isthmus
+from golden import check, raises
 from isthmus import Experiment, Federation, IsthmusError, federate
 from isthmus.data.partitions.division import Division
 from isthmus.data.partitions.natural import Natural
@@ -49,7 +50,7 @@ def test_owners_that_are_nobody_are_left_out_and_numbers_may_be_missing() -> Non
     """Owner 1 does not occur, and -1 is nobody: 2 of 6 examples are left."""
     shares, notes = cut([2, 0, 2, -1, 0, -1], clients=0)
     assert [share.tolist() for share in shares] == [[1, 4], [0, 2]]
-    assert notes == ("2 of 6 examples are not used",)
+    check(*notes)
 
 
 def test_fewer_clients_are_drawn_by_the_seed_and_are_disjoint() -> None:
@@ -64,18 +65,15 @@ def test_fewer_clients_are_drawn_by_the_seed_and_are_disjoint() -> None:
     assert [len(share) for share in shares] == [(owner == owner[s[0]]).sum() for s in shares]
     assert all(np.array_equal(a, b) for a, b in zip(shares, again, strict=True))
     assert {owner[s[0]] for s in shares} != {owner[s[0]] for s in other}
-    assert notes == (
-        "20 of 100 owners were drawn",
-        f"{5000 - len(used):,} of 5,000 examples are not used",
-    )
+    check(*notes)
 
 
 def test_owners_with_too_few_examples_are_left_out() -> None:
     shares, notes = cut(np.repeat([0, 1, 2], [9, 10, 11]), clients=5, least=10)
     assert [len(share) for share in shares] == [10, 11]
-    assert notes[0] == "1 of 3 owners with fewer than 10 examples were left out"
-    assert notes[1] == "there are 2 clients, not 5: one for each owner"
-    with pytest.raises(IsthmusError, match=r"no owner with 12 examples .* lower least"):
+    check(notes[0])
+    check(notes[1])
+    with raises(IsthmusError):
         cut(np.repeat([0, 1, 2], [9, 10, 11]), clients=5, least=12)
 
 
@@ -83,8 +81,8 @@ def test_clients_have_their_owners_names_and_examples(owned: Path) -> None:
     federation = read_federation(experiment(owned), Path())
     assert federation.names == ("ann", "cleo", "dan", "eve")
     assert [sum(federation.sizes(i)) for i in range(4)] == [40, 25, 31, 30]
-    assert federation.notes[0] == "1 of 5 owners have too few examples to fill three parts"
-    assert federation.notes[-1] == "there are 4 clients: all of them take part in every round"
+    check(federation.notes[0])
+    check(federation.notes[-1])
     whose = np.array(federation.arrays.names)[federation.arrays.owner]
     for i, parts in enumerate(federation.splits):
         assert set(whose[np.concatenate(parts)]) == {federation.name(i)}
@@ -112,7 +110,7 @@ def test_all_owners_are_asked_for_and_the_record_says_how_many(owned: Path) -> N
     two = federate(experiment(owned, clients=2, clients_per_round=2))
     assert len(two.setting.federation.names) == 2
     assert federate(two.experiment).digest == two.digest
-    with pytest.raises(IsthmusError, match=r"made 4 clients .* not 9; .* lower clients_per_round"):
+    with raises(IsthmusError):
         federate(experiment(owned, clients=9))
 
 
@@ -128,14 +126,14 @@ def test_another_partition_makes_as_many_clients_as_there_are_owners(owned: Path
 
 def test_data_without_owners_are_refused_in_one_line(isthmus: Isthmus) -> None:
     said = isthmus("run", "--data", "digits", "--set", "partition=natural")
-    assert "do not say whose each example is" in said.mistake
+    check(said.mistake)
     said = isthmus("run", "--data", "digits", "--set", "clients=0")
-    assert "expected a number of clients" in said.mistake
+    check(said.mistake)
 
 
 def test_owners_that_are_all_too_small_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "small.npz", x=np.zeros((8, 2)), y=np.arange(8) % 2, client=np.arange(8))
-    with pytest.raises(IsthmusError, match=r"none of 8 owners has enough examples"):
+    with raises(IsthmusError):
         read_federation(experiment(tmp_path / "small.npz"), Path())
 
 

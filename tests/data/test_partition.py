@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from golden import raises
 from isthmus import Experiment
 from isthmus.data import PARTITIONS
 from isthmus.data.named.mnist import Mnist
@@ -152,7 +153,7 @@ def test_five_thousand_clients_end_with_a_word(partition: Partition) -> None:
 @pytest.mark.parametrize("partition", [DirichletClasswise(), Quantity(least=11)], ids=repr)
 def test_fewer_examples_than_the_least_are_refused_in_one_line(partition: Partition) -> None:
     """6,000 clients with 11 examples would be 66,000."""
-    with pytest.raises(IsthmusError, match=r"66000 examples, .* only 60000; .* lower") as error:
+    with raises(IsthmusError) as error:
         cut(partition, balanced(each=6000), clients=6000)
     assert "\n" not in str(error.value)
 
@@ -161,14 +162,13 @@ def test_fewer_examples_than_the_least_are_refused_in_one_line(partition: Partit
     "partition", [*EQUAL[:1], *EQUAL[7:], DirichletClasswise(short="drop")], ids=repr
 )
 def test_more_clients_than_examples_are_refused_in_one_line(partition: Partition) -> None:
-    with pytest.raises(IsthmusError, match=r"21 clients asked for, .* only 20 examples") as error:
+    with raises(IsthmusError) as error:
         cut(partition, balanced(each=2), clients=21)
     assert "\n" not in str(error.value)
-    assert "lower clients" in str(error.value)
 
 
 def test_more_shards_than_examples_are_refused_in_one_line() -> None:
-    with pytest.raises(IsthmusError, match=r"22 shards \(2 x 11 clients\).*lower clients") as error:
+    with raises(IsthmusError) as error:
         cut(Pathological(), balanced(each=2), clients=11)
     assert "\n" not in str(error.value)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from golden import check, raises
 from isthmus.data.partitions.dirichlet import DirichletClasswise, DirichletClientwise, DirichletHsu
 from isthmus.data.partitions.division import (
     Division,
@@ -109,7 +110,7 @@ def test_unlikely_classes_are_taken_where_nothing_else_is_left() -> None:
     and the note says how many did."""
     y = labels([100] * 10)
     division = cut(DirichletClientwise(beta=1e-5), y, 20)
-    assert "of which the client wants none" in division.notes[0]
+    check(division.notes[0])
     assert table(y, division).sum(axis=0).tolist() == [100] * 10
 
 
@@ -147,7 +148,7 @@ def test_classwise_drops_by_name_and_can_do_so_again() -> None:
     shares, (note,) = cut(DirichletClasswise(alpha=0.05, short="drop"), y, 50)
     assert 1 < len(shares) < 50
     assert min(map(len, shares)) >= 11
-    assert f"{50 - len(shares)} of 50 clients with fewer than 11 examples were dropped" in note
+    check(note)
     again = cut(DirichletClasswise(alpha=0.05, short="drop", drawn=50), y, len(shares))
     assert all(np.array_equal(a, b) for a, b in zip(shares, again.shares, strict=True))
     assert again.notes == (note,)
@@ -155,7 +156,7 @@ def test_classwise_drops_by_name_and_can_do_so_again() -> None:
 
 def test_classwise_with_nobody_to_keep_is_refused_in_one_line() -> None:
     """200 examples, 100 clients: about 2 each."""
-    with pytest.raises(IsthmusError, match="each of 100 clients with fewer than least=11") as error:
+    with raises(IsthmusError) as error:
         cut(DirichletClasswise(alpha=100.0, short="drop"), labels([20] * 10), 100)
     assert "\n" not in str(error.value)
 
@@ -164,7 +165,7 @@ def test_sizes_are_drawn_again_before_anything_is_moved() -> None:
     draws = iter([[[1], [9]], [[2], [8]], [[5], [5]]])
     counts, notes = draw_with_least(lambda: np.array(next(draws)), least=4)
     assert counts.tolist() == [[5], [5]]
-    assert notes == ("sizes were drawn 3 times until every client had 4 examples",)
+    check(*notes)
 
 
 def test_what_is_moved_comes_from_the_largest_clients() -> None:
@@ -232,12 +233,12 @@ def test_five_fold_says_what_it_relaxes() -> None:
     counts = table(y, division)
     assert counts.sum(axis=1).tolist() == [100] * 20
     assert all(counts[k, :2].sum() >= 80 for k in range(0, 20, 5))
-    assert "another class than planned" in division.notes[0]
+    check(division.notes[0])
     assert "80.0% to " in division.notes[0]
 
 
 def test_five_fold_wants_classes_that_its_folds_divide() -> None:
-    with pytest.raises(IsthmusError, match=r"7 classes for folds=5; expected .* change folds"):
+    with raises(IsthmusError):
         cut(FiveFold(), labels([100] * 7), 10)
 
 
@@ -259,7 +260,7 @@ def test_emnist_groups_hold_digits_capital_and_small_letters() -> None:
     assert sorted(np.concatenate(list(groups)).tolist()) == list(range(62))
     blocks = [np.histogram(group, [0, 10, 36, 62])[0].tolist() for group in groups]
     assert sorted(blocks) == [[2, 5, 5]] * 4 + [[2, 6, 6]]
-    assert f"there are {len(sizes):,} clients, not 100" in division.notes[0]
+    check(division.notes[0])
     assert "left over" in division.notes[1]
 
 
@@ -286,15 +287,15 @@ def test_groups_of_any_classes_are_as_even_as_can_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ({"kind": "emnist"}, "10 classes for kind=emnist; expected 62; set kind=even"),
-        ({"groups": 11}, "groups=11 for 10 classes; expected at most as many; lower groups"),
-        ({"smallest": 900}, "smallest=900 and largest=799; .* raise largest"),
-        ({"smallest": 300}, "no client in 1000 examples in 5 groups; .* lower groups"),
+        {"kind": "emnist"},
+        {"groups": 11},
+        {"smallest": 900},
+        {"smallest": 300},
     ],
 )
-def test_groups_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(IsthmusError, match=message) as error:
+def test_groups_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
+    with raises(IsthmusError) as error:
         cut(Semantic(**options), labels([100] * 10), 10)
     assert "\n" not in str(error.value)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from commands import Isthmus
+from golden import check, raises
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.data.arrays import Arrays, Column
 from isthmus.data.own import newcomer_files, reader
@@ -103,7 +104,7 @@ def test_test_rows_do_not_count_for_the_scale(tmp_path: Path) -> None:
     assert arrays.columns[0] == Column("age", None, 50.0, 50**0.5)
     rows[3][-1] = "tset"
     write(tmp_path / "a.csv", rows, [*HEADER, "part"])
-    with pytest.raises(IsthmusError, match="the split says 'tset' in row 4"):
+    with raises(IsthmusError):
         load(tmp_path / "a.csv", split="part")
 
 
@@ -118,8 +119,8 @@ def test_columns_are_chosen_dropped_and_taken_as_categories(tmp_path: Path) -> N
     assert names(drop="id, sex") == ["age", "ward"]
     assert names(columns="ward,age") == ["ward", "age"]
     assert names(columns="ward", categorical="ward") == ["ward=100", "ward=101"]
-    assert "no column 'idd' for drop; its columns are age, sex" in refused(path, drop="idd")
-    assert "no column left" in refused(path, columns="age", drop="age")
+    check(refused(path, drop="idd"))
+    check(refused(path, columns="age", drop="age"))
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
@@ -159,10 +160,7 @@ def test_one_name_in_several_spellings_is_one_and_that_is_said(tmp_path: Path) -
     assert arrays.y[:7].tolist() == [3, 3, 0, 0, 1, 1, 2]
     assert arrays.names == ("007", "7", "9007199254740992", "9007199254740993", "Oslo")
     assert arrays.owner[:7].tolist() == [4, 4, 1, 0, 1, 3, 2]
-    assert arrays.notes == (
-        "in column 'outcome' '1.0' counts as '1', '2.50' counts as '2.5', 'yes ' counts as 'yes'",
-        "in column 'hospital' '7.0' counts as '7', 'Oslo ' counts as 'Oslo'",
-    )
+    check(*arrays.notes)
     rows = [[i, "f", "Bergen", label] for i, label in enumerate(["1.00", " yes", "2.5"])]
     like = Table(**OWN).like(write(tmp_path / "b.csv", rows), arrays)
     assert (like.y.tolist(), like.labels) == ([0, 3, 1], arrays.labels)
@@ -183,7 +181,7 @@ def test_blocks_of_rows_make_no_difference(tmp_path: Path, monkeypatch: pytest.M
     assert np.array_equal(whole.y, again.y)
     assert np.array_equal(whole.owner, again.owner)
     write(path, [*many(100)[:-1], ["x", "f", "Cork", "worse"]])
-    assert "has 'x' in column 'age', row 100" in refused(path)
+    check(refused(path))
 
 
 def test_quotes_and_ends_of_lines_make_no_difference(tmp_path: Path) -> None:
@@ -205,9 +203,9 @@ def test_quotes_and_ends_of_lines_make_no_difference(tmp_path: Path) -> None:
         assert np.array_equal(whole.owner, again.owner)
         assert (whole.columns, whole.labels) == (again.columns, again.labels)
     path.write_text("\n".join([*lines[:600], "1,f,Cork", "1,f,Cork,worse,1", *lines[600:]]))
-    assert "3 fields in line 601" in refused(path)
+    check(refused(path))
     path.write_bytes("\n".join(lines[:600]).encode() + b"\n\xff,")
-    assert "cannot be read after line" in refused(path)
+    check(refused(path))
 
 
 def test_names_of_columns_have_defaults(tmp_path: Path) -> None:
@@ -221,91 +219,66 @@ def test_names_of_columns_have_defaults(tmp_path: Path) -> None:
     assert [column.name for column in arrays.columns] == ["v", "client"]
 
 
-MISTAKES: dict[str, tuple[str, str]] = {
-    "nothing": ("", "has no header"),
-    "a header alone": ("age,hospital,outcome\n", "no rows"),
-    "no column of labels": (
-        "age,hospital\n1,a\n",
-        "no column 'outcome' for label; its columns are age, hospital; add --set label=COLUMN",
-    ),
-    "no column of clients": ("age,outcome\n1,a\n", "add --set client=COLUMN, or --set 'client="),
-    "nothing to learn from": ("hospital,outcome\na,b\nc,d\n", "no column left to learn from"),
-    "two of one name": ("age,age,hospital,outcome\n1,2,a,b\n", "two columns 'age'"),
-    "an odd name": ('"a\nge",hospital,outcome\n1,a,b\n', r"has a column 'a\nge'"),
-    "a short line": ("age,hospital,outcome\n1,a,b\n2,a\n", "2 fields in line 3; expected 3"),
-    "a long line": ("age,hospital,outcome\n1,a,b,c\n", "4 fields in line 2; expected 3"),
-    "an open quote": ('age,hospital,outcome\n1,"a,b\n2,a,b\n', "cannot be read after line"),
-    "an empty number": (
-        "age,hospital,outcome\n1,a,b\n,a,c\n",
-        "nothing in column 'age', row 2; expected a value; fill it, delete the row, leave",
-    ),
-    "nan": ("age,hospital,outcome\n1,a,b\nnan,a,c\n", "'nan' in column 'age', row 2"),
-    "infinity": ("age,hospital,outcome\n1,a,b\n-inf,a,c\n", "'-inf' in column 'age', row 2"),
-    "a word among numbers": (
-        "age,hospital,outcome\n1,a,b\n2,a,c\nNA,a,c\n",
-        "'NA' in column 'age', row 3",
-    ),
-    "an empty word": ("sex,hospital,outcome\nf,a,b\n ,a,c\n", "nothing in column 'sex', row 2"),
-    "an empty label": ("age,hospital,outcome\n1,a,b\n2,a,\n", "nothing in column 'outcome', row 2"),
-    "an empty client": (
-        "age,hospital,outcome\n1,a,b\n2,,c\n",
-        "nothing in column 'hospital', row 2",
-    ),
-    "a label that is nan": (
-        "age,hospital,outcome\n1,a,b\n2,a,c\n2,a, NaN \n",
-        "'NaN ' in column 'outcome', row 3; expected a value; fill it, or delete the row",
-    ),
-    "a label that is NA": (
-        "age,hospital,outcome\n1,a,b\n2,a,NA\n",
-        "'NA' in column 'outcome', row 2; expected a value; fill it, or delete the row",
-    ),
-    "a client that is nan": (
-        "age,hospital,outcome\n1,a,b\n2,nan,c\n",
-        "'nan' in column 'hospital', row 2",
-    ),
-    "one class in two spellings": (
-        "age,hospital,outcome\n1,a,1\n2,a,1.0\n",
-        "1 different values in column 'outcome'",
-    ),
-    "one class": ("age,hospital,outcome\n1,a,b\n2,a,b\n", "1 different values in column 'outcome'"),
-    "a number too large": ("age,hospital,outcome\n1e300,a,b\n-1e300,a,c\n1e308,a,b\n", "too large"),
+MISTAKES: dict[str, str] = {
+    "nothing": "",
+    "a header alone": "age,hospital,outcome\n",
+    "no column of labels": "age,hospital\n1,a\n",
+    "no column of clients": "age,outcome\n1,a\n",
+    "nothing to learn from": "hospital,outcome\na,b\nc,d\n",
+    "two of one name": "age,age,hospital,outcome\n1,2,a,b\n",
+    "an odd name": '"a\nge",hospital,outcome\n1,a,b\n',
+    "a short line": "age,hospital,outcome\n1,a,b\n2,a\n",
+    "a long line": "age,hospital,outcome\n1,a,b,c\n",
+    "an open quote": 'age,hospital,outcome\n1,"a,b\n2,a,b\n',
+    "an empty number": "age,hospital,outcome\n1,a,b\n,a,c\n",
+    "nan": "age,hospital,outcome\n1,a,b\nnan,a,c\n",
+    "infinity": "age,hospital,outcome\n1,a,b\n-inf,a,c\n",
+    "a word among numbers": "age,hospital,outcome\n1,a,b\n2,a,c\nNA,a,c\n",
+    "an empty word": "sex,hospital,outcome\nf,a,b\n ,a,c\n",
+    "an empty label": "age,hospital,outcome\n1,a,b\n2,a,\n",
+    "an empty client": "age,hospital,outcome\n1,a,b\n2,,c\n",
+    "a label that is nan": "age,hospital,outcome\n1,a,b\n2,a,c\n2,a, NaN \n",
+    "a label that is NA": "age,hospital,outcome\n1,a,b\n2,a,NA\n",
+    "a client that is nan": "age,hospital,outcome\n1,a,b\n2,nan,c\n",
+    "one class in two spellings": "age,hospital,outcome\n1,a,1\n2,a,1.0\n",
+    "one class": "age,hospital,outcome\n1,a,b\n2,a,b\n",
+    "a number too large": "age,hospital,outcome\n1e300,a,b\n-1e300,a,c\n1e308,a,b\n",
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_table_that_is_none_gets_one_line(tmp_path: Path, name: str) -> None:
-    content, message = MISTAKES[name]
+    content = MISTAKES[name]
     (tmp_path / "a.csv").write_text(content)
-    assert message in refused(tmp_path / "a.csv")
+    check(refused(tmp_path / "a.csv"))
 
 
 def test_other_files_called_csv_get_one_line(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     for content in (b"\xff\xfe\x00a", b"PK\x03\x04\x14\xe9", b"outcome,hospital\n\xe9,a\n"):
         path.write_bytes(content)
-        assert "expected a CSV file in UTF-8" in refused(path)
+        check(refused(path))
     path.write_text("age,hospital,outcome\n1,a," + "b" * 200_000 + "\n")
-    assert "field larger than field limit" in refused(path)
+    check(refused(path))
 
 
 def test_too_many_words_or_classes_are_refused(tmp_path: Path) -> None:
     rows = [[i, f"name {i}", "Cork", "bw"[i % 2]] for i in range(60)]
     path = write(tmp_path / "a.csv", rows)
     message = refused(path)
-    assert "more than 50 different words in column 'sex', such as 'name 0'" in message
-    assert "--set drop=sex, raise categories, or list those that count in a schema" in message
+    check(message)
     assert load(path, categories=60).x.shape == (60, 61)
     measured = [[i, "f", "Cork", i / 7] for i in range(60)]
-    assert "60 different values in column 'outcome'" in refused(write(path, measured))
+    check(refused(write(path, measured)))
     prices = [[i, "f", "Cork", i % 25 + 0.5] for i in range(600)]
-    assert "25 different values" in refused(write(path, prices))
+    check(refused(write(path, prices)))
 
 
 def test_a_table_that_does_not_fit_into_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("isthmus.data.own.reader.free_memory", lambda: 100)
-    assert "expected it to fit" in refused(write(tmp_path / "a.csv", ROWS))
+    check(refused(write(tmp_path / "a.csv", ROWS)))
 
 
 def test_the_time_to_read_grows_with_the_columns_and_not_with_their_square(tmp_path: Path) -> None:
@@ -338,7 +311,7 @@ class TestParquet:
     ) -> None:
         (tmp_path / "a.parquet").write_bytes(b"PAR1")
         without(monkeypatch, "pyarrow")
-        assert "pip install 'isthmus[tables]'" in refused(tmp_path / "a.parquet")
+        check(refused(tmp_path / "a.parquet"))
 
     def test_it_says_the_same_as_the_csv_file(self, tmp_path: Path) -> None:
         pyarrow = pytest.importorskip("pyarrow")
@@ -358,11 +331,11 @@ class TestParquet:
         path = tmp_path / "a.parquet"
         columns = {"v": [[1], [2]], "hospital": ["a", "b"], "outcome": [0, 1]}
         parquet.write_table(pyarrow.table(columns), path)
-        assert "a cell holds list" in refused(path)
+        check(refused(path))
         parquet.write_table(pyarrow.table(columns | {"v": [1.0, None]}), path)
-        assert "nothing in column 'v', row 2" in refused(path)
+        check(refused(path))
         path.write_bytes(path.read_bytes()[:-9])
-        assert "cannot be read" in refused(path)
+        check(refused(path))
 
 
 class TestCommands:
@@ -377,15 +350,15 @@ class TestCommands:
     def test_without_settings_the_line_says_which_to_add(self, isthmus: Isthmus) -> None:
         write(Path("patients.csv"), many())
         said = isthmus("run", "--data", "patients.csv")
-        assert "its columns are age, sex, hospital, outcome; add --set label=COLUMN" in said.mistake
+        check(said.mistake)
         said = isthmus("run", "--data", "patients.csv", *SET[:2])
-        assert "add --set client=COLUMN" in said.mistake
+        check(said.mistake)
         said = isthmus("run", "--data", "patients.csv", *SET[:2], "--set", 'client=""')
-        assert "do not say whose each example is" in said.mistake
+        check(said.mistake)
         divided = [*SET[:2], "--set", 'client=""', "--set", "partition=iid", "--set", "clients=6"]
         said = isthmus("run", "--data", "patients.csv", *divided, *FEW)
         assert said.code == 0, said.err
-        assert "patient.csv is not there" in isthmus("run", "--data", "patient.csv").mistake
+        check(isthmus("run", "--data", "patient.csv").mistake)
 
     def test_a_run_goes_on_from_anywhere_and_notices_a_changed_file(
         self, isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch
@@ -399,11 +372,11 @@ class TestCommands:
         again = isthmus("run", home / "run" / "experiment.toml", "--out", "again")
         assert again.digest == first.digest
         (home / "patients.csv").rename("patients.csv")
-        assert "is not there" in isthmus("resume", home / "run").mistake
+        check(isthmus("resume", home / "run").mistake)
         assert isthmus("resume", home / "run", "--data-root", ".").digest == first.digest
         write(Path("patients.csv"), many()[1:])
         said = isthmus("resume", home / "run", "--data-root", ".")
-        assert "expected the same data" in said.mistake
+        check(said.mistake)
 
     def test_a_card_says_what_the_inputs_are(self, isthmus: Isthmus) -> None:
         write(Path("patients.csv"), many())
@@ -419,14 +392,14 @@ class TestCommands:
         write(Path("new.csv"), many(40, ("Derry", "Evora")))
         said = isthmus("adapt", "run", "--data", "new.csv", "--shots", 5)
         assert said.code == 0, said.err
-        assert "5 training examples: newcomer" in said.out
-        for rows, header, message in (
-            ([["f", "Derry", "worse"]], HEADER[1:], "no column 'age', which the run's data have"),
-            ([[1, "f", "Derry", "equal"]], HEADER, "the label 'equal'; expected one of"),
-            ([["", "f", "Derry", "worse"]], HEADER, "nothing in column 'age', row 1"),
+        check(said.out)
+        for rows, header in (
+            ([["f", "Derry", "worse"]], HEADER[1:]),
+            ([[1, "f", "Derry", "equal"]], HEADER),
+            ([["", "f", "Derry", "worse"]], HEADER),
         ):
             write(Path("new.csv"), rows, header)
-            assert message in isthmus("adapt", "run", "--data", "new.csv").mistake
+            check(isthmus("adapt", "run", "--data", "new.csv").mistake)
 
 
 def test_newcomers_are_scaled_as_the_run_was(tmp_path: Path) -> None:
@@ -441,5 +414,5 @@ def test_newcomers_are_scaled_as_the_run_was(tmp_path: Path) -> None:
     assert arrived.names == ("Cork",)
     assert np.array_equal(arrived.arrays.x, federation.arrays.x[federation.arrays.owner == 2])
     digits = federate(Experiment(method="fedavg", rounds=1, epochs=1)).setting.federation
-    with pytest.raises(IsthmusError, match="is a table, and the run's data are none"):
+    with raises(IsthmusError):
         newcomer_files.read_newcomers(few, digits)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from commands import Isthmus
+from golden import check, raises
 from isthmus import Experiment, Federation, IsthmusError
 from isthmus.data.arrays import Arrays, Column
 from isthmus.data.own.cells import parse_date
@@ -53,9 +54,9 @@ class TestHoles:
     def test_every_spelling_is_one(self, tmp_path: Path, hole: str) -> None:
         arrays, _ = columns_of(tmp_path / "a.csv", [1, 2, hole, 4] * 2, missing="mean")
         assert np.isnan(arrays.x[:, 0]).tolist() == [False, False, True, False] * 2
-        assert arrays.notes[0] == "of 8 rows these miss a value: v 2"
-        assert "row 3; expected a value" in refused(tmp_path / "a.csv")
-        assert "--set missing=mean" in refused(tmp_path / "a.csv")
+        check(arrays.notes[0])
+        check(refused(tmp_path / "a.csv"))
+        check(refused(tmp_path / "a.csv"))
 
     def test_words_that_mean_something_are_none(self, tmp_path: Path) -> None:
         _, names = columns_of(tmp_path / "a.csv", ["none", "-", "Na", "0"] * 2, missing="mean")
@@ -115,10 +116,10 @@ class TestHoles:
     def test_labels_and_clients_may_not_be_missing(self, tmp_path: Path) -> None:
         rows = [[1, "a", "x"], [2, "a", "y"], [3, "", "x"], [4, "b", "y"]]
         path = write(tmp_path / "a.csv", rows, ["v", "client", "label"])
-        assert "nothing in column 'client', row 3" in refused(path, missing="mean")
+        check(refused(path, missing="mean"))
         rows[2][1:] = ["b", "?"]
         write(path, rows, ["v", "client", "label"])
-        assert "'?' in column 'label', row 3" in refused(path, missing="mean")
+        check(refused(path, missing="mean"))
 
     def test_rules_move_the_digest(self, tmp_path: Path) -> None:
         names = {
@@ -171,7 +172,7 @@ class TestDates:
         assert parse_date("0001-01-01T00:00+12:00") == -719_162.5
 
     def test_a_day_that_may_be_a_month_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(IsthmusError, match=r"may be %d/%m/%Y or %m/%d/%Y.* say format = "):
+        with raises(IsthmusError):
             columns_of(tmp_path / "a.csv", ["1/2/2024", "3/4/2024"] * 4)
         _, names = columns_of(tmp_path / "a.csv", ["1/2/2024", "3/4/2024"] * 4, categorical="v")
         assert names == ["1/2/2024", "3/4/2024"]
@@ -231,33 +232,32 @@ class TestNewRows:
         rows = [[1, "west", "2024-01-01"], [1, "north", "2024-01-01"], [1, "east", "2024-01-01"]]
         new = self.read(tmp_path / "b.csv", rows, ["v", "ward", "seen"], known)
         assert new.x[:, 1:4].tolist() == [[0, 0, 0], [1, 0, 0], [0, 0, 0]]
-        assert "in 2 rows ('west', 'east'): they count as none of them" in new.notes[0]
+        check(new.notes[0])
 
     @pytest.mark.parametrize(
-        ("rows", "header", "message"),
+        ("rows", "header"),
         [
-            ([[1, "north"]], ["v", "ward"], "has no column 'seen', which the run's data have"),
-            ([[1, "a", "soon"]], ["v", "ward", "seen"], "'soon' in column 'seen', row 1; expected"),
-            ([["x", "a", "2024-01-01"]], ["v", "ward", "seen"], "'x' in column 'v', row 1"),
-            ([], ["v", "ward", "seen"], "has a header and no rows"),
+            ([[1, "north"]], ["v", "ward"]),
+            ([[1, "a", "soon"]], ["v", "ward", "seen"]),
+            ([["x", "a", "2024-01-01"]], ["v", "ward", "seen"]),
+            ([], ["v", "ward", "seen"]),
         ],
     )
     def test_what_does_not_fit_gets_one_line(
         self,
         rows: list[list[Any]],
         header: list[str],
-        message: str,
         known: Arrays,
         tmp_path: Path,
     ) -> None:
         with pytest.raises(IsthmusError) as error:
             self.read(tmp_path / "b.csv", rows, header, known)
-        assert message in str(error.value)
+        check(str(error.value))
         assert "\n" not in str(error.value)
 
     def test_a_run_that_refused_holes_refuses_them_later(self, tmp_path: Path) -> None:
         known, _ = columns_of(tmp_path / "a.csv", [1, 2, 3, 4] * 2)
-        with pytest.raises(IsthmusError, match="'NA' in column 'v', row 1; expected a value"):
+        with raises(IsthmusError):
             self.read(tmp_path / "b.csv", [["NA"]], ["v"], known)
 
 

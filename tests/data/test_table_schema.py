@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from commands import Isthmus
+from golden import check
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.data.arrays import Arrays
 from isthmus.data.own.newcomer_files import read_newcomers
@@ -50,7 +51,7 @@ def test_a_schema_is_written_edited_and_followed(isthmus: Isthmus) -> None:
     options = ["--set", "label=outcome", "--set", "client=site", "--set", "categories=4"]
     said = isthmus("data", "schema", "patients.csv", *options, "--out", "p.toml")
     assert said.code == 0, said.err
-    assert "isthmus run --data patients.csv --set schema=p.toml" in said.out
+    check(said.out)
     text = Path("p.toml").read_text()
     written = tomllib.loads(text)["columns"]
     assert {name: each["kind"] for name, each in written.items()} == {
@@ -68,17 +69,17 @@ def test_a_schema_is_written_edited_and_followed(isthmus: Isthmus) -> None:
     ):
         assert note in text
     run = ["run", "--data", "patients.csv", "--set", "schema=p.toml", *FEW]
-    assert "may be %d/%m/%Y or %m/%d/%Y" in isthmus(*run).mistake
+    check(isthmus(*run).mistake)
     Path("p.toml").write_text(
         text.replace('kind = "date"', 'kind = "date"\nformat = "%d/%m/%Y"\nmissing = "mean"')
     )
-    assert "nothing in column 'age', row 4" in isthmus(*run).mistake
+    check(isthmus(*run).mistake)
     said = isthmus(*run, "--set", "missing=mean", "--out", "run")
     assert said.code == 0, said.err
-    assert "they count as other" in said.err
+    check(said.err)
     Path("p.toml").unlink()  # the record has all of it
     assert isthmus("resume", "run").digest == said.digest
-    assert "is there already" in isthmus("data", "schema", "patients.csv", "--out", "run").mistake
+    check(isthmus("data", "schema", "patients.csv", "--out", "run").mistake)
 
 
 def test_it_says_what_columns_are(tmp_path: Path) -> None:
@@ -111,63 +112,49 @@ def changed(name: str, **changes: Any) -> dict[str, Any]:
     return {**SCHEMA, name: {**SCHEMA[name], **changes}}
 
 
-MISTAKES: dict[str, tuple[Any, str]] = {
-    "an unknown kind": (changed("age", kind="numbr"), "kind = 'numbr'; expected number, category"),
-    "no kind": ({**SCHEMA, "age": {}}, "column 'age' has no kind"),
-    "no table": ({**SCHEMA, "age": "number"}, "column 'age' is 'number'; expected a table"),
-    "an unknown key": (changed("age", mising="mean"), "has 'mising'; expected kind, missing, "),
-    "another kind's key": (changed("age", format="iso"), "'age', a number, has 'format'"),
-    "an unknown rule": (changed("age", missing="zero"), "expected refuse, mean, median or"),
-    "categories that are none": (changed("code", categories="c0"), "expected a list of different"),
-    "one category twice": (changed("code", categories=["a", "a"]), "a list of different words"),
-    "a format without a year": (changed("seen", format="%d"), "format = '%d'; expected iso, or"),
-    "an unknown cycle": (changed("seen", cycles=["moon"]), "expected some of ['year'"),
-    "two labels": (changed("site", kind="label"), "2 columns of kind label, 'site' and 'outcome'"),
-    "no label": ({**SCHEMA, "outcome": {"kind": "ignore"}}, "no column of kind label"),
-    "a column that is not there": ({**SCHEMA, "bmi": {"kind": "number"}}, "no column 'bmi' for"),
-    "nothing to learn from": (
-        {"outcome": {"kind": "label"}, "age": {"kind": "ignore"}},
-        "leaves no column to learn from",
-    ),
-    "nothing": ({}, "has no columns; expected a table [columns.NAME]"),
-    "dates of another format": (
-        changed("seen", format="%d.%m.%Y"),
-        "'1/1/2024' in column 'seen', row 1; expected a date of format %d.%m.%Y",
-    ),
-    "booleans that are none": (
-        {**SCHEMA, "code": {"kind": "boolean"}},
-        "'c0' in column 'code', row 1; expected true or false",
-    ),
-    "a class that it does not list": (
-        changed("outcome", categories=["well"]),
-        "has the label 'ill'; expected one of ['well']",
-    ),
+MISTAKES: dict[str, Any] = {
+    "an unknown kind": changed("age", kind="numbr"),
+    "no kind": {**SCHEMA, "age": {}},
+    "no table": {**SCHEMA, "age": "number"},
+    "an unknown key": changed("age", mising="mean"),
+    "another kind's key": changed("age", format="iso"),
+    "an unknown rule": changed("age", missing="zero"),
+    "categories that are none": changed("code", categories="c0"),
+    "one category twice": changed("code", categories=["a", "a"]),
+    "a format without a year": changed("seen", format="%d"),
+    "an unknown cycle": changed("seen", cycles=["moon"]),
+    "two labels": changed("site", kind="label"),
+    "no label": {**SCHEMA, "outcome": {"kind": "ignore"}},
+    "a column that is not there": {**SCHEMA, "bmi": {"kind": "number"}},
+    "nothing to learn from": {"outcome": {"kind": "label"}, "age": {"kind": "ignore"}},
+    "nothing": {},
+    "dates of another format": changed("seen", format="%d.%m.%Y"),
+    "booleans that are none": {**SCHEMA, "code": {"kind": "boolean"}},
+    "a class that it does not list": changed("outcome", categories=["well"]),
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_in_it_gets_one_line(tmp_path: Path, name: str) -> None:
-    columns, message = MISTAKES[name]
+    columns = MISTAKES[name]
     with pytest.raises(IsthmusError) as error:
         load(write(tmp_path / "a.csv", rows(), HEADER), columns)
-    assert message in str(error.value)
+    check(str(error.value))
     assert "\n" not in str(error.value)
 
 
 def test_files_that_are_no_schema_get_one_line(isthmus: Isthmus) -> None:
     write(Path("patients.csv"), rows(), HEADER)
     run = ["run", "--data", "patients.csv", "--set", "schema=p.toml", *FEW]
-    assert "schema p.toml cannot be read" in isthmus(*run).mistake
+    check(isthmus(*run).mistake)
     Path("p.toml").write_text("[columns.age\n")
-    assert "schema p.toml cannot be read" in isthmus(*run).mistake
+    check(isthmus(*run).mistake)
     Path("p.toml").write_text('[columns.outcome]\nkind = "label"\n[columns.age]\nkind = "number"\n')
     said = isthmus(*run, "--set", "drop=age")
-    assert "drop=age beside a schema; expected the schema to say" in said.mistake
+    check(said.mistake)
 
 
 def test_columns_that_it_lacks_are_left_out_with_a_note(tmp_path: Path) -> None:
     few = {name: SCHEMA[name] for name in ("site", "flag", "outcome")}
     arrays = load(write(tmp_path / "a.csv", rows(), HEADER), few)
-    assert arrays.notes == (
-        "columns that the schema lacks were left out: id, age, code, seen, smoker",
-    )
+    check(*arrays.notes)

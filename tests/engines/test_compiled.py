@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from golden import check, raises
 from isthmus import Experiment, IsthmusError, federate, tree
 from isthmus.client import Batch
 from isthmus.engines import ENGINES, native
@@ -160,7 +161,7 @@ def test_a_program_that_does_not_agree_with_the_plain_step_is_not_used() -> None
     for _ in range(2):
         found, *_ = compiled.fold(added, start, iter(batches(3)), n=-1)
         assert torch.equal(found, expected)
-    assert compiled.notes[-1] == "a compiled step does not agree with the plain one, which runs"
+    check(compiled.notes[-1])
     assert len(compiled.notes) == (2 if not native.load() else 1)
 
 
@@ -206,7 +207,7 @@ def test_a_compiler_that_is_not_known_is_left_alone_and_a_note_says_so(
         found = compiled.fold(added, start, iter(batches(3)), n=-1)
         assert close(found, fold(added, start, iter(batches(3))))
         (note,) = compiled.notes
-        assert note.startswith("torch 3.0.1 compiles steps as it does by itself")
+        check(note)
     finally:
         native.load.cache_clear()
 
@@ -259,7 +260,7 @@ def test_the_record_says_so_and_an_older_one_was_not_compiled(tmp_path: Path) ->
 
 def test_compiling_what_cannot_be_is_one_line() -> None:
     experiment = Experiment(method="fedavg", data="digits", step="compiled", engine="stacked")
-    with pytest.raises(IsthmusError, match="step=compiled with engine=stacked"):
+    with raises(IsthmusError):
         build(experiment)
 
 
@@ -303,5 +304,5 @@ def test_a_step_that_cannot_be_compiled_runs_as_it_is_and_says_so() -> None:
     other, step = advance(theirs, begin(theirs), evaluate=False)
     assert close(one.server, other.server)
     *of_the_compiler, note = step.notes
-    assert note.startswith("a step cannot be compiled and runs as it is: ")
+    check(note)
     assert bool(of_the_compiler) is (not native.load())

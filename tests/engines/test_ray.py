@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from commands import Isthmus
+from golden import check, raises
 from isthmus import Experiment, Federation, IsthmusError, Run, federate, resume
 from isthmus.engines import messages
 from isthmus.engines.base import Cluster
@@ -72,27 +73,27 @@ def table(path: Path, seed: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("address", "words"),
+    "address",
     [
-        ("127.0.0.1:1", "no Ray cluster listens at 127.0.0.1:1; expected the head's HOST:PORT"),
-        ("ray://10.0.0.1:10001", "--ray 'ray://10.0.0.1:10001'; expected the head's HOST:PORT"),
-        ("somewhere", "--ray 'somewhere'; expected the head's HOST:PORT"),
+        "127.0.0.1:1",
+        "ray://10.0.0.1:10001",
+        "somewhere",
     ],
 )
-def test_a_wrong_address_is_one_line(address: str, words: str) -> None:
-    with pytest.raises(IsthmusError, match=re.escape(words)):
+def test_a_wrong_address_is_one_line(address: str) -> None:
+    with raises(IsthmusError):
         federate(Experiment(**SMALL), cluster=Cluster(address))
 
 
 def test_at_the_command_line_it_leaves_nothing_behind(isthmus: Isthmus) -> None:
     said = isthmus("run", "--ray", "127.0.0.1:1", "--rounds", 1, "--out", "run")
-    assert "no Ray cluster listens at 127.0.0.1:1" in said.mistake
+    check(said.mistake)
     assert not Path("run").exists()
 
 
 def test_another_version_of_ray_is_one_line(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "__version__", "2.1.0")
-    with pytest.raises(IsthmusError, match=r"Version mismatch.*expected the same version"):
+    with raises(IsthmusError):
         federate(Experiment(**SMALL), cluster=Cluster(cluster.address))
 
 
@@ -155,7 +156,7 @@ def test_any_nodes_and_actors_give_the_bits_of_loop(cluster: Any, plain: Run) ->
             actor.kill()  # it would notice by itself if it were not stopped
 
     def watch(done: RoundResult) -> None:
-        notes[done.cost.round] = " | ".join(done.notes)
+        notes[done.cost.round] = "\n".join(done.notes)
         if done.cost.round in (1, 2):
             soon.append(others.submit(kill_actor if done.cost.round == 1 else kill_node))
         if done.cost.round == 3:
@@ -168,9 +169,9 @@ def test_any_nodes_and_actors_give_the_bits_of_loop(cluster: Any, plain: Run) ->
         each.result()
     assert run.digest == plain.digest
     assert run.experiment.engine == "ray"
-    everything = " | ".join(notes.values())
+    everything = "\n".join(notes.values())
     assert len(re.findall(r"its actor on node .*? ended; computed again", everything)) >= 2
-    assert "has joined, with 1 core" in everything
+    check(everything)
 
 
 def test_other_or_missing_data_on_a_node_are_one_line(cluster: Any, tmp_path: Path) -> None:
@@ -178,15 +179,12 @@ def test_other_or_missing_data_on_a_node_are_one_line(cluster: Any, tmp_path: Pa
     experiment = Experiment(**SMALL | {"data": own, "partition": "iid", "model": "mlp"})
     ray.init(cluster.address, log_to_driver=False)  # nobody leaves it between
     try:
-        for change, words in (
-            (lambda: table(tmp_path / "own.npz", 2), "its data have digest .* expected .* --send"),
-            ((tmp_path / "own.npz").unlink, "own.npz.* or send the data there with --send-data"),
-        ):
+        for change in (lambda: table(tmp_path / "own.npz", 2), (tmp_path / "own.npz").unlink):
             table(tmp_path / "own.npz", 1)
             setting = build(experiment, workers=1, cluster=Cluster(cluster.address)).setting
             engine: Any = setting.engine
             change()
-            with pytest.raises(IsthmusError, match=rf"node .*: .*{words}"):
+            with raises(IsthmusError):
                 engine.prepare(setting)
             engine.close()
     finally:
@@ -204,7 +202,7 @@ def test_own_data_are_sent_and_a_lost_head_is_one_line(
         if done.cost.round == 2:
             cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
 
-    with pytest.raises(ClusterLostError, match=f"the head of the Ray cluster at {address} is gone"):
+    with raises(ClusterLostError):
         federate(
             Experiment(**SMALL),
             cluster=Cluster(address, send_data=True),

@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from golden import check, raises
 from isthmus import Client, Clients, Experiment, Method, Task, tree
 from isthmus.context import Call, Request
 from isthmus.engines import messages
@@ -129,7 +130,7 @@ def test_workers_stay_from_round_to_round_and_go_with_the_run(tmp_path: Path, en
     others = children()
     run = setting("fedavg", engine)._replace(method=Marks(tmp_path))
     progress, step = advance(run, begin(run), evaluate=False)
-    assert step.notes == ("2 processes, here: False",)
+    check(*step.notes)
     ours = children() - others
     advance(run, progress, evaluate=True)
     assert len(ours) == 2
@@ -165,7 +166,7 @@ def test_a_run_that_ends_before_workers_would_begin_has_none() -> None:
 def test_one_client_needs_no_worker(tmp_path: Path, engine: Loop) -> None:
     run = setting("fedavg", engine, clients_per_round=1)._replace(method=Marks(tmp_path))
     _, step = advance(run, begin(run), evaluate=False)
-    assert step.notes == ("1 processes, here: True",)
+    check(*step.notes)
 
 
 def test_a_killed_worker_is_noted_and_its_client_computed_again(
@@ -176,7 +177,7 @@ def test_a_killed_worker_is_noted_and_its_client_computed_again(
     _, step = advance(run, begin(run), evaluate=False)
     (note,) = [note for note in step.notes if "killed by SIGKILL" in note]
     assert note.endswith("computed again")
-    assert "round 1: its worker process ended" in note
+    check(note)
     assert step.cost.answered == 4
 
 
@@ -185,13 +186,13 @@ def test_a_client_that_kills_two_workers_ends_the_run(tmp_path: Path, engine: Lo
     run = setting("fedavg", engine)._replace(method=Marks(tmp_path))
     for number in range(12):
         (tmp_path / f"die{number}").touch()
-    with pytest.raises(ClientError, match=r"killed by SIGKILL.*, twice; expected an answer"):
+    with raises(ClientError):
         advance(run, begin(run), evaluate=False)
 
 
 def test_what_a_client_raises_in_a_worker_is_raised_here(tmp_path: Path, engine: Loop) -> None:
     run = setting("fedavg", engine, clients_per_round=6)._replace(method=Faulty(tmp_path))
-    with pytest.raises(ClientError, match=r"client 1, round 1, Faulty.local: KeyError") as raised:
+    with raises(ClientError) as raised:
         advance(run, begin(run), evaluate=False)
     assert "Traceback" in "".join(raised.value.__notes__)
     run = run._replace(method=Marks(tmp_path))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from golden import check, raises
 from isthmus import Experiment, IsthmusError
 from isthmus.experiment import registry
 from isthmus.experiment.registry import Option, merge
@@ -93,8 +94,8 @@ def test_a_split_seed_is_written_only_where_there_is_one(tmp_path: Path) -> None
     e = Experiment(seed=4, split_seed=7)
     assert loaded(tmp_path, e.toml()) == e
     assert (e.dividing_seed, Experiment(seed=4).dividing_seed) == (7, 4)
-    assert "split_seed=-1; expected" in refused(split_seed=-1)
-    assert "for example split_seed=0" in refused(split_seed=-1)
+    check(refused(split_seed=-1))
+    check(refused(split_seed=-1))
 
 
 def test_own_parts_keep_what_describes_them(tmp_path: Path) -> None:
@@ -107,26 +108,23 @@ def test_own_parts_keep_what_describes_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    "given",
     [
-        ({"lerning_rate": 1}, "no setting is called 'lerning_rate'"),
-        ({"round": 1}, "no setting is called 'round'; did you mean 'rounds'?"),
-        ({"method": "supefed-mm"}, "no method is called 'supefed-mm'; did you mean 'superfed-mm'?"),
-        ({"method": "zzz"}, "no method is called 'zzz'; known: local, fedavg"),
-        ({"data": "digit"}, "no data is called 'digit'; did you mean 'digits'?"),
-        ({"partition": "idd"}, "no partition is called 'idd'; did you mean 'iid'?"),
-        ({"model": "twonn_superfd"}, "did you mean 'twonn_superfed'?"),
-        (
-            {"method": {"name": "superfed-mm", "strat": 0.4}},
-            "method superfed-mm has no option 'strat'; did you mean 'start'?",
-        ),
-        ({"data": {"name": "digits", "size": 3}}, "data digits has no option 'size'; it has none"),
-        ({"method": "own"}, "no method is called 'own'"),
+        {"lerning_rate": 1},
+        {"round": 1},
+        {"method": "supefed-mm"},
+        {"method": "zzz"},
+        {"data": "digit"},
+        {"partition": "idd"},
+        {"model": "twonn_superfd"},
+        {"method": {"name": "superfed-mm", "strat": 0.4}},
+        {"data": {"name": "digits", "size": 3}},
+        {"method": "own"},
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_an_unknown_name_is_answered_with_the_nearest(given: dict[str, Any], message: str) -> None:
-    assert message in refused(**given)
+def test_an_unknown_name_is_answered_with_the_nearest(given: dict[str, Any]) -> None:
+    check(refused(**given))
 
 
 @pytest.mark.parametrize("part", registry.PARTS)
@@ -135,7 +133,7 @@ def test_a_part_that_is_no_name_is_refused(part: str, wrong: object) -> None:
     if wrong == {}:
         assert Experiment(**{part: wrong}) == Experiment()
     else:
-        assert f"no {part} is called" in refused(**{part: wrong})
+        check(refused(**{part: wrong}))
 
 
 @pytest.mark.parametrize(
@@ -166,8 +164,7 @@ def test_a_value_out_of_range_is_refused_with_an_example(name: str, values: list
     default = Experiment.model_fields[name].default
     for value in values:
         message = refused(**{name: value})
-        assert message.startswith(f"{name}={value!r}; expected ")
-        assert message.endswith(f"; for example {name}={default}")
+        check(message)
     assert getattr(Experiment(**{name: default}), name) == default
 
 
@@ -192,7 +189,7 @@ def test_an_option_out_of_range_is_refused_with_its_part(
     part: str, name: str, option: str, value: object
 ) -> None:
     message = refused(**{part: {"name": name, option: value}})
-    assert message.startswith(f"{part}.{option}={value!r}; expected ")
+    check(message)
 
 
 def test_an_experiment_is_frozen() -> None:
@@ -211,7 +208,7 @@ def test_an_experiment_is_frozen() -> None:
 def test_a_round_cannot_ask_more_clients_than_there_are() -> None:
     assert Experiment(clients=5, clients_per_round=5).clients_per_round == 5
     message = refused(clients=4, clients_per_round=5)
-    assert message.startswith("clients_per_round=5 of clients=4; expected")
+    check(message)
 
 
 def test_changes_win_over_the_file(tmp_path: Path) -> None:
@@ -221,30 +218,28 @@ def test_changes_win_over_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        (b"rounds = 3\nlr = \n", r"is not TOML \(.*line 2.*\); expected an experiment"),
-        (b"lr = 1\nlr = 2", "is not TOML"),
-        (b"\xff\xfe\x00", "cannot be read"),
-        (b"lr = 'abc'", "lr='abc'; expected a valid number"),
-        (b"[method]\nmu = 1\nnome = 'x'", "has no option 'nome'"),
-        (b"method = ['fedavg']", r"no method is called \['fedavg'\]"),
-        (b"rounds = 1979-05-27", "rounds=datetime.date"),
+        b"rounds = 3\nlr = \n",
+        b"lr = 1\nlr = 2",
+        b"\xff\xfe\x00",
+        b"lr = 'abc'",
+        b"[method]\nmu = 1\nnome = 'x'",
+        b"method = ['fedavg']",
+        b"rounds = 1979-05-27",
     ],
 )
-def test_a_file_that_is_no_experiment_is_refused(
-    tmp_path: Path, content: bytes, message: str
-) -> None:
+def test_a_file_that_is_no_experiment_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "experiment.toml"
     path.write_bytes(content)
-    with pytest.raises(IsthmusError, match=message) as error:
+    with raises(IsthmusError) as error:
         Experiment.load(path)
     assert "\n" not in str(error.value)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "missing.toml", tmp_path):
-        with pytest.raises(IsthmusError, match=r"cannot be read .*; check the path"):
+        with raises(IsthmusError):
             Experiment.load(path)
 
 
@@ -308,16 +303,16 @@ def test_a_setting_is_read_with_and_without_its_part(text: str, expected: dict[s
 
 @pytest.mark.parametrize("text", ["lr", "", "=3", " = ", "lr=", "lr= "])
 def test_a_setting_without_key_or_value_is_refused(text: str) -> None:
-    with pytest.raises(IsthmusError, match=r"--set .*; expected key=value; for example"):
+    with raises(IsthmusError):
         read_assignment(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [("lrr=1", "did you mean 'lr'"), ("hiden=1", "did you mean 'hidden'"), ("a.b=1", "'a.b'")],
+    "text",
+    ["lrr=1", "hiden=1", "a.b=1"],
 )
-def test_a_setting_that_nobody_has_is_refused(text: str, message: str) -> None:
-    with pytest.raises(IsthmusError, match=rf"no setting is called .*{message}"):
+def test_a_setting_that_nobody_has_is_refused(text: str) -> None:
+    with raises(IsthmusError):
         read_assignment(text)
 
 
@@ -325,7 +320,7 @@ def test_a_setting_that_two_parts_have_needs_its_part(monkeypatch: pytest.Monkey
     both = {"x": {"depth": Option(int, 1)}}
     known = {"data": both, "model": both}
     monkeypatch.setattr(registry, "list_options", lambda part: known.get(part, {}))
-    with pytest.raises(IsthmusError, match=r"'depth' is an option of data and of model; .*write"):
+    with raises(IsthmusError):
         read_assignment("depth=3")
     assert read_assignment("model.depth=3") == {"model": {"depth": 3}}
 
@@ -335,7 +330,7 @@ def test_a_setting_that_two_parts_have_is_that_of_the_one_that_is_chosen() -> No
     dirichlet, mixture = "partition=dirichlet-hsu", "method=apfl"
     assert read_assignments(["alpha=0.5", dirichlet], {})["partition"]["alpha"] == 0.5
     assert read_assignments(["alpha=0.5"], {"method": "apfl"}) == {"method": {"alpha": 0.5}}
-    with pytest.raises(IsthmusError, match=r"'alpha' is an option of method and of partition"):
+    with raises(IsthmusError):
         read_assignments(["alpha=0.5", dirichlet, mixture], {})
 
 
@@ -365,17 +360,15 @@ def test_the_last_of_two_assignments_counts(texts: list[str], mu: float) -> None
 
 @pytest.mark.parametrize("given", [{"lr": True}, {"rounds": True}, {"seed": False}])
 def test_a_truth_value_is_no_number(given: dict[str, Any]) -> None:
-    assert "expected no truth value" in refused(**given)
+    check(refused(**given))
 
 
 def test_a_truth_value_is_no_number_of_a_part() -> None:
-    assert "method.mu=True; expected a valid number" in refused(
-        method={"name": "fedprox", "mu": True}
-    )
+    check(refused(method={"name": "fedprox", "mu": True}))
 
 
 def test_a_setting_may_be_called_as_python_calls_things() -> None:
-    assert "no setting is called 'self'" in refused(self=1)
+    check(refused(self=1))
 
 
 @pytest.mark.parametrize(
@@ -397,14 +390,14 @@ def test_every_text_comes_back_from_toml(tmp_path: Path, text: str) -> None:
 
 def test_what_would_not_come_back_from_toml_is_refused() -> None:
     e = Experiment(data={"name": "table", "path": "\udcff"})
-    with pytest.raises(IsthmusError, match="would not come back from a file"):
+    with raises(IsthmusError):
         e.toml()
-    assert "expected less than or equal to 9223372036854775807" in refused(seed=10**5000)
+    check(refused(seed=10**5000))
 
 
 @pytest.mark.parametrize("given", [["model=nan"], ["model=twonn", "model=-nan"]])
 def test_a_part_called_nan_is_refused_though_nan_is_not_nan(given: list[str]) -> None:
-    with pytest.raises(IsthmusError, match="no model is called nan"):
+    with raises(IsthmusError):
         Experiment(**read_assignments(given, {}))
 
 
@@ -415,12 +408,12 @@ def test_a_pipe_is_read_where_a_shell_made_it_and_not_waited_for_elsewhere(tmp_p
     assert Experiment.load(f"/dev/fd/{reading}").seed == 7
     os.close(reading)
     os.mkfifo(tmp_path / "experiment.toml")
-    with pytest.raises(IsthmusError, match="no regular file"):
+    with raises(IsthmusError):
         Experiment.load(tmp_path / "experiment.toml")
 
 
 def test_a_file_of_any_size_is_not_read_whole(tmp_path: Path) -> None:
     with (tmp_path / "experiment.toml").open("wb") as file:
         file.truncate(1 << 30)
-    with pytest.raises(IsthmusError, match=r"more than 16,777,216 bytes"):
+    with raises(IsthmusError):
         Experiment.load(tmp_path / "experiment.toml")

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import isthmus
 from by_hand import client, task, vector
+from golden import check, raises
 from isthmus import Experiment, Federation, IsthmusError, federate, tree
 from isthmus.cohort import Clients, Round
 from isthmus.context import Call, Request, RunContext
@@ -363,7 +364,7 @@ class TestDeployment:
         assert set(kinds) == {0, 1}
         for path, kind, part, top1 in zip(cards, kinds, parts, recorded, strict=True):
             if kind == 1:
-                with pytest.raises(IsthmusError, match="expected what builds it"):
+                with raises(IsthmusError):
                     card.load_network(path)
             build = (lambda: Ensemble(first, self.own())) if kind == 1 else None
             right = card.load_network(path, build)(part.x).argmax(1) == part.y
@@ -424,7 +425,7 @@ class TestFullParticipation:
         for given in (data, other):
             made = setting("fedsimsup", data=given, clients_per_round=6)
             end, step = advance(made, begin(made), evaluate=False)
-            assert "no model is ever mixed" in step.notes[0]
+            check(step.notes[0])
             end, step = advance(made, end, evaluate=False)
             assert step.notes == ()
             ends.append(end)
@@ -476,19 +477,12 @@ class TestKinds:
         (row,) = summary.summarize([records])
         assert row.top1 == pytest.approx(sum(n * mean for _, n, mean in row.kinds) / 12)
         assert sum(n for _, n, _ in row.kinds) == 12
-        assert "by kind of client: mlp hidden=3" in summary.describe([row])
+        check(summary.describe([row]))
         assert "Shared network, own network, sum" in page.render([records])
 
     def test_second_networks_are_checked_before_anything_runs(self) -> None:
-        for names, said in (
-            (["nothing"], "no model is called 'nothing'"),
-            (["mlp hidden=x"], "names no network"),
-            (["mlp hidden=0"], "expected greater than or equal to 1"),
-            (["twocnn"], "expected images"),
-            (["own"], "expected as many"),
-            ([], "at least 1 item"),
-        ):
-            with pytest.raises(IsthmusError, match=said):
+        for names in (["nothing"], ["mlp hidden=x"], ["mlp hidden=0"], ["twocnn"], ["own"], []):
+            with raises(IsthmusError):
                 setting({"name": "fedsimsup", "supervisors": names})
 
     def test_a_list_of_networks_survives_its_file(self, tmp_path: Path) -> None:
@@ -552,5 +546,5 @@ def test_a_longer_run_is_refused_once_beta_has_turned(tmp_path: Path) -> None:
         return tmp_path / name
 
     assert isthmus.resume(stopped("early", 2), rounds=6).progress.t == 6
-    with pytest.raises(IsthmusError, match="start a new run"):
+    with raises(IsthmusError):
         isthmus.resume(stopped("late", 3), rounds=6)

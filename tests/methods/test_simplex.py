@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from golden import check
 from isthmus.formulas.barycentric import lattice
 from isthmus.formulas.vector import onto_simplex
 from isthmus.methods.floco import server as placing
@@ -284,8 +285,7 @@ class TestPlacing:
         points, projection = placing.place(1000 * moves(), 4, "none")
         assert (points.amax(1) > 0.999).sum() > 8
         said = placing.remarks(points, 15, projection)
-        assert said.startswith("placed 12 of 15 clients; z = ")
-        assert "share their point with another" in said
+        check(said)
 
     def test_an_end_of_the_grid_is_remarked_on(self) -> None:
         points, projection = placing.place(moves(), 4, "none")
@@ -299,7 +299,7 @@ class TestPlacing:
         assert points.shape == (3, 5)
         assert (projection.components[2:] == 0).all()
         assert (points[:, 3] == points[:, 4]).all()
-        assert "5 vertices want at least as many clients" in placing.remarks(points, 3, projection)
+        check(placing.remarks(points, 3, projection))
 
     def test_one_client_is_placed_at_the_centre(self) -> None:
         points, _ = placing.place(moves(1), 4, "max")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import isthmus
+from golden import check, raises
 from isthmus import Experiment, Federation, IsthmusError, federate
 from isthmus.models import MODELS, lora, merge, start_from
 from isthmus.models.flat import Flat
@@ -53,11 +54,9 @@ def test_targets_choose_layers_by_name() -> None:
     module = lora(layers, rank=2, targets=["2"])()
     trained = [name for name, p in module.named_parameters() if p.requires_grad]
     assert trained == ["2.down", "2.up", "4.weight", "4.bias"]
-    with pytest.raises(
-        IsthmusError, match=r"targets=\*.qkv fits no linear layer .* of: 0, 2; give"
-    ):
+    with raises(IsthmusError):
         lora(layers, targets=["*.qkv"])()
-    with pytest.raises(IsthmusError, match="rank=0; expected 1 or more"):
+    with raises(IsthmusError):
         lora(layers, rank=0)
 
 
@@ -165,14 +164,14 @@ def test_a_vision_transformer_takes_the_names_of_timm(tmp_path: Path) -> None:
     assert torch.equal(loaded.state_dict()["body.pos_embed"], named["pos_embed"])
     other = MODELS["vit"](SHAPE, 5, **options)
     assert torch.equal(other.state_dict()["body.pos_embed"], named["pos_embed"])
-    with pytest.raises(IsthmusError, match=r"has other shapes: .* and \d+ more; .* timm's"):
+    with raises(IsthmusError):
         MODELS["vit"](SHAPE, 3, **options | {"width": 32})
 
 
 def test_a_network_that_makes_no_sense_is_refused() -> None:
-    with pytest.raises(IsthmusError, match="patch=3 divides; set patch"):
+    with raises(IsthmusError):
         MODELS["vit"](SHAPE, 3, patch=3)
-    with pytest.raises(IsthmusError, match="width=10 and heads=4"):
+    with raises(IsthmusError):
         MODELS["vit"](SHAPE, 3, width=10)
 
 
@@ -212,7 +211,7 @@ def test_weights_enter_a_network_that_is_wrapped(tmp_path: Path) -> None:
         loaded = start_from(wrap, path)().state_dict()
         assert all(torch.equal(loaded[f"net.body.{name}"], t) for name, t in tensors.items())
     tensors = save(path, **{"cls.weight": draw(2)})
-    with pytest.raises(IsthmusError, match=r"has besides net.body.cls.weight; .* partly=True"):
+    with raises(IsthmusError):
         start_from(wrap, path)()
     loaded = start_from(wrap, path, partly=True)().state_dict()
     assert torch.equal(loaded["net.body.2.bias"], tensors["2.bias"])
@@ -234,12 +233,11 @@ def test_what_does_not_fit_is_listed(tmp_path: Path) -> None:
     with pytest.raises(IsthmusError) as error:
         start_from(layers, path)()
     said = str(error.value)
-    assert "has other shapes: 0.weight of shape (7, 6), not (5, 6), has besides 9.weight" in said
-    assert "partly=True" in said
+    check(said)
     assert "\n" not in said
     part = start_from(layers, path, partly=True)().state_dict()
     assert torch.equal(part["2.bias"], draw(4, seed=9))
-    with pytest.raises(IsthmusError, match="has no tensor of Conv2d"):
+    with raises(IsthmusError):
         start_from(lambda: nn.Conv2d(1, 2, 3), path, partly=True)()
 
 
@@ -272,7 +270,7 @@ def test_a_run_wants_the_weights_that_it_began_with(tmp_path: Path) -> None:
     write(1)
     assert federate(run.experiment, workers=1).digest == run.digest
     write(2)
-    with pytest.raises(IsthmusError, match=r"has digest .* get that one, or leave weights_digest"):
+    with raises(IsthmusError):
         federate(run.experiment, workers=1)
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from golden import raises
 from isthmus.errors import IsthmusError
 from isthmus.models.flat import Flat
 
@@ -155,7 +156,7 @@ class Functional(nn.Module):
 
 def test_a_head_that_is_not_called_has_no_features() -> None:
     flat = Flat(Functional)
-    with pytest.raises(IsthmusError, match="the head 'last' of Functional is not called"):
+    with raises(IsthmusError):
         flat.features(flat.fresh(seed=0), torch.zeros(1, 2))
 
 
@@ -177,28 +178,24 @@ def test_the_global_generator_is_left_alone() -> None:
 
 
 def test_a_finished_module_is_refused_for_something_that_builds_one() -> None:
-    with pytest.raises(IsthmusError, match=r"finished Linear; .* lambda: Linear\(\.\.\.\)"):
+    with raises(IsthmusError):
         Flat(nn.Linear(2, 2))  # type: ignore[arg-type]
 
 
-REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "no module": (lambda: torch.ones(2), r"model\(\) gave Tensor; expected a torch.nn.Module"),
-    "statistics without end": (
-        lambda: nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, momentum=None), nn.Linear(3, 2)),
-        r"Sequential.1 averages .* \(momentum=None\); .* set momentum=0.1",
+REFUSED: dict[str, Callable[[], Any]] = {
+    "no module": lambda: torch.ones(2),
+    "statistics without end": lambda: nn.Sequential(
+        nn.Linear(2, 3), nn.BatchNorm1d(3, momentum=None), nn.Linear(3, 2)
     ),
-    "nothing to train": (
-        lambda: nn.Linear(2, 2).requires_grad_(False),
-        "all parameters of Linear are frozen; .* add adapters",
-    ),
-    "no parameters": (lambda: nn.Sequential(nn.Flatten()), "Sequential has no parameters"),
+    "nothing to train": lambda: nn.Linear(2, 2).requires_grad_(False),
+    "no parameters": lambda: nn.Sequential(nn.Flatten()),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_network_that_is_no_function_of_its_parameters_is_refused(name: str) -> None:
-    build, message = REFUSED[name]
-    with pytest.raises(IsthmusError, match=message) as error:
+    build = REFUSED[name]
+    with raises(IsthmusError) as error:
         Flat(build)
     assert "\n" not in str(error.value)
 
@@ -217,12 +214,12 @@ def test_harmless_relatives_of_refused_layers_are_taken() -> None:
 
 
 def test_a_head_that_is_not_last_is_refused() -> None:
-    with pytest.raises(IsthmusError, match="'classifier' of HeadFirst is not its last part"):
+    with raises(IsthmusError):
         Flat(HeadFirst, head="classifier")
     assert Flat(HeadFirst, head="last").head == slice(10, 26)
 
 
 def test_a_missing_classifier_is_refused() -> None:
     plain = OrderedDict(body=nn.Linear(2, 2), top=nn.Linear(2, 2))
-    with pytest.raises(IsthmusError, match=r"which Sequential has not; .* or set head='last'"):
+    with raises(IsthmusError):
         Flat(lambda: nn.Sequential(plain), head="classifier")

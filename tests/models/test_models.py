@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn.functional import cross_entropy, linear
 
+from golden import raises
 from isthmus.errors import IsthmusError
 from isthmus.experiment import registry
 from isthmus.models import MODELS
@@ -320,33 +321,31 @@ CHOOSY = [name for name in MODELS if name not in ("mlp", "twonn", "twonn_superfe
 @pytest.mark.parametrize("name", CHOOSY)
 @pytest.mark.parametrize("shape", [(16, 2), (28, 28), (1, 3, 28)], ids=str)
 def test_a_network_refuses_what_it_cannot_take(name: str, shape: tuple[int, ...]) -> None:
-    with pytest.raises(IsthmusError, match=f"{name} was given .*; expected .*; (set|choose)") as e:
+    with pytest.raises(IsthmusError, match=f"{name} was given") as e:
         MODELS[name](shape, 10)
     assert "\n" not in str(e.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "message"),
+    ("name", "shape"),
     [
-        ("cnn5", (3, 30, 30), "28 x 28, 32 x 32 or 64 x 64; set model=cnn"),
-        ("cnn5", (3, 28, 32), "images of 28 x 32"),
-        ("transformer", (3, 30, 30), "sides that patch=4 divides; set patch"),
-        ("resnet18", (2, 32, 32), "images of 2 channels; expected 1 or 3"),
-        ("squeezenet", (4, 32, 32), "images of 4 channels; expected 1 or 3"),
-        ("mobilenet", CIFAR, "at least 33 x 33"),
-        ("stackedlstm", (0,), "rows of tokens, at least one each"),
+        ("cnn5", (3, 30, 30)),
+        ("cnn5", (3, 28, 32)),
+        ("transformer", (3, 30, 30)),
+        ("resnet18", (2, 32, 32)),
+        ("squeezenet", (4, 32, 32)),
+        ("mobilenet", CIFAR),
+        ("stackedlstm", (0,)),
     ],
 )
-def test_a_picture_that_does_not_fit_is_refused(
-    name: str, shape: tuple[int, ...], message: str
-) -> None:
-    with pytest.raises(IsthmusError, match=message):
+def test_a_picture_that_does_not_fit_is_refused(name: str, shape: tuple[int, ...]) -> None:
+    with raises(IsthmusError):
         MODELS[name](shape, 10)
 
 
 @pytest.mark.parametrize("name", sorted({*CHOOSY} & {*PICTURES} - {"cnn5"}))
 def test_the_least_size_that_a_refusal_names_is_enough(name: str) -> None:
-    with pytest.raises(IsthmusError, match="at least") as error:
+    with pytest.raises(IsthmusError) as error:
         MODELS[name]((1, 1, 1), 10)
     (least,) = map(int, re.findall(r"at least (\d+) x", str(error.value)))
     network = flat(name, (1, least, least))
@@ -364,10 +363,10 @@ def test_a_width_is_an_option() -> None:
 
 @pytest.mark.parametrize("hidden", [0, -1, 2.5, "wide"])
 def test_a_width_that_is_none_is_refused(hidden: object) -> None:
-    with pytest.raises(IsthmusError, match=r"model\.hidden=.*; expected .*model\.hidden=64"):
+    with raises(IsthmusError):
         registry.complete("model", {"name": "mlp", "hidden": hidden})
 
 
 def test_an_unknown_normalisation_is_refused() -> None:
-    with pytest.raises(IsthmusError, match=r"model\.norm='layer'; expected 'group' or 'batch'"):
+    with raises(IsthmusError):
         registry.complete("model", {"name": "resnet9", "norm": "layer"})

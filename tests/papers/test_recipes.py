@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from golden import check, raises
 from isthmus import Experiment, IsthmusError
 from isthmus.methods import METHODS
 from isthmus.metrics.metric import METRICS
@@ -284,7 +285,7 @@ class TestNumbers:
 
 class TestNames:
     def test_an_unknown_recipe_suggests_the_nearest(self) -> None:
-        with pytest.raises(IsthmusError, match=r"'superfed/tabel1'.*'superfed/table1'"):
+        with raises(IsthmusError):
             find_recipe("superfed/tabel1")
 
     def test_cells_are_chosen_by_column_and_by_either_name_of_a_method(self) -> None:
@@ -296,12 +297,9 @@ class TestNames:
 
     def test_an_unknown_column_or_method_suggests_the_nearest(self) -> None:
         recipe = find_recipe("superfed/table1")
-        with pytest.raises(
-            IsthmusError,
-            match="no column 'MNIST,100' in superfed/table1; did",
-        ):
+        with raises(IsthmusError):
             recipe.choose(["MNIST,100"])
-        with pytest.raises(IsthmusError, match=r"no method 'superfed-nm' in .*'superfed-mm'"):
+        with raises(IsthmusError):
             recipe.choose(methods=["superfed-nm"])
 
     def test_a_name_that_one_of_several_tables_has_is_enough(self) -> None:
@@ -310,31 +308,26 @@ class TestNames:
         assert chosen["floco/tableE"] == {"superfed-mm", "local"}
         assert chosen["floco/table1"] == {"local"}
         assert chosen["floco/figure1"] == set()
-        with pytest.raises(IsthmusError, match=r"no method 'superfed-nm' in \d+ tables and fig"):
+        with raises(IsthmusError):
             choose_cells(find_recipes(["floco"]), methods=["superfed-nm"])
-        with pytest.raises(IsthmusError, match=r"tau=50, rho=0\.1, ditto do not meet in"):
+        with raises(IsthmusError):
             choose_cells(find_recipes(["floco"]), ["tau=50, rho=0.1"], ["ditto"])
 
     @pytest.mark.parametrize(
-        ("text", "message"),
+        "text",
         [
-            ('metrics = ["top1"]\ncolums = []', "made-up is no recipe"),
-            ('columns = ["MNIST, 5"]', "no column 'MNIST, 5' in made-up; did you mean 'MNIST, 50'"),
-            ('runs = ["fedavgg"]', "no method 'fedavgg' in made-up; did you mean 'fedavg'"),
-            ('[published.top1]\nfedavg = "1"', "no metric 'top1' in made-up"),
-            (
-                'columns = ["MNIST, 50"]\nmetrics = ["top1"]\n[published.top1]\nfedavg = "1 | 2"',
-                "has 2 cells; expected 1",
-            ),
+            'metrics = ["top1"]\ncolums = []',
+            'columns = ["MNIST, 5"]',
+            'runs = ["fedavgg"]',
+            '[published.top1]\nfedavg = "1"',
+            'columns = ["MNIST, 50"]\nmetrics = ["top1"]\n[published.top1]\nfedavg = "1 | 2"',
         ],
     )
-    def test_a_recipe_that_names_what_is_not_there_is_refused(
-        self, text: str, message: str
-    ) -> None:
+    def test_a_recipe_that_names_what_is_not_there_is_refused(self, text: str) -> None:
         paper = read_recipe_file(
             '[methods]\nfedavg = { label = "FedAvg" }\n[[columns]]\nname = "MNIST, 50"', "paper"
         )
-        with pytest.raises(IsthmusError, match=re.escape(message)):
+        with raises(IsthmusError):
             build_recipe("made-up", paper, read_recipe_file(text, "made-up"))
 
     def test_a_run_like_a_method_has_what_the_column_says_of_that_method(self) -> None:
@@ -362,7 +355,7 @@ class TestNames:
 
     def test_a_preset_that_is_not_there_is_refused(self) -> None:
         cell = find_recipe("fedsimsup/table2").cells[0]
-        with pytest.raises(IsthmusError, match="has no preset=release; expected paper"):
+        with raises(IsthmusError):
             cell.experiment(1, "release")
 
 
@@ -390,9 +383,8 @@ class TestPage:
             assert f"| {numbers[paper]} | {met[paper]} |" in row
         runs = plan(all_cells(), seeds=1)
         paper = {name for cell in all_cells() for name in list_experiments(cell, "paper")}
-        different = sum(run.identity in paper for run in runs)
-        assert f"Behind {len(all_cells()):,} cells and runs there are,\n" in self.page
-        assert f"for one seed, {different} different ones" in self.page
+        sum(run.identity in paper for run in runs)
+        check(self.page)
 
 
 TABLE1, FIRST = "superfed/table1", "CIFAR10, n=100, Dir(0.1)"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from commands import Isthmus
+from golden import check, raises
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.run import record as reader
 from isthmus_papers import conduct, plan, recipe, record, show
@@ -200,7 +201,7 @@ class TestCommand:
     ) -> None:
         said = isthmus("reproduce", "tiny/table1", *self.OUT)
         assert said.code == 0, said.err
-        assert "3 runs, 3 left; estimate:" in said.err
+        check(said.err)
         assert "SuPerFed-MM" in said.out
         kept = sorted(Path("repro/results").glob("*.json"))
         assert len(kept) == 3
@@ -261,23 +262,21 @@ class TestCommand:
         assert drawn == {None: [1, 2, 3], 1: [1], 2: [1, 2]}
 
     @pytest.mark.parametrize(
-        ("arguments", "message"),
+        "arguments",
         [
-            (["superfed/table9"], "did you mean 'superfed/table"),
-            (["superfed/table1", "--columns", "MNIST, 10"], "did you mean 'MNIST, 100'"),
-            (["superfed/table1", "--methods", "fedavgg"], "did you mean 'fedavg'"),
-            (["superfed/table1", "--budget", "soon"], "expected a length of time"),
-            (["superfed/table1", "--seeds", "0"], "expected at least 1"),
-            (["superfed/table1", "--preset", "clean"], "expected paper or release"),
-            (["superfed/table1", "--report", "page.pdf"], "ends in .html or .md"),
-            (["--budget", "2h"], "no table is named"),
-            (["superfed/table1", "--methods", "pfedme", "--out", "x"], "can be run"),
+            ["superfed/table9"],
+            ["superfed/table1", "--columns", "MNIST, 10"],
+            ["superfed/table1", "--methods", "fedavgg"],
+            ["superfed/table1", "--budget", "soon"],
+            ["superfed/table1", "--seeds", "0"],
+            ["superfed/table1", "--preset", "clean"],
+            ["superfed/table1", "--report", "page.pdf"],
+            ["--budget", "2h"],
+            ["superfed/table1", "--methods", "pfedme", "--out", "x"],
         ],
     )
-    def test_a_mistake_is_one_line(
-        self, isthmus: Isthmus, arguments: list[str], message: str
-    ) -> None:
-        assert message in isthmus("reproduce", *arguments).mistake
+    def test_a_mistake_is_one_line(self, isthmus: Isthmus, arguments: list[str]) -> None:
+        check(isthmus("reproduce", *arguments).mistake)
 
 
 @pytest.fixture
@@ -391,9 +390,7 @@ class TestCheck:
         other = a_record(cell_of("superfed/table1", "MNIST, 100", "fedavg"), 0.903)
         agreement = record.compare(ours, other._replace(digest="e", step="compiled"))
         assert agreement.largest == pytest.approx(0.003)
-        assert agreement.text == (
-            "digest d; e in the record (machine, torch None, compiled); numbers differ by 0.003"
-        )
+        check(agreement.text)
 
 
 def test_processors_of_one_name_with_other_instructions_are_other_machines(
@@ -413,7 +410,7 @@ def test_a_record_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     assert record.read(path).numbers == known.numbers
     assert record.read(path).identity == known.identity
     path.write_text(path.read_text()[:100])
-    with pytest.raises(IsthmusError, match="is no record"):
+    with raises(IsthmusError):
         record.read(path)
 
 
@@ -436,7 +433,7 @@ def test_every_shipped_record_is_that_of_a_recipe() -> None:
 
 @pytest.mark.parametrize("text", ["", "h", "-1h", "1y", "nan h", "1e400h"])
 def test_a_budget_is_a_length_of_time(text: str) -> None:
-    with pytest.raises(IsthmusError, match="expected a length of time"):
+    with raises(IsthmusError):
         conduct.read_budget(text)
 
 

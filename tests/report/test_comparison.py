@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from golden import check, raises
 from isthmus.errors import IsthmusError
 from isthmus.report import page
 from isthmus.report.contrasts import MethodRow, compare, have_several_seeds
@@ -109,9 +110,7 @@ def test_clients_of_one_split_are_averaged_average(over: Seeds) -> None:
     assert difference.crossed
     assert (difference.pairs, difference.tally) == (4, WinTieLoss(1, 3, 0))
     said = describe(compare(runs))
-    assert "resamples of seeds and of clients, the same in all of them" in said
-    assert "over 4 clients, each averaged over the seeds, whose split is one" in said
-    assert "Seeds 1, 2; one split, one." in said
+    check(said)
 
 
 def test_only_seeds_that_both_have_are_paired_and_the_others_named(over: Seeds) -> None:
@@ -124,8 +123,7 @@ def test_only_seeds_that_both_have_are_paired_and_the_others_named(over: Seeds) 
     assert found["ditto"].difference.seeds == (1, 2)
     assert found["apfl"].difference is None
     said = describe(compare(runs))
-    assert "since one of the two has no run of them on the same split: ditto 3; apfl 1, 2." in said
-    assert "Seeds 1, 2 (fedavg); seeds 1, 2, 3 (ditto); seed 1 (apfl); 4 splits." in said
+    check(said)
 
 
 def test_the_reference_is_fedavg_the_first_or_the_one_that_is_named(
@@ -134,9 +132,9 @@ def test_the_reference_is_fedavg_the_first_or_the_one_that_is_named(
     assert compare(three).reference == "fedavg"
     assert compare(three[:2] + three[4:]).reference == "local"
     assert rows(three, "ditto")["ditto"].difference is None
-    with pytest.raises(IsthmusError, match="'apfl' is not among the runs; expected one of local"):
+    with raises(IsthmusError):
         compare(three, "apfl")
-    with pytest.raises(IsthmusError, match="no runs were given"):
+    with raises(IsthmusError):
         compare([])
 
 
@@ -162,22 +160,14 @@ def test_an_oracle_carries_daggers_and_is_never_the_best(
         assert "90.00†" in text
         assert "8/0/0†" in text
         assert "0/8†" in text
-        assert "Bold: the highest mean without †" in text
-        assert "† The point on the path was chosen with the very test data" in text
-        assert "each client's point chosen on its own TEST part†" in text
+        check(text)
     against = comparison.markdown(compare(runs, "superfed-mm"))
     assert "| 0/0/8† |" in against  # a difference to an oracle is one's too
 
 
 def test_every_form_says_which_number_it_is(three: list[RecordedRun]) -> None:
     for text in forms(three):
-        assert "the model each client deploys, on its own test part" in text
-        assert "mean over seeds of the mean over clients" in text
-        assert "over all 4 clients, after round 2" in text
-        assert "95 % percentile bootstrap interval, 5000 resamples of seeds" in text
-        assert "Difference: to fedavg, of the same seed, split and client" in text
-        assert "over 8 (seed, client) pairs, corrected by Holm" in text
-        assert "It takes pairs as independent, which clients that share a model are not" in text
+        check(text)
         assert "Seeds 1, 2; 2 splits." in text
 
 
@@ -185,14 +175,14 @@ def test_one_seed_says_that_only_clients_were_resampled(over: Seeds) -> None:
     runs = over("fedavg", [0.5, 0.6, 0.7, 0.5]) + over("ditto", [0.8] * 4)
     assert not have_several_seeds(runs)
     said = describe(compare(runs))
-    assert "resamples of clients; a single seed cannot tell how another would fare." in said
+    check(said)
     assert "mean over seeds" not in said
-    assert "over 4 clients, corrected" in said
+    check(said)
 
 
 def test_budgets_that_differ_are_told(over: Seeds) -> None:
     runs = over("fedavg", [0.5] * 4) + over("ditto", [0.6] * 4, epochs=10)
-    assert "Budgets differ – epochs: fedavg 5, ditto 10." in describe(compare(runs))
+    check(describe(compare(runs)))
     assert "Budgets" not in describe(compare(over("apfl", [0.5] * 4)))
 
 
@@ -200,7 +190,7 @@ def test_settings_of_one_method_are_rows_and_the_first_is_the_reference(over: Se
     runs = over("fedavg", [0.5] * 4, lr=0.1) + over("fedavg", [0.6] * 4, lr=0.2)
     found = compare(runs)
     assert found.blocks[0].reference == "fedavg · lr=0.1"
-    assert "Differences are to fedavg · lr=0.1." in describe(found)
+    check(describe(found))
 
 
 def test_data_sets_are_blocks_and_methods_are_ranked_over_them(over: Seeds) -> None:
@@ -217,11 +207,10 @@ def test_data_sets_are_blocks_and_methods_are_ranked_over_them(over: Seeds) -> N
     assert found.ranks.average == (1.0, 2.5, 2.5)
     assert found.ranks.critical == pytest.approx(2.343, abs=1e-3)
     for text in forms(runs):
-        assert "Average rank over 2 data sets" in text
-        assert "Critical difference (Nemenyi, 0.05): 2.34" in text
+        check(text)
     assert "| ditto | 1.00 |" in comparison.markdown(found)
     text = page.render(runs)
-    assert "Average ranks over data sets" in text
+    check(text)
     assert '"figure-ranks":' in text
 
 
@@ -232,7 +221,7 @@ def test_a_data_set_without_the_reference_has_no_differences(
     found = compare(runs)
     assert found.blocks[1].reference is None
     assert found.ranks is None  # one method is in both: nothing to rank
-    assert "No run of fedavg, so no difference." in describe(found)
+    check(describe(found))
 
 
 def test_values_that_are_all_equal_are_ties(over: Seeds) -> None:
@@ -259,7 +248,7 @@ def test_a_client_without_a_test_part_is_left_out(over: Seeds, tiny: Write) -> N
     assert ditto.top1.mean == pytest.approx(0.7)
     assert ditto.difference is not None
     assert ditto.difference.pairs == 3
-    assert "the clients that have a test part (3 of 4)" in describe(compare(runs))
+    check(describe(compare(runs)))
 
 
 def test_a_single_client_has_no_interval(write: Write) -> None:
@@ -328,14 +317,14 @@ def test_the_page_shows_the_comparison_where_there_are_two_methods(
     three: list[RecordedRun],
 ) -> None:
     text = page.render(three, baseline="local")
-    assert "How sure is the difference" in text
+    check(text)
     assert "Difference: to local" in text
     assert "How sure is the difference" not in page.render(three[:2])
 
 
 def test_one_experiment_given_twice_is_refused(three: list[RecordedRun]) -> None:
     assert not have_several_seeds([three[0], three[0]])
-    with pytest.raises(IsthmusError, match="same experiment, seed included"):
+    with raises(IsthmusError):
         page.render([three[0], three[0]])
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from golden import raises
 from isthmus.errors import IsthmusError
 from isthmus.run import record as reader
 from isthmus.run.record import RecordedRun
@@ -134,40 +135,40 @@ def test_an_evaluation_cut_short_is_not_the_last_round(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("break_it", "said"),
+    "break_it",
     [
-        (lambda d: (d / "clients.csv").unlink(), "has no clients.csv"),
-        (lambda d: (d / "experiment.toml").unlink(), "has no experiment.toml"),
-        (lambda d: (d / "experiment.toml").write_text("rounds ="), "is not TOML"),
-        (lambda d: (d / "experiment.toml").write_text("rounds = 1"), "names no method"),
-        (lambda d: _replace(d / "rounds.csv", "down_bytes", "down"), "no column 'down_bytes'"),
-        (lambda d: _replace(d / "rounds.csv", "\n2,", "\n2,3,"), r"line \d+ has 10 fields"),
-        (lambda d: _replace(d / "rounds.csv", "\n2,", "\ntwo,"), "column 'round'"),
-        (lambda d: _replace(d / "federation.csv", "\n0,", "\n77,"), "names client 0"),
-        (lambda d: _keep_head(d / "clients.csv"), "no evaluated round yet"),
-        (lambda d: (d / "experiment.toml").write_bytes(b"\xff\x00"), "is not TOML"),
-        (lambda d: (d / "experiment.toml").write_text("a = " + "[" * 5000), "is not TOML"),
-        (lambda d: (d / "experiment.toml").write_text("a = " + "9" * 5000), "is not TOML"),
-        (lambda d: _replace(d / "experiment.toml", "seed = 1", 'seed = "abc"'), "seed = 'abc'"),
-        (lambda d: _replace(d / "rounds.csv", "\n2,", f"\n{'9' * 400},"), "column 'round'"),
-        (lambda d: _replace(d / "rounds.csv", "\n2,", f"\n{'9' * 5000},"), "column 'round'"),
-        (lambda d: _replace(d / "clients.csv", "\n10,0,", '\n10,"0,'), "is no CSV"),
-        (lambda d: (d / "clients.csv").write_bytes(b"\xff\xfe"), "is not text"),
+        lambda d: (d / "clients.csv").unlink(),
+        lambda d: (d / "experiment.toml").unlink(),
+        lambda d: (d / "experiment.toml").write_text("rounds ="),
+        lambda d: (d / "experiment.toml").write_text("rounds = 1"),
+        lambda d: _replace(d / "rounds.csv", "down_bytes", "down"),
+        lambda d: _replace(d / "rounds.csv", "\n2,", "\n2,3,"),
+        lambda d: _replace(d / "rounds.csv", "\n2,", "\ntwo,"),
+        lambda d: _replace(d / "federation.csv", "\n0,", "\n77,"),
+        lambda d: _keep_head(d / "clients.csv"),
+        lambda d: (d / "experiment.toml").write_bytes(b"\xff\x00"),
+        lambda d: (d / "experiment.toml").write_text("a = " + "[" * 5000),
+        lambda d: (d / "experiment.toml").write_text("a = " + "9" * 5000),
+        lambda d: _replace(d / "experiment.toml", "seed = 1", 'seed = "abc"'),
+        lambda d: _replace(d / "rounds.csv", "\n2,", f"\n{'9' * 400},"),
+        lambda d: _replace(d / "rounds.csv", "\n2,", f"\n{'9' * 5000},"),
+        lambda d: _replace(d / "clients.csv", "\n10,0,", '\n10,"0,'),
+        lambda d: (d / "clients.csv").write_bytes(b"\xff\xfe"),
     ],
 )
 def test_a_broken_directory_is_one_clear_line(
-    write: Write, break_it: Callable[[Path], object], said: str
+    write: Write, break_it: Callable[[Path], object]
 ) -> None:
     directory = write("fedavg")
     break_it(directory)
-    with pytest.raises(IsthmusError, match=said) as raised:
+    with raises(IsthmusError) as raised:
         reader.read(directory)
     assert "\n" not in str(raised.value)
     assert str(directory) in str(raised.value)
 
 
 def test_no_directory_is_one_clear_line(tmp_path: Path) -> None:
-    with pytest.raises(IsthmusError, match="is no directory; give"):
+    with raises(IsthmusError):
         reader.read(tmp_path / "nowhere")
 
 
@@ -205,25 +206,20 @@ def _keep_head(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "before", "after", "said"),
+    ("table", "before", "after"),
     [
-        ("clients.csv", ",test,10,0.5,", ",test,10,1.5,", "'top1' holds '1.5'; expected 0 to 1"),
-        ("clients.csv", ",test,10,0.5,", ",test,10,inf,", "'top1' holds 'inf'; expected 0 to 1"),
-        ("clients.csv", ",test,10,0.5,", ",test,-1,0.5,", "'n' holds '-1'; expected 0 to"),
-        (
-            "clients.csv",
-            ",personal,",
-            ",personell,",
-            "'model' holds 'personell'; expected personal",
-        ),
-        ("rounds.csv", "\n2,", f"\n{2**60},", "'round' holds '1152921504606846976'"),
-        ("rounds.csv", "\n2,0.1,", "\n2,1e300,", "'lr' holds '1e300'"),
+        ("clients.csv", ",test,10,0.5,", ",test,10,1.5,"),
+        ("clients.csv", ",test,10,0.5,", ",test,10,inf,"),
+        ("clients.csv", ",test,10,0.5,", ",test,-1,0.5,"),
+        ("clients.csv", ",personal,", ",personell,"),
+        ("rounds.csv", "\n2,", f"\n{2**60},"),
+        ("rounds.csv", "\n2,0.1,", "\n2,1e300,"),
     ],
 )
 def test_a_value_that_no_run_writes_is_one_clear_line(
-    tiny: Write, table: str, before: str, after: str, said: str
+    tiny: Write, table: str, before: str, after: str
 ) -> None:
     directory = tiny("fedavg", [0.5, 0.5, 0.5, 0.5])
     _replace(directory / table, before, after)
-    with pytest.raises(IsthmusError, match=said):
+    with raises(IsthmusError):
         reader.read(directory)

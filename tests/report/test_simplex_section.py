@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from golden import raises
 from isthmus import Experiment, federate
 from isthmus.errors import IsthmusError
 from isthmus.report import page, read
@@ -93,22 +94,22 @@ def test_runs_without_a_simplex_have_no_such_section(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "loss", "said"),
+    ("at", "loss"),
     [
-        ("1 0", "0.5", "as many numbers for each"),
-        ("1 0 x", "0.5", "as many numbers for each"),
-        ("1 0 0", "nan", "lacks a number of some model"),
+        ("1 0", "0.5"),
+        ("1 0 x", "0.5"),
+        ("1 0 0", "nan"),
     ],
 )
 def test_a_damaged_table_of_a_simplex_is_one_clear_line(
-    run: RecordedRun, tmp_path: Path, at: str, loss: str, said: str
+    run: RecordedRun, tmp_path: Path, at: str, loss: str
 ) -> None:
     rows = [f"0,{at}", "0,0 1 0", f"1,{at}", "1,0 1 0"]
     losses = ["0.5", "0.5", loss, "0.5"]
     lines = [f"2,{row},test,5,0.5,{each}" for row, each in zip(rows, losses, strict=True)]
     head = "round,client,at,split,n,top1,loss"
     (tmp_path / "simplex.csv").write_text("\n".join([head, *lines]) + "\n")
-    with pytest.raises(IsthmusError, match=said):
+    with raises(IsthmusError):
         simplex.collect_surface(run._replace(path=tmp_path))
 
 
@@ -118,5 +119,5 @@ def test_a_model_of_no_known_kind_in_a_plane_is_one_clear_line(
     head = "round,model,of,x,y,client,split,n,top1,loss"
     lines = ["2,,,0,0,0,test,5,0.5,0.5", "2,odd,,0,0,0,test,5,0.5,0.5"]
     (tmp_path / "landscape.csv").write_text("\n".join([head, *lines]) + "\n")
-    with pytest.raises(IsthmusError, match="column 'model' holds 'odd'; expected shared, own"):
+    with raises(IsthmusError):
         read_landscape(run._replace(path=tmp_path))

@@ -11,6 +11,7 @@ from torch import nn
 
 import isthmus
 from commands import Isthmus
+from golden import check, raises
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.report.contents import SECTIONS
 from isthmus.report.figures import cross as drawn
@@ -101,7 +102,7 @@ def test_the_command_leaves_a_table_that_the_report_draws(
     run = run_of("local")
     section = next(section for section in SECTIONS if section.name == "cross")
     said = isthmus("cross", run).out
-    assert "personal models after round 2, on the test parts of all 4 clients" in said
+    check(said)
     assert "model of" in said  # the whole table, of so few
     lines = (run / "cross.csv").read_text().splitlines()
     rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
@@ -128,22 +129,22 @@ def test_a_table_that_lacks_rows_is_one_clear_line(
     table = run / "cross.csv"
     whole = table.read_text()
     table.write_text("\n".join(whole.splitlines()[:-1]) + "\n")
-    with pytest.raises(IsthmusError, match=r"cross\.csv lacks models"):
+    with raises(IsthmusError):
         drawn.read_cross(recorded)
     table.unlink()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    "words",
     [
-        (["--clients", "0,9"], "the run has clients 0 to 3"),
-        (["--clients", "1"], "1 clients; expected at least two clients"),
-        (["--sample", "9"], "9 clients of 4 that have a test part"),
-        (["--sample", "2", "--clients", "0,1"], "both --clients and --sample"),
-        (["--split", "tets"], "--split 'tets'; expected train, validation or test"),
+        ["--clients", "0,9"],
+        ["--clients", "1"],
+        ["--sample", "9"],
+        ["--sample", "2", "--clients", "0,1"],
+        ["--split", "tets"],
     ],
 )
 def test_a_wrong_wish_is_one_clear_line(
-    words: list[str], said: str, run_of: Callable[..., Path], isthmus: Isthmus
+    words: list[str], run_of: Callable[..., Path], isthmus: Isthmus
 ) -> None:
-    assert said in isthmus("cross", run_of("local"), *words).mistake
+    check(isthmus("cross", run_of("local"), *words).mistake)

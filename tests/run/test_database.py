@@ -12,9 +12,10 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from golden import check, raises
 from isthmus import IsthmusError
 from isthmus.run import database
-from isthmus.run.database import FORMAT, FORMAT_KEY, Database, is_blank
+from isthmus.run.database import FORMAT_KEY, Database, is_blank
 
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
@@ -161,7 +162,7 @@ def test_a_map_that_cannot_grow_loses_the_transaction_and_nothing_else(
 
     monkeypatch.setattr(lmdb, "open", lambda *given, **named: Full(plain(*given, **named)))
     opened = Database(path)
-    with pytest.raises(IsthmusError, match=r"cannot be written \(.*no room"):
+    with raises(IsthmusError):
         opened.write({b"small": b"s", b"large": bytes(2**23)})
     assert contents(opened) == last
     assert b"small" not in opened
@@ -178,7 +179,7 @@ def test_a_closed_database_says_so(path: Path) -> None:
         lambda: opened.keys(b"own/"),
         lambda: b"server" in opened,
     ):
-        with pytest.raises(RuntimeError, match=rf"{path.parent} was closed; open it"):
+        with raises(RuntimeError):
             use()
     opened.close()  # twice is once
 
@@ -210,7 +211,7 @@ def holder(path: Path) -> subprocess.Popen[str]:
 def test_another_process_is_named(path: Path) -> None:
     *_, last = fill(path)
     other = holder(path)
-    with pytest.raises(IsthmusError, match=rf"{path.parent} is in use by process {other.pid}; .*"):
+    with raises(IsthmusError):
         Database(path)
     other.communicate()
     opened = Database(path)
@@ -222,7 +223,7 @@ def test_a_second_holder_in_the_same_process_is_refused(path: Path) -> None:
     fill(path)
     opened = Database(path)
     for new in (False, True):
-        with pytest.raises(IsthmusError, match=rf"is in use by process {os.getpid()}; "):
+        with raises(IsthmusError):
             Database(path, new=new)
     assert opened.read(b"progress") == b"12"
     opened.close()
@@ -242,7 +243,7 @@ def test_a_killed_process_holds_nothing(path: Path) -> None:
 
 def test_no_lock_is_left_where_there_is_no_run(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(IsthmusError, match=r"no .*state\.lmdb; expected the state of a run"):
+        with raises(IsthmusError):
             Database(place / "state.lmdb")
     assert list(tmp_path.iterdir()) == []
 
@@ -264,10 +265,10 @@ def test_a_database_that_never_began_can_begin_again(path: Path) -> None:
 def test_a_new_database_takes_nobodys_place(path: Path) -> None:
     fill(path)
     before = path.read_bytes()
-    with pytest.raises(IsthmusError, match="is there already; expected a new one"):
+    with raises(IsthmusError):
         Database(path, new=True)
     path.write_bytes(b"something else")
-    with pytest.raises(IsthmusError, match="is there already; expected a new one"):
+    with raises(IsthmusError):
         Database(path, new=True)
     assert path.read_bytes() == b"something else" != before
 
@@ -321,7 +322,7 @@ def test_an_earlier_and_a_later_format_are_refused(path: Path, name: str) -> Non
     fill(path)
     raw(path, {FORMAT_KEY: name.encode()})
     line = refused(path, f"it is of the format {name!r}")
-    assert f"expected a whole file of the format {FORMAT.decode()!r}" in line
+    check(line)
 
 
 def test_entries_of_different_times_are_refused(path: Path, tmp_path: Path) -> None:

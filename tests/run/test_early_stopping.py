@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from commands import Isthmus
+from golden import check, raises
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.evaluation import Evaluation, Score
 from isthmus.metrics.score import Figures
@@ -85,7 +86,7 @@ def test_a_run_has_a_reason_to_end_only_when_patience_is_over() -> None:
         return find_stop_reason(experiment(**changes), Progress(done, (), {}, best=best))
 
     assert not reason(6, Best(4.0, 4, 1))
-    assert "no less than 4, after round 4, in the 2 evaluations" in reason(8, Best(4.0, 4, 2))
+    check(reason(8, Best(4.0, 4, 2)))
     assert not reason(30, Best(4.0, 26, 2)), "all rounds are done anyway"
     assert not reason(8, Best(4.0, 4, 2), patience=0)
 
@@ -107,7 +108,7 @@ def test_a_run_ends_two_evaluations_after_its_best(whole: Path) -> None:
     assert last == best + 2 * 2
     said = summary(whole)
     assert (said["status"], said["rounds"]) == ("finished", last)
-    assert f"after round {best}, in the 2 evaluations since" in said["reason"]
+    check(said["reason"])
 
 
 def test_a_run_that_gave_up_is_that_of_so_many_rounds(whole: Path) -> None:
@@ -127,9 +128,7 @@ def test_a_run_that_gave_up_does_nothing_more(
         said = isthmus("resume", whole, *more)
         assert said.code == 0, said.err
         assert said.digest == before["digest"]
-        assert (
-            f"ended after round {before['rounds']} of {40 if more else 30}: patience=2" in said.err
-        )
+        check(said.err)
         assert "estimate" not in said.err
     assert losses(whole) == rows
     after = summary(whole)
@@ -198,15 +197,12 @@ def test_a_run_of_before_there_was_patience_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        (
-            {"validation": 0},
-            r"patience=2 with validation=0; .*; set validation=0\.1, or patience=0",
-        ),
-        ({"eval_every": 0}, r"patience=2 with eval_every=0; .*; set eval_every=10, or patience=0"),
+        {"validation": 0},
+        {"eval_every": 0},
     ],
 )
-def test_patience_needs_something_to_judge_by(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(IsthmusError, match=message):
+def test_patience_needs_something_to_judge_by(changes: dict[str, Any]) -> None:
+    with raises(IsthmusError):
         experiment(**changes)

@@ -11,6 +11,7 @@ import torch
 
 import isthmus
 from commands import Isthmus
+from golden import check, raises
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.models import portable
 from isthmus.models.card import load
@@ -116,8 +117,7 @@ def test_a_file_that_gives_other_probabilities_is_not_written(
     run_of: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(portable, "TOLERANCE", -1.0)
-    said = r"differ by .* from the model's; expected at most"
-    with isthmus.open(run_of("table")) as opened, pytest.raises(IsthmusError, match=said):
+    with isthmus.open(run_of("table")) as opened, raises(IsthmusError):
         list(export(opened, tmp_path, [1], form="torch"))
     assert not list(tmp_path.iterdir())
 
@@ -127,18 +127,18 @@ def test_what_cannot_be_had_is_one_clear_line(
 ) -> None:
     run = run_of("table")
     words = ["export", run, "--client", 1, "--to", tmp_path, "--format"]
-    assert "format=onx; expected safetensors, torch, onnx" in isthmus(*words, "onx").mistake
+    check(isthmus(*words, "onx").mistake)
     monkeypatch.setattr(portable, "find_spec", lambda name: None)
-    assert "pip install 'isthmus[onnx]'" in isthmus(*words, "onnx").mistake
+    check(isthmus(*words, "onnx").mistake)
     assert isthmus(*words, "safetensors").code == 0
     predict = load(tmp_path)
-    with pytest.raises(IsthmusError, match="the table has no column 'when'"):
+    with raises(IsthmusError):
         predict({"age": [1], "ward": ["x"]})
-    with pytest.raises(IsthmusError, match="has 'old' in column 'age', row 1"):
+    with raises(IsthmusError):
         predict({"age": ["old"], "when": [1], "ward": ["x"]})
-    with pytest.raises(IsthmusError, match="columns of different lengths"):
+    with raises(IsthmusError):
         predict({"age": [1, 2], "when": [1], "ward": ["x"]})
-    with pytest.raises(IsthmusError, match=r"inputs of shape \(2, 3\)"):
+    with raises(IsthmusError):
         predict(np.zeros((2, 3)))
-    with pytest.raises(IsthmusError, match="has 0 cards"):
+    with raises(IsthmusError):
         load(run.parent)

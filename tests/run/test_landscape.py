@@ -11,6 +11,7 @@ import torch
 
 import isthmus
 from commands import Isthmus
+from golden import check, raises
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.run import landscape
 
@@ -191,12 +192,12 @@ def test_nothing_else_in_the_run_changes(run_of: Callable[[str], Path]) -> None:
 
 
 def test_models_that_are_one_span_no_plane(run_of: Callable[[str], Path]) -> None:
-    with pytest.raises(IsthmusError, match="two of the three models are the same, or all lie on"):
+    with raises(IsthmusError):
         surveyed(run_of("fedavg"))
 
 
 def test_models_of_another_size_are_refused(run_of: Callable[[str], Path]) -> None:
-    with pytest.raises(IsthmusError, match="models of different sizes"):
+    with raises(IsthmusError):
         surveyed(run_of("superfed-mm"), clients=[0], third=("other", torch.zeros(3)))
 
 
@@ -220,26 +221,23 @@ def test_the_command_measures_and_the_page_draws(
     isthmus("report", run)
     page = Path("report.html").read_text()
     assert "figure-landscape-0" in page
-    assert "the train part of client 2" in page
+    check(page)
 
 
 @pytest.mark.parametrize(
-    ("words", "mistake"),
+    "words",
     [
-        (
-            ["--clients", "0,9"],
-            "no client '9'; expected one of the run's; the run has clients 0 to 4",
-        ),
-        (["--clients", "9" * 5000], "; expected one of the run's; the run has clients 0 to 4"),
-        (["--clients", "1,1"], "--clients '1,1'; expected different clients"),
-        (["--clients", "0"], "2 models (shared model, own model of client 0); expected three"),
-        (["--on", "nobody"], "--on 'nobody': no test data of 'nobody'"),
-        (["--split", "all"], "--split 'all'; expected train, validation or test"),
-        (["--points", "1"], "--points 1; expected 2 to 500"),
-        (["--with", "nowhere"], "nowhere"),
+        ["--clients", "0,9"],
+        ["--clients", "9" * 5000],
+        ["--clients", "1,1"],
+        ["--clients", "0"],
+        ["--on", "nobody"],
+        ["--split", "all"],
+        ["--points", "1"],
+        ["--with", "nowhere"],
     ],
 )
 def test_a_mistake_is_one_line(
-    run_of: Callable[[str], Path], isthmus: Isthmus, words: list[str], mistake: str
+    run_of: Callable[[str], Path], isthmus: Isthmus, words: list[str]
 ) -> None:
-    assert mistake in isthmus("landscape", run_of("superfed-mm"), *words).mistake
+    check(isthmus("landscape", run_of("superfed-mm"), *words).mistake)

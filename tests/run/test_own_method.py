@@ -11,6 +11,7 @@ from torch import Tensor
 
 import isthmus
 from commands import Isthmus
+from golden import check, raises
 from isthmus import Client, Clients, Experiment, IsthmusError, Method, Task, federate, resume
 from isthmus.formulas.vector import mean
 from isthmus.methods import METHODS
@@ -79,7 +80,7 @@ def test_records_have_it_under_its_classs_name(tmp_path: Path) -> None:
     written = tomllib.loads((tmp_path / "run" / "experiment.toml").read_text())
     assert written["method"] == {"name": "Heavy", "own": True, "beta": 0.5, "names": ["a", "b"]}
     assert reader.read(tmp_path / "run").method == "Heavy"
-    assert repr(run).startswith("<Heavy after 4 rounds")
+    check(repr(run))
 
 
 def test_a_run_of_it_resumes_to_the_same_bits(tmp_path: Path) -> None:
@@ -92,21 +93,21 @@ def test_a_run_of_it_resumes_to_the_same_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "line"),
+    "method",
     [
-        (None, "the experiment's method Heavy is somebody's own; expected it as an argument"),
-        (Heavy(beta=0.9), r"the method is Heavy\(beta=0.9, .*, the experiment's Heavy\(beta=0.5, "),
+        None,
+        Heavy(beta=0.9),
     ],
 )
-def test_another_one_or_none_is_refused(tmp_path: Path, method: Any, line: str) -> None:
+def test_another_one_or_none_is_refused(tmp_path: Path, method: Any) -> None:
     federate(experiment(), method=Heavy(), out=tmp_path / "run")
-    with pytest.raises(IsthmusError, match=line):
+    with raises(IsthmusError):
         resume(tmp_path / "run", method=method)
 
 
 def test_the_command_line_says_that_it_cannot_have_it(isthmus: Isthmus, tmp_path: Path) -> None:
     federate(experiment(), method=Heavy(), out=tmp_path / "run")
-    assert "somebody's own" in isthmus("resume", tmp_path / "run").mistake
+    check(isthmus("resume", tmp_path / "run").mistake)
 
 
 def test_it_is_compared_with_others_over_seeds(isthmus: Isthmus, tmp_path: Path) -> None:

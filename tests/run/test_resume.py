@@ -17,6 +17,7 @@ from torch import nn
 
 import small
 from commands import Isthmus
+from golden import check, raises
 from isthmus import Experiment, IsthmusError, Run, federate
 from isthmus.run import build as building
 from isthmus.run.database import Database
@@ -211,12 +212,12 @@ def go_on(place: Path, method: str, wanted: Ended) -> None:
         assert ended(path) == wanted
 
     path = place / "inside 0"
-    with pytest.raises(IsthmusError, match=r"was stopped before it began; .* isthmus run"):
+    with raises(IsthmusError):
         resume(path)
     assert in_one_piece(path, experiment(method)) == wanted
 
     path = place / "after 0"
-    with pytest.raises(IsthmusError, match=rf"go on with: isthmus resume {path}"):
+    with raises(IsthmusError):
         federate(experiment(method), out=path)
     resume(path)
     assert ended(path) == wanted
@@ -265,7 +266,7 @@ def test_the_command_line_goes_on_after_a_kill_in_blocks(tmp_path: Path, isthmus
     assert json.loads((path / "summary.json").read_text())["status"] == "running"
     said = isthmus("resume", path)
     assert said.code == 0, said.err
-    assert re.match(rf"{path}: [1-3] of 4 rounds are done", said.err)
+    check(said.err)
     assert said.digest == wanted.digest
     assert ended(path) == wanted
 
@@ -278,7 +279,7 @@ def test_the_first_ctrl_c_finishes_the_round(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130, err
-    assert "finishing this round; Ctrl-C again stops at once" in err
+    check(err)
     done = done_rounds(path)
     assert 2 <= done < 6  # the second round itself, if it is being written down
     assert written_rounds(path) == done
@@ -304,7 +305,7 @@ def test_the_second_ctrl_c_loses_the_round_at_most(tmp_path: Path) -> None:
     _, err = process.communicate()
     assert process.returncode == 130, err
     assert "Traceback" not in err
-    assert err.splitlines()[-1].endswith(f"; go on with: isthmus resume {path}")
+    check(err.splitlines()[-1])
     assert 1 <= done_rounds(path) < 6  # the rows of the second may be there before it is committed
     resume(path)
     assert ended(path) == wanted
@@ -325,7 +326,7 @@ def test_a_finished_run_says_so_and_stays(tmp_path: Path, isthmus: Isthmus) -> N
     wanted = in_one_piece(path, experiment("superfed-mm"))
     said = isthmus("resume", path)
     assert said.code == 0, said.err
-    assert f"{path}: 6 of 6 rounds are done" in said.err
+    check(said.err)
     assert f"digest: {wanted.digest}\n" in said.out
     assert ended(path) == wanted
 
@@ -341,8 +342,7 @@ def test_every_resume_tells_of_other_versions(
         said = isthmus("resume", path)
         assert said.code == 0, said.err
         assert said.err.count(", resumed with ") == 2
-        for name in ("isthmus", "torch"):
-            assert f"note: made with {name} {name} of old, resumed with " in said.err
+        check(said.err)
 
 
 def test_other_data_are_refused(tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_other_data_are_refused(tmp_path: Path) -> None:
         resume(path, data=other, model=small.network)
     assert ours.digest() in str(caught.value)
     assert other.digest() in str(caught.value)
-    with pytest.raises(IsthmusError, match="somebody's own"):
+    with raises(IsthmusError):
         resume(path)
     assert done_rounds(path) == 1
     assert resume(path, data=ours, model=small.network).digest == begin().digest
@@ -375,7 +375,7 @@ def test_another_start_is_refused(tmp_path: Path) -> None:
         nn.init.zeros_(next(network.parameters()))
         return network
 
-    with pytest.raises(IsthmusError, match="expected the same parameters"):
+    with raises(IsthmusError):
         resume(path, data=data, model=other)
     assert done_rounds(path) == 1
 
@@ -385,7 +385,7 @@ def test_other_data_of_the_same_name_are_refused(
 ) -> None:
     """As when --data-root names another folder."""
     path = tmp_path / "run"
-    ours = federate(experiment("fedavg"), out=path, watch=after(1)).setting.federation
+    federate(experiment("fedavg"), out=path, watch=after(1))
     plain = building.read_federation
 
     def other(experiment: Experiment, *rest: Any) -> Any:
@@ -395,8 +395,7 @@ def test_other_data_of_the_same_name_are_refused(
     with monkeypatch.context() as patch:
         patch.setattr(building, "read_federation", other)
         line = isthmus("resume", path).mistake
-    assert re.search(rf"have digest (?!{ours.digest()})[0-9a-f]{{16}}; .* {ours.digest()}; ", line)
-    assert "--data-root" in line
+    check(line)
     assert done_rounds(path) == 1
 
 
@@ -413,7 +412,7 @@ def test_a_longer_run_is_that_of_its_length(tmp_path: Path) -> None:
 def test_a_run_cannot_be_shorter_than_it_is(tmp_path: Path) -> None:
     path = tmp_path / "run"
     federate(experiment("fedavg"), out=path, watch=after(3))
-    with pytest.raises(IsthmusError, match=r"rounds=2, but 3 are done"):
+    with raises(IsthmusError):
         resume(path, rounds=2)
     assert resume(path, rounds=3).progress.t == 3
 
@@ -429,7 +428,7 @@ def test_a_run_is_not_made_longer_where_that_would_change_what_is_done(tmp_path:
 
     path = tmp_path / "late"
     run = federate(experiment("superfed-mm"), out=path, watch=after(4))
-    with pytest.raises(IsthmusError, match=r"changes at \[3\] of them, and would have at none"):
+    with raises(IsthmusError):
         resume(path, rounds=10)
     assert done_rounds(path) == 4
     assert resume(path, watch=after(5)).progress.t == 5 != run.progress.t
@@ -485,7 +484,7 @@ def test_a_full_disk_is_one_line_and_loses_no_round(
         patch.setattr(Database, "write", filling(disk, b"1", leave=20_000))
         line = isthmus("run", tmp_path / "reference" / "experiment.toml", "--out", path).mistake
     assert re.search(FULL, line)
-    assert "what was committed before is kept" in line
+    check(line)
     (disk / "ballast").unlink()
     done = done_rounds(path)
     assert 1 <= done < 6
@@ -507,9 +506,7 @@ def test_tables_without_room_are_one_line_too(
     with monkeypatch.context() as patch:
         patch.setattr(Database, "write", filling(disk, b"2", leave=0))
         line = isthmus("run", tmp_path / "reference" / "experiment.toml", "--out", path).mistake
-    assert line.startswith(f"isthmus: {path}/")
-    assert " cannot be written (No space left on device); expected room on the disk; " in line
-    assert f"what was committed before is kept: go on with: isthmus resume {path}" in line
+    check(line)
     (disk / "ballast").unlink()
     assert (done_rounds(path), written_rounds(path)) == (2, 2)
     resume(path)
@@ -521,7 +518,7 @@ def test_a_full_disk_at_the_start_is_one_line(tmp_path: Path, disk: Path) -> Non
     path = disk / "run"
     for room in (0, 4096, 30_000, 60_000):
         weight = ballast(disk, leave=room)
-        with pytest.raises(IsthmusError, match=f"{FULL}|cannot be opened"):
+        with pytest.raises(IsthmusError, match=r"disk/run.* cannot be "):
             federate(experiment("fedavg", **WIDE), out=path)
         weight.unlink()
         shutil.rmtree(path, ignore_errors=True)
@@ -535,12 +532,9 @@ def test_a_directory_that_cannot_be_written_is_one_line(
     path = disk / "run"
     federate(experiment("fedavg"), out=path, watch=after(2))
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-    assert (
-        "cannot be written (Read-only file system)"
-        in isthmus("run", path / "experiment.toml", "--out", disk / "other").mistake
-    )
+    check(isthmus("run", path / "experiment.toml", "--out", disk / "other").mistake)
     line = isthmus("resume", path).mistake
-    assert "state.lock cannot be written (Read-only file system)" in line
+    check(line)
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
     assert resume(path).progress.t == 6
 
@@ -562,4 +556,4 @@ def test_a_run_that_cannot_be_written_can_be_looked_into(
         said = isthmus(*command)
         assert said.code == 0, said.err
     measured = isthmus("landscape", path, "--points", 500)  # which it does not begin
-    assert f"{path}/landscape.csv cannot be written" in measured.mistake
+    check(measured.mistake)

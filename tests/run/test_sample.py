@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from golden import check, raises
 from isthmus import Experiment, federate, resume, streams
 from isthmus.cohort import Round
 from isthmus.errors import IsthmusError
@@ -76,7 +77,7 @@ def test_tables_and_facts_name_the_sample_and_bound_the_means(
     expected = mean_of_sample(top1, 10).clip((0, 1))
     assert row.intervals["top1"] == expected
     text = summary.markdown([row])
-    assert "over a sample of 4 of 10 clients, after round 4" in text
+    check(text)
     assert f" [{100 * expected.low:.2f}, {100 * expected.high:.2f}] |" in text
     facts = collect(some.path)
     assert json.loads(json.dumps(facts, default=str))["sample"] == {"clients": 4, "of": 10}
@@ -85,7 +86,7 @@ def test_tables_and_facts_name_the_sample_and_bound_the_means(
     n, known = some.values("n"), some.values("top1")
     assert pooled["top1"] == ratio_of_sample(known, n, 10).clip((0, 1))[1:]
     assert ratio_of_sample(known, n, 10).mean == pytest.approx(some.pool("top1"))
-    assert "evaluated on a sample of 4 of 10 clients; [ ]: 95 % interval" in describe(facts)
+    check(describe(facts))
     (whole,) = summary.summarize([runs["all"]])
     assert not whole.intervals
     assert "sample of" not in summary.markdown([whole]) + describe(collect(runs["all"].path))
@@ -104,9 +105,7 @@ def test_a_point_for_all_clients_is_chosen_by_the_sample() -> None:
 
 @pytest.mark.parametrize("wanted", [0, -1, 1.5, 2.5, float("nan"), float("inf")])
 def test_a_sample_is_a_share_or_a_whole_number(wanted: float) -> None:
-    with pytest.raises(
-        IsthmusError, match=r"eval_sample=.*; expected a share .*; set eval_sample="
-    ):
+    with raises(IsthmusError):
         Experiment(**SETTINGS, eval_sample=wanted)
 
 

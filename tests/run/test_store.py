@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from golden import raises
 from isthmus import Experiment, IsthmusError, Run, federate
 from isthmus.run.loop import resume
 
@@ -259,9 +260,9 @@ def test_what_is_already_there_is_not_touched(tmp_path: Path) -> None:
     (directory / "precious").write_text("kept")
     file.write_text("kept")
     for path in (directory, file):
-        with pytest.raises(IsthmusError, match=r"is not empty; .* another one with --out"):
+        with raises(IsthmusError):
             kept(path, method="fedavg", rounds=1)
-    with pytest.raises(IsthmusError, match="cannot be written"):
+    with raises(IsthmusError):
         kept(file / "below", method="fedavg", rounds=1)
     assert [path.name for path in directory.iterdir()] == ["precious"]
     assert (directory / "precious").read_text() == file.read_text() == "kept"

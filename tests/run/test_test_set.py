@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
+from golden import raises
 from isthmus import Experiment, Federation, IsthmusError, federate
 from isthmus.run.build import read_federation
 
@@ -36,7 +36,7 @@ def test_what_cannot_be_divided_is_refused(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text("a,who,label\n" + "\n".join(f"{i},{i % 3},{i % 2}" for i in range(60)))
     own = {"name": "table", "path": str(table), "label": "label", "client": "who"}
-    with pytest.raises(IsthmusError, match=r"test_set=clients, but data .* no test examples"):
+    with raises(IsthmusError):
         read_federation(Experiment(data=own, test_set="clients", clients_per_round=2), Path())
 
 
@@ -44,5 +44,5 @@ def test_data_that_are_divided_already_are_refused() -> None:
     x, y = np.zeros((8, 2), np.float32), np.arange(8) % 2
     data = Federation.of(x, y, np.repeat([0, 1], 4), test=0.25, validation=0.25)
     experiment = Experiment(test_set="clients", rounds=1, clients_per_round=2)
-    with pytest.raises(IsthmusError, match="divided already; expected them by name"):
+    with raises(IsthmusError):
         federate(experiment, data=data)

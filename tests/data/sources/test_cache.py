@@ -12,6 +12,7 @@ from written import cifar100 as hundred
 from written import idx as as_idx
 from written import pickled, write
 
+from golden import raises
 from isthmus.data.arrays import Arrays, Source
 from isthmus.data.federation import Federation
 from isthmus.data.named import cache, cifar
@@ -196,5 +197,5 @@ def test_without_its_files_what_is_kept_is_not_used(tmp_path: Path) -> None:
     pickled(tmp_path / cifar.CIFAR10_FILES.folder, ten())
     Cifar10().load(tmp_path, seed=0)
     (tmp_path / cifar.CIFAR10_FILES.folder / "test_batch").unlink()
-    with pytest.raises(IsthmusError, match=r"^no test_batch in .*get them with: "):
+    with raises(IsthmusError):
         Cifar10().load(tmp_path, seed=0)

@@ -11,6 +11,7 @@ import pytest
 from written import cifar10, idx, photo, pickled, tiny_imagenet, write
 
 from commands import Isthmus
+from golden import check
 from isthmus import Experiment, Federation, IsthmusError, federate
 from isthmus.data.arrays import Source
 from isthmus.data.named.cifar import Cifar10
@@ -99,35 +100,30 @@ def test_places_without_data_are_one_line(isthmus: Isthmus, place: str) -> None:
     assert isthmus("run", "--data", place, "--out", "out").mistake
 
 
-KINDS: dict[str, tuple[dict[str, Any], str]] = {
-    "longdouble": ({"x": X.astype("g")}, "inputs have type float128; expected numbers of at most"),
-    "spans of time": (
-        {"x": X.astype("m8[s]")},
-        "inputs have type timedelta64[s]; expected",
-    ),
-    "times": ({"x": X.astype("M8[s]")}, "inputs have type datetime64[s]"),
-    "bytes": ({"x": X.astype("S4").view("V4")}, "inputs have type |V4"),
-    "labels that are spans of time": ({"y": Y.astype("m8[s]")}, "labels have type timedelta64[s]"),
-    "labels that are bytes": ({"y": Y.astype("S4").view("V4")}, "labels have type |V4"),
-    "clients that are bytes": ({"client": Y.astype("S4").view("V4")}, "clients of type |V4"),
-    "a split of complex numbers": ({"split": Y * 1j}, "the split has type complex128"),
-    "no width": ({"x": X[:, :0]}, "inputs have shape (0,); expected at least one number each"),
-    "too large": ({"x": X.astype("f8") * 1e300}, "inputs go up to 5.9e+301"),
-    "infinite": ({"x": np.where(X > 3, np.inf, X)}, "nan or infinity"),
-    "all test": ({"split": np.full(20, "test")}, "the split says test in all 20 rows; expected"),
+KINDS: dict[str, dict[str, Any]] = {
+    "longdouble": {"x": X.astype("g")},
+    "spans of time": {"x": X.astype("m8[s]")},
+    "times": {"x": X.astype("M8[s]")},
+    "bytes": {"x": X.astype("S4").view("V4")},
+    "labels that are spans of time": {"y": Y.astype("m8[s]")},
+    "labels that are bytes": {"y": Y.astype("S4").view("V4")},
+    "clients that are bytes": {"client": Y.astype("S4").view("V4")},
+    "a split of complex numbers": {"split": Y * 1j},
+    "no width": {"x": X[:, :0]},
+    "too large": {"x": X.astype("f8") * 1e300},
+    "infinite": {"x": np.where(X > 3, np.inf, X)},
+    "all test": {"split": np.full(20, "test")},
 }
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_arrays_of_odd_kinds_are_refused(tmp_path: Path, name: str) -> None:
-    changes, message = KINDS[name]
+    changes = KINDS[name]
     arrays = {"x": X, "y": Y, "client": Y} | changes
     np.savez(tmp_path / "a.npz", **arrays)
-    assert message in refused(lambda: Files(str(tmp_path / "a.npz")).load(tmp_path, seed=0))
+    check(refused(lambda: Files(str(tmp_path / "a.npz")).load(tmp_path, seed=0)))
     split = arrays.get("split")
-    assert message in refused(
-        lambda: Federation.of(arrays["x"], arrays["y"], arrays["client"], split=split)
-    )
+    check(refused(lambda: Federation.of(arrays["x"], arrays["y"], arrays["client"], split=split)))
 
 
 @pytest.mark.parametrize("kind", [">f4", ">f8", ">i4", "f2", "u2", "u4", "u8", "i1"])
@@ -141,29 +137,29 @@ def test_numbers_of_every_width_and_order_of_bytes_are_the_same(kind: str) -> No
 def test_what_a_scale_makes_infinite_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=X.astype(int), y=Y, client=Y)
     said = refused(lambda: Files(str(tmp_path / "a.npz"), scale=1e-300).load(tmp_path, seed=0))
-    assert "inputs go up to 59, scaled 5.9e+301" in said
+    check(said)
 
 
 def test_newcomers_beyond_the_numbers_are_refused(tmp_path: Path) -> None:
     run = Federation.of(X, Y, Y)
     np.savez(tmp_path / "a.npz", x=X.astype("f8") * 1e300, y=Y)
-    assert "inputs go up to 5.9e+301" in refused(lambda: read_newcomers(tmp_path / "a.npz", run))
+    check(refused(lambda: read_newcomers(tmp_path / "a.npz", run)))
 
 
 def test_one_class_is_no_data(isthmus: Isthmus) -> None:
     np.savez("a.npz", x=X, y=Y * 0 + 3, client=Y)
     said = isthmus("data", "show", "--data", "a.npz")
-    assert "all 20 examples are of one class; expected two or more" in said.mistake
+    check(said.mistake)
     data, experiment = Federation.of(X, Y * 0, Y), Experiment(clients_per_round=1)
     said_of_arrays = refused(lambda: federate(experiment, data=data))
-    assert "are of one class" in said_of_arrays
+    check(said_of_arrays)
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 2), (20, 0, 2)])
 def test_files_of_nothing_are_no_data(isthmus: Isthmus, shape: tuple[int, ...]) -> None:
     digits(Path("data"), shape)
     said = isthmus("data", "show", "--data", "mnist", "--set", "clients=9").mistake
-    assert f"hold {shape[0]} examples of shape {(1, *shape[1:])}; expected" in said
+    check(said)
 
 
 def test_newcomers_may_have_one_class(tmp_path: Path) -> None:
@@ -175,7 +171,7 @@ def test_a_table_of_test_rows_says_so(tmp_path: Path) -> None:
     rows = "".join(f"{i},{i % 2},a,test\n" for i in range(20))
     (tmp_path / "a.csv").write_text(f"age,label,client,part\n{rows}")
     table = Table(str(tmp_path / "a.csv"), split="part")
-    assert "the split says test in all 20 rows" in refused(lambda: table.load(tmp_path, seed=0))
+    check(refused(lambda: table.load(tmp_path, seed=0)))
 
 
 PACKED: dict[str, Any] = {
@@ -206,7 +202,7 @@ def test_an_encrypted_member_is_one_line(tmp_path: Path) -> None:
     for place in [i for i in range(start, len(data)) if data[i : i + 4] == b"PK\1\2"]:
         data[place + 8] |= 1
     path.write_bytes(data)
-    assert "encrypted" in refused(lambda: Femnist().load(tmp_path, seed=0))
+    check(refused(lambda: Femnist().load(tmp_path, seed=0)))
 
 
 @pytest.mark.parametrize("name", ["val\0.JPEG", "a" * 300])
@@ -215,4 +211,4 @@ def test_a_name_that_no_file_has_is_one_line(tmp_path: Path, name: str) -> None:
     tree = tiny_imagenet(tmp_path)
     with (tree / "val/val_annotations.txt").open("a") as file:
         file.write(f"{name}\tn00000001\t0\t0\t63\t63\n")
-    assert "cannot be read" in refused(lambda: TinyImageNet().load(tmp_path, seed=0))
+    check(refused(lambda: TinyImageNet().load(tmp_path, seed=0)))
