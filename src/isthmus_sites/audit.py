@@ -29,7 +29,7 @@ class AuditLog:
             pass
 
     def add(self, **facts: Any) -> None:
-        """Adds a line."""
+        """Add a line."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"at": now, **facts, "after": self._last})
         try:
@@ -48,12 +48,12 @@ def _open_private(path: str, flags: int) -> int:
 
 
 def seal(line: str) -> str:
-    """Names a line."""
+    """Return the digest of a line."""
     return hashlib.sha256(line.encode()).hexdigest()[:16]
 
 
 def read_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yields the lines with their seals; refuses a log that was changed.
+    """Yield the lines with their digests; refuse a log that was changed.
 
     A last line that was cut off, by a full disk or a crash, is skipped: its answer never left.
     """

@@ -34,12 +34,12 @@ PURPOSE = "scales"
 
 
 def is_wanted(data: Federation) -> bool:
-    """Tells whether sites scale their inputs by what all of them have together."""
+    """Whether sites scale their inputs by what all of them have together."""
     return data.arrays.scaled_by == SUMS
 
 
 def list_forms(data: Federation) -> tuple[Form, ...]:
-    """Lists what the calls of the exchange look like; none where there is none."""
+    """Return the forms of the exchange's calls; none where there is no exchange."""
     if not is_wanted(data):
         return ()
     numbers = torch.zeros(data.shape, dtype=torch.float64)
@@ -51,7 +51,7 @@ def list_forms(data: Federation) -> tuple[Form, ...]:
 
 
 def answer(setting: RunContext, i: int, name: str, brought: tuple[Tensor, ...]) -> Any:
-    """Sums up what client i trains on."""
+    """Return the sums of what client i trains on."""
     data = setting.federation
     x = np.asarray(data.arrays.x[data.splits[i].train], np.float64)
     sums = sum_inputs(x) if name == MEANS else sum_squares(x, brought[0].numpy())
@@ -59,33 +59,33 @@ def answer(setting: RunContext, i: int, name: str, brought: tuple[Tensor, ...]) 
 
 
 def add_up(replies: list[Any]) -> Tensor:
-    """Gives the mean over all sites of what they summed up."""
+    """Return the mean over all sites from their sums."""
     parts = [InputSums(n.numpy(), total.numpy()) for n, total in replies]
     return torch.from_numpy(divide_sums(parts))
 
 
 def complete(data: Federation, mean: Tensor, variance: Tensor) -> Scales:
-    """Makes scales of what all sites have together."""
+    """Return the scales of what all sites have together."""
     return complete_scales(data.arrays.columns, mean.numpy(), variance.numpy())
 
 
 def to_tensors(scales: Scales | None) -> tuple[Tensor, ...]:
-    """Gives scales as a message has them."""
+    """Return scales as tensors of a message."""
     return () if scales is None else tuple(torch.from_numpy(part) for part in scales)
 
 
 def from_tensors(parts: tuple[Tensor, ...]) -> Scales | None:
-    """Reads scales of a message."""
+    """Return the scales of a message's tensors."""
     return Scales(*(part.numpy() for part in parts)) if parts else None
 
 
 def save(scales: Scales, path: Path) -> None:
-    """Writes scales down, to the last digit."""
+    """Write scales to a file, exactly."""
     write_text(path, json.dumps([part.tolist() for part in scales]) + "\n", sync=True)
 
 
 def load(path: Path) -> Scales | None:
-    """Reads what `save` wrote; None where there is nothing."""
+    """Return what `save` wrote; None where there is no file."""
     if not path.is_file():
         return None
     return Scales(*(np.array(part) for part in json.loads(path.read_text("utf-8"))))

@@ -24,12 +24,12 @@ class SyntheticFederation(Federation):
     """
 
     def count_holdings(self, i: int) -> tuple[int, int, int, list[int]]:
-        """Gives zeros: nobody told."""
+        """Return zeros: nothing is known of them."""
         return 0, 0, 0, [0] * self.classes
 
 
 def synthesize(experiment: Experiment) -> SyntheticFederation:
-    """Makes up data for an experiment whose data lie at sites."""
+    """Return synthetic data for an experiment whose data are at sites."""
     names, schema = experiment.data.get("names"), experiment.data.get("schema")
     if not names or not schema:
         raise IsthmusError(
@@ -52,7 +52,7 @@ def synthesize(experiment: Experiment) -> SyntheticFederation:
 
 
 def synthesize_newcomers(members: Federation, count: int = 1) -> Federation:
-    """Makes up data of newcomers, as those of the clients are."""
+    """Return synthetic data of newcomers, like those of the clients."""
     data = SyntheticFederation(members.arrays, [members.splits[0]] * count, members.shares)
     return data.scale_by(members.scales(0)) if members.arrays.scaled_by == SUMS else data
 
@@ -60,7 +60,7 @@ def synthesize_newcomers(members: Federation, count: int = 1) -> Federation:
 def read_client(
     experiment: Experiment, i: int, path: Path, options: Mapping[str, Any]
 ) -> Federation:
-    """Reads the data of client i at its site, as the schema wants them; nobody else has any.
+    """Return the data of client i at its site, as the schema wants them; nobody else has any.
 
     `options` are those of the kind of file: which column has the labels, say.
     """
@@ -75,7 +75,7 @@ def read_client(
 
 
 def read_newcomer(experiment: Experiment, path: Path, options: Mapping[str, Any]) -> Federation:
-    """Reads the data of a site that is no client of the run, divided as by `isthmus adapt`."""
+    """Return the data of a site that is no client of the run, divided as by `isthmus adapt`."""
     blank = make_blank(experiment.data["schema"])
     arrays = read_arrays(path, blank, blank.x.shape[1:], options)._replace(owner=None, names=())
     return Federation.from_owners(arrays, experiment.test, experiment.validation, seed=0)

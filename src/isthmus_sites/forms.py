@@ -42,7 +42,7 @@ class Form(NamedTuple):
 
 
 def name_function(method: Method, function: ClientFunction) -> tuple[str, tuple[State, ...]]:
-    """Gives the name of a function of clients, and the tensors that it brings along."""
+    """Return the name of a function of clients, and the tensors that it holds."""
     if isinstance(function, Scoring | Joining):
         name = SCORE if isinstance(function, Scoring) else JOIN
         return name, () if function.common is None else (function.common,)
@@ -57,7 +57,7 @@ def name_function(method: Method, function: ClientFunction) -> tuple[str, tuple[
 
 
 def find_function(setting: RunContext, name: str, brought: tuple[Any, ...]) -> ClientFunction:
-    """Finds the function of this name: the opposite of `name_function`."""
+    """Return the function of this name: the opposite of `name_function`."""
     if name in (SCORE, JOIN):
         kind = Scoring if name == SCORE else Joining
         return kind(brought[0] if brought else None, splits_of(setting))
@@ -76,7 +76,7 @@ class Forms:
     known: tuple[Form, ...]
 
     def find(self, function: str, purpose: str) -> list[Form]:
-        """Lists the forms of a function; none where it is not called so."""
+        """Return the forms of a function for a purpose."""
         return [form for form in self.known if form[:2] == (function, purpose)]
 
     @property
@@ -97,7 +97,7 @@ class _Noting(Loop):
     def run(
         self, setting: RunContext, call: Call, requests: Iterator[Request]
     ) -> Iterator[tuple[int, Any]]:
-        """Yields the one client's result for every client."""
+        """Yield the one client's result for every client."""
         asked = {request.i: request for request in requests}
         request = asked.get(self.client) or next(iter(asked.values()))
         result = self.compute(setting, call, request)
@@ -110,7 +110,7 @@ class _Noting(Loop):
 
 
 def learn(setting: RunContext, client: int = 0) -> Forms:
-    """Plays the rounds in which something changes, with one client's data, and notes the forms."""
+    """Play the rounds in which something changes, with one client's data, and record the forms."""
     engine = _note_forms(setting, client)
     setting = setting._replace(engine=engine)
     for progress in _play(setting, client):
@@ -124,7 +124,7 @@ def learn(setting: RunContext, client: int = 0) -> Forms:
 
 
 def learn_newcomer(setting: RunContext, data: Federation) -> Forms:
-    """Plays the same rounds, and notes the forms of what a newcomer with these data is asked.
+    """Play the same rounds, and record the forms of what a newcomer with these data is asked.
 
     It may keep its figures: then it answers nothing.
     """
@@ -143,7 +143,7 @@ def _note_forms(setting: RunContext, client: int) -> _Noting:
 
 
 def _play(setting: RunContext, client: int) -> Iterator[Progress]:
-    """Plays the rounds in which something changes, with one client; gives the run after each."""
+    """Play the rounds in which something changes, with one client; yield the run after each."""
     method, task = setting.method, setting.task
     server = method.init(task)
     own: dict[int, State] = {}
@@ -158,16 +158,16 @@ def _play(setting: RunContext, client: int) -> Iterator[Progress]:
 
 
 def strip(parts: Any) -> Any:
-    """Takes the numbers out of a tree and leaves shapes and types."""
+    """Return a tree without its numbers: shapes and types."""
     return tree.map(lambda leaf: torch.empty(leaf.shape, dtype=leaf.dtype, device="meta"), parts)
 
 
 def fits(parts: Any, form: Any) -> bool:
-    """Tells whether a tree has the shapes and types of a form."""
+    """Whether a tree has the shapes and types of a form."""
     pairs = zip(tree.leaves(parts), tree.leaves(form), strict=True)
     return all(leaf.shape == like.shape and leaf.dtype == like.dtype for leaf, like in pairs)
 
 
 def measure_form(form: Any) -> int:
-    """Counts the bytes that a tree of this form has."""
+    """Return the bytes that a tree of this form has."""
     return sum(prod(leaf.shape) * leaf.dtype.itemsize for leaf in tree.leaves(form))

@@ -349,7 +349,8 @@ def test_a_site_without_certificate_or_data_or_that_left_does_not_start(
     write_table(site.settings, {**table, "until": ended})
     assert "the certificate of factory ended on 2020" in isthmus("join", "start").mistake
     write_table(site.settings, table)
-    write_table(site.agreements / "0123.toml", {"data": str(tmp_path / "moved.csv")})
+    agreed = {"experiment": "", "site": "factory", "data": str(tmp_path / "moved.csv")}
+    write_table(site.agreements / "0123.toml", agreed)
     assert "moved.csv is not there" in isthmus("join", "start").mistake
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
     assert "isthmus serve revoke factory" in isthmus("join", "leave").out
@@ -380,7 +381,7 @@ def test_a_server_needs_its_port_and_its_folder_for_itself(
     said: list[str] = []
     # Who was asked was killed meanwhile: the wish counts for the next one, and for no other.
     assert supervise(tmp_path / "a", ["hospital-a"], 1.0, said.append) is False
-    assert said == ["stopped, as asked for; `isthmus serve resume` goes on"]
+    assert said == ["stopped, as asked for; continue it with `isthmus serve resume`"]
     assert not control_file(ServerFolder(tmp_path / "a"), "stop").exists()
 
 

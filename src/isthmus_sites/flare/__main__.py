@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> int:
-    """Runs the process that the first word names."""
+    """Run the process that the first argument names."""
     kind, *arguments = sys.argv[1:]
     if kind == "worker":
         from isthmus_sites.flare.worker import run_worker

@@ -49,7 +49,7 @@ class Admission(NamedTuple):
 
 
 def begin_federation(folder: Path, host: str, port: int) -> str:
-    """Makes an authority, the server's kit and the lead's key; gives the fingerprint."""
+    """Create an authority, the server's kit and the lead's key; return the fingerprint."""
     _check_place(host, port)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise IsthmusError(f"{folder} is not empty; name a new folder")
@@ -69,7 +69,7 @@ def begin_federation(folder: Path, host: str, port: int) -> str:
 
 
 def move_server(folder: Path, host: str = "", port: int = 0) -> tuple[str, list[str]]:
-    """Has a server be reached elsewhere; gives where, and the sites that need new packages."""
+    """Change a server's address; return it, and the sites that need new packages."""
     server = find_server(folder)
     settings = read_table(server.settings)
     host, port = host or str(settings["host"]), port or int(settings["port"])
@@ -83,7 +83,7 @@ def move_server(folder: Path, host: str = "", port: int = 0) -> tuple[str, list[
 
 
 def renew_server(server: ServerFolder) -> str:
-    """Signs new certificates for the server and its lead when theirs end soon; says what it did."""
+    """Sign new certificates for the server and its lead when theirs end soon; return a note."""
     certificate = _read_certificate(kits.find_startup(server.kit) / "server.crt")
     if certificate.not_valid_after_utc - SOON > dt.datetime.now(dt.UTC):
         return ""
@@ -101,7 +101,7 @@ def renew_server(server: ServerFolder) -> str:
 
 
 def request_admission(folder: Path, name: str, *, again: bool = False) -> Path:
-    """Makes a key that stays here, and the request that travels; gives the request."""
+    """Create a key that stays here; return the file of the request that travels."""
     check_name(name)
     site = SiteFolder(folder)
     if site.settings.exists():
@@ -125,7 +125,7 @@ def request_admission(folder: Path, name: str, *, again: bool = False) -> Path:
 def admit_site(
     folder: Path, request: Path, out: Path, *, again: bool = False, days: float = keys.SITE_DAYS
 ) -> tuple[Path, str]:
-    """Signs what a site asks for; gives its package and the fingerprint to be told by telephone."""
+    """Sign what a site asks for; return its package and the authority's fingerprint."""
     server = find_server(folder)
     settings = read_table(server.settings)
     name, key = _read_request(request)
@@ -152,7 +152,7 @@ def admit_site(
 
 
 def accept_admission(folder: Path, package: Path, fingerprint: str) -> SiteFolder:
-    """Checks a package against the fingerprint and this site's key, and puts it in its place."""
+    """Check a package against the fingerprint and this site's key, and put it in its place."""
     site = find_site(folder)
     name = str(read_table(site.settings)["name"])
     members = read_archive(package, PACKAGE, ADMITTING)
@@ -184,7 +184,7 @@ def accept_admission(folder: Path, package: Path, fingerprint: str) -> SiteFolde
 
 
 def revoke_site(folder: Path, name: str) -> None:
-    """Takes a site's right to take part; a run that goes on drops it at once."""
+    """Revoke a site's certificate; a current run drops the site at once."""
     server = find_server(folder)
     with _hold(server):
         sites = read_sites(server)
@@ -195,7 +195,7 @@ def revoke_site(folder: Path, name: str) -> None:
 
 
 def note_leaving(server: ServerFolder, name: str, *, left: bool) -> None:
-    """Keeps that a site said it has left, or that it is back."""
+    """Record that a site has left, or that it is back."""
     with _hold(server):
         sites = read_sites(server)
         if name in sites and (sites[name].left is not None) != left:
@@ -204,7 +204,7 @@ def note_leaving(server: ServerFolder, name: str, *, left: bool) -> None:
 
 
 def read_sites(server: ServerFolder) -> dict[str, Admission]:
-    """Reads who was admitted, in the order in which they were."""
+    """Read who was admitted, in the order in which they were."""
     try:
         return {name: Admission(**row) for name, row in read_table(server.sites).items()}
     except TypeError:
@@ -227,7 +227,7 @@ def _hold(server: ServerFolder) -> AbstractContextManager[None]:
 
 
 def _read_request(path: Path) -> tuple[str, rsa.RSAPublicKey]:
-    """Reads the name and the key of a request that its own key signed."""
+    """Return the name and the key of a request that its own key signed."""
     members = read_archive(path, REQUEST, ASKING)
     head = read_head(path, members["request.json"], {"name": str}, ASKING)
     name = check_name(head["name"])
@@ -248,7 +248,7 @@ def _read_request(path: Path) -> tuple[str, rsa.RSAPublicKey]:
 def _issue_server(
     server: ServerFolder, authority: x509.Certificate, signer: rsa.RSAPrivateKey, host: str
 ) -> None:
-    """Makes keys and certificates for the server and for its lead."""
+    """Write keys and certificates for the server and for its lead."""
     for place, kind, name, purpose, where, role in (
         (server.kit, "server", keys.SERVER, keys.FOR_SERVERS, host, ""),
         (server.lead, "client", keys.LEAD, keys.FOR_CLIENTS, "", "lead"),
@@ -270,7 +270,7 @@ def _open_authority(server: ServerFolder) -> tuple[x509.Certificate, rsa.RSAPriv
 
 
 def _install_key(site: SiteFolder, certificate: x509.Certificate, package: Path) -> None:
-    """Takes the key that a certificate is about: a new one, or the one that is in use."""
+    """Install the key of a certificate: a new one, or the one that is in use."""
     for path in (_find_new(site), site.key):
         if path.exists() and keys.same_key(certificate, keys.read_key(path)):
             path.replace(site.key)
@@ -279,12 +279,12 @@ def _install_key(site: SiteFolder, certificate: x509.Certificate, package: Path)
 
 
 def _find_new(site: SiteFolder) -> Path:
-    """Finds where a key waits until a certificate for it comes: the old one works meanwhile."""
+    """Return where a key waits until a certificate for it comes: the old one works meanwhile."""
     return site.key.with_name("key.asked")
 
 
 def _join_members(members: Mapping[str, bytes]) -> bytes:
-    """Joins what is signed so that no two packages are joined to the same bytes."""
+    """Join what is signed so that no two packages are joined to the same bytes."""
     parts = [(name.encode(), members[name]) for name in PACKAGE if name in members]
     return b"".join(
         len(part).to_bytes(8, "big") + part for part in (part for pair in parts for part in pair)

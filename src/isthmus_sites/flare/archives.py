@@ -15,7 +15,7 @@ FORMAT = 1
 
 
 def write_archive(path: Path, members: Mapping[str, bytes]) -> None:
-    """Writes an archive; the same members give the same bytes."""
+    """Write an archive; the same members give the same bytes."""
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, data in members.items():
@@ -24,7 +24,7 @@ def write_archive(path: Path, members: Mapping[str, bytes]) -> None:
 
 
 def read_archive(path: Path, expected: tuple[str, ...], maker: str) -> dict[str, bytes]:
-    """Reads an archive that has exactly these members, each small; names are never paths here."""
+    """Read an archive that has exactly these members, each small; names are never paths here."""
     try:
         with open_regular(path) as file:
             data = file.read(LARGEST * (len(expected) + 1))
@@ -44,7 +44,7 @@ def read_archive(path: Path, expected: tuple[str, ...], maker: str) -> dict[str,
 
 
 def read_head(path: Path, data: bytes, keys: Mapping[str, type], maker: str) -> dict[str, Any]:
-    """Reads the JSON object of an archive: these keys, of these types, and no others."""
+    """Return the JSON object of an archive: these keys, of these types, and no others."""
     try:
         head = json.loads(data)
     except (ValueError, RecursionError):
@@ -58,5 +58,5 @@ def read_head(path: Path, data: bytes, keys: Mapping[str, type], maker: str) -> 
 
 
 def refuse(path: Path, why: str, maker: str) -> NoReturn:
-    """Says why a file is refused, and who makes right ones."""
+    """Refuse a file, with the reason and the command that writes valid ones."""
     raise IsthmusError(f"{path} is refused: {why}; ask for one from `{maker}`")

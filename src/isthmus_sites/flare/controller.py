@@ -32,7 +32,7 @@ class JobAbortedError(Exception):
 
 
 def limit_fetching(sites: int, slowest: float) -> float:
-    """Finds the seconds after which a site that has not fetched its call is taken for gone.
+    """Return the seconds after which a site that has not fetched its call counts as gone.
 
     A server answers its sites one by one, so it grows with their number. A machine or a wire with
     too much to do is slow for all: who takes four times as long as the slowest so far is not just
@@ -68,13 +68,13 @@ class RoundController(Controller):  # type: ignore[misc]
         self.busy: set[str] = set()  # still at a call that nobody waits for any more
 
     def start_controller(self, fl_ctx: Any) -> None:
-        """Does nothing: all is done in the flow."""
+        """Do nothing: all is done in the flow."""
 
     def stop_controller(self, fl_ctx: Any) -> None:
-        """Does nothing: all is done in the flow."""
+        """Do nothing: all is done in the flow."""
 
     def process_result_of_unknown_task(self, *given: Any, **named: Any) -> None:
-        """Drops an answer that came too late."""
+        """Drop an answer that came too late."""
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
         """Conducts the rounds that are left, until the last, or until the job has to end."""
@@ -97,13 +97,13 @@ class RoundController(Controller):  # type: ignore[misc]
             self.log_error(fl_ctx, traceback.format_exc())
 
     def has_to_end(self) -> bool:
-        """Tells whether the job ends after this round: a site is back, or by wish."""
+        """Whether the job ends after this round, because a site is back or on request."""
         self.rounds += 1
         self._note("running")
         return is_asked_to_end(self.server)
 
     def ask(self, messages: Mapping[str, bytes], seconds: float) -> Iterator[SiteAnswer | None]:
-        """Sends each site its message; see Transport."""
+        """Send each site its message; see Transport."""
         answers: SimpleQueue[tuple[str, bytes | None]] = SimpleQueue()
         waiting: dict[str, Waiting] = {}
         try:
@@ -156,11 +156,11 @@ class RoundController(Controller):  # type: ignore[misc]
         return Waiting(task, sent)
 
     def _is_idle(self, waiting: Mapping[str, Waiting]) -> bool:
-        """Tells whether only newcomers keep the job from ending, which somebody wishes for."""
+        """Whether a stop was requested and only newcomers keep the job from ending."""
         return not self.members & set(waiting) and control_file(self.server, "stop").exists()
 
     def _check(self, waiting: Mapping[str, Waiting]) -> list[str]:
-        """Ends the job if it is aborted, or if a site that is waited for is gone.
+        """End the job if it is aborted, or if a site that is waited for is gone.
 
         Newcomers that are gone are named: no round waits for them.
         """
@@ -184,22 +184,22 @@ class RoundController(Controller):  # type: ignore[misc]
         self.cancel_task(call.task)
 
     def _note(self, state: str, why: str = "") -> None:
-        """Writes how the job stands, for who watches over it."""
+        """Write how the job stands, for the supervisor."""
         facts = {"job": self.job, "state": state, "why": why}
         who = {"sites": sorted(self.sites), "lost": self.lost, "rounds": self.rounds}
         write_text(job_note_file(self.server), json.dumps({**facts, **who}))
 
 
 def job_note_file(server: ServerFolder) -> Path:
-    """Finds where a job writes how it stands."""
+    """Return where a job writes how it stands."""
     return server.kit / "job.json"
 
 
-def control_file(server: ServerFolder, wish: str) -> Path:
-    """Finds the file whose presence asks a job to end after its round."""
-    return server.kit / wish
+def control_file(server: ServerFolder, request: str) -> Path:
+    """Return the file whose presence asks a job to end after its round."""
+    return server.kit / request
 
 
 def is_asked_to_end(server: ServerFolder) -> bool:
-    """Tells whether somebody wishes the job to end, for good or to begin again with others."""
-    return any(control_file(server, wish).exists() for wish in ("stop", "regroup"))
+    """Whether the job was asked to end, for good or to start again with others."""
+    return any(control_file(server, request).exists() for request in ("stop", "regroup"))

@@ -29,7 +29,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         self.ready = False
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
-        """Opens the site while the job starts, and closes it with the job."""
+        """Open the site while the job starts, and close it with the job."""
         if event_type == EventType.START_RUN:
             self.site = find_folder(fl_ctx)
             remove_jobs(self.site, but=str(fl_ctx.get_job_id()))
@@ -38,7 +38,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             self._close()
 
     def execute(self, task_name: str, shareable: Any, fl_ctx: Any, abort_signal: Any) -> Any:
-        """Answers a call."""
+        """Answer a call."""
         call, seconds = shareable.get(CALL), shareable.get(SECONDS)
         if task_name != TASK:
             return make_reply(ReturnCode.TASK_UNKNOWN)
@@ -55,7 +55,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         return reply
 
     def _ask(self, call: bytes, seconds: float, abort_signal: Any) -> bytes | None:
-        """Asks the worker, one that was started anew if the last one died."""
+        """Ask the worker, one that was started anew if the last one died."""
 
         def is_aborted() -> bool:
             return bool(abort_signal.triggered)
@@ -86,20 +86,20 @@ class ConnectionEventWriter(FLComponent):  # type: ignore[misc]
     """Writes down when a site's process is connected, for the people there."""
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
-        """Writes an event when the server has taken the site's certificate."""
+        """Write an event when the server has taken the site's certificate."""
         taken = event_type == EventType.AFTER_CLIENT_REGISTER
         if taken and fl_ctx.get_prop(FLContextKey.CLIENT_TOKEN):
             write_event(find_folder(fl_ctx).events, "connected")
 
 
 def remove_jobs(site: SiteFolder, but: str = "") -> None:
-    """Removes what earlier jobs left in the kit: logs, and names of classes."""
+    """Remove what earlier jobs left in the kit: logs, and names of classes."""
     for meta in site.kit.glob("*/meta.json"):
         if meta.parent.name != but:
             shutil.rmtree(meta.parent, ignore_errors=True)
 
 
 def find_folder(fl_ctx: Any) -> SiteFolder:
-    """Finds the site's folder: the kit, which NVFlare knows, is in it."""
+    """Return the site's folder: the kit, which NVFlare knows, is in it."""
     workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
     return SiteFolder(Path(workspace.get_root_dir()).parent)

@@ -108,7 +108,7 @@ QUICK = {  # how soon a job sees that a site's process is gone, and how long its
 
 
 def run_process(kind: str, arguments: list[str]) -> int:
-    """Runs one of NVFlare's four processes to its end."""
+    """Run one of NVFlare's four processes to its end."""
     threading.Thread(target=_end_as_orphan, args=(os.getppid(),), daemon=True).start()
     sys.argv = [MODULE, *arguments]
     modules = {
@@ -138,7 +138,7 @@ def run_process(kind: str, arguments: list[str]) -> int:
 
 
 def tell_leaving(site: SiteFolder) -> None:
-    """Has a site's signs of life say, in this process, that it has left, once it has."""
+    """Make a site's heartbeats say, in this process, that it has left."""
     send: Callable[..., Any] = CoreCell.send_request
 
     def send_request(
@@ -156,7 +156,7 @@ def tell_leaving(site: SiteFolder) -> None:
 
 
 def close_gate(expects: Callable[[str, str, Any], bool]) -> None:
-    """Drops, in this process, what is not expected: by whom it is for, who sent it, what it is."""
+    """Drop, in this process, messages that are not expected, by target, sender and topic."""
     open_gate: Callable[..., None] = CoreCell.process_message
 
     def process_message(
@@ -175,7 +175,7 @@ def close_gate(expects: Callable[[str, str, Any], bool]) -> None:
 
 
 def is_expected_at_server(peer: str, message: Any) -> bool:
-    """Tells whether a server's process listens to a message, by the certificate of who sent it.
+    """Whether a server's process accepts a message, by the certificate of its sender.
 
     A site speaks for itself, to the server and to no other site, of what jobs need.
     """
@@ -198,7 +198,7 @@ def is_expected_at_server(peer: str, message: Any) -> bool:
 
 
 def is_expected(mine: str, message: Any) -> bool:
-    """Tells whether a site's process listens to a message."""
+    """Whether a site's process accepts a message."""
     origin = message.get_header(MessageHeaderKey.ORIGIN)
     if not isinstance(origin, str) or FQCN.get_root(origin) not in ("server", FQCN.get_root(mine)):
         return False
@@ -214,7 +214,7 @@ def is_expected(mine: str, message: Any) -> bool:
 
 
 def _is_expected_stream(message: Any, expected: set[tuple[str, str]]) -> bool:
-    """Tells whether a part of a longer message belongs to an answer, or to what jobs need."""
+    """Whether a part of a longer message belongs to an answer, or to what jobs need."""
     channel = message.get_header(StreamHeaderKey.CHANNEL)
     topic = message.get_header(StreamHeaderKey.TOPIC)
     size = message.get_header(StreamHeaderKey.SIZE) or 0
@@ -270,7 +270,7 @@ def guard_registration(server: ServerFolder) -> None:
 
 
 def is_admitted(server: ServerFolder, kind: object, name: object, data: object) -> bool:
-    """Tells whether a certificate counts: a site's last one if it is not revoked, or the lead's."""
+    """Whether a certificate counts: a site's last one if it is not revoked, or the lead's."""
     hashed = keys.hash_text(data) if isinstance(data, bytes) else ""
     if kind == ClientType.ADMIN:
         return hashed == keys.hash_text((find_startup(server.lead) / "client.crt").read_bytes())
@@ -284,7 +284,7 @@ class GatedLauncher(ProcessJobLauncher):  # type: ignore[misc]
     """Starts the job's process at a site behind the same gate."""
 
     def get_command(self, job_meta: Any, fl_ctx: Any) -> str:
-        """Builds the command line; NVFlare's own is broken by spaces in a path."""
+        """Return the command line; NVFlare's own is broken by spaces in a path."""
         return _build_command("site-job", get_client_job_args(include_exe_module=False), fl_ctx)
 
 
@@ -292,7 +292,7 @@ class ServerLauncher(ProcessJobLauncher):  # type: ignore[misc]
     """Starts the job's process at the server."""
 
     def get_command(self, job_meta: Any, fl_ctx: Any) -> str:
-        """Builds the command line; NVFlare's own is broken by spaces in a path."""
+        """Return the command line; NVFlare's own is broken by spaces in a path."""
         return _build_command("server-job", get_server_job_args(include_exe_module=False), fl_ctx)
 
 

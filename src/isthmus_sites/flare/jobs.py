@@ -25,7 +25,7 @@ class JobNote(NamedTuple):
 
 
 def write_job(server: ServerFolder, sites: Sequence[str]) -> Path:
-    """Writes what is submitted: names of classes that are installed everywhere, and no code.
+    """Write what is submitted: names of classes that are installed everywhere, and no code.
 
     One site is enough for a job: how many a round needs is for who conducts it to say.
     """
@@ -48,7 +48,7 @@ def write_job(server: ServerFolder, sites: Sequence[str]) -> Path:
 
 
 def find_pause(sites: int) -> float:
-    """Finds the seconds between questions of a site whether there is a call for it.
+    """Return the seconds between questions of a site whether there is a call for it.
 
     A server answers about 100 of them a second, whatever the number of sites: each takes it some
     milliseconds, and what has to wait behind others comes late.
@@ -57,7 +57,7 @@ def find_pause(sites: int) -> float:
 
 
 def read_note(server: ServerFolder, job: str = "") -> JobNote:
-    """Reads how a job stands; nothing if it did not begin."""
+    """Return how a job stands; an empty note if it did not begin."""
     try:
         note = JobNote(**json.loads(job_note_file(server).read_text()))
     except (OSError, ValueError, TypeError):

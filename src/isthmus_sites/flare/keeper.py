@@ -6,13 +6,13 @@ import signal
 import sys
 import threading
 import time
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
 from isthmus.errors import IsthmusError
+from isthmus_sites.consent import find_consent
 from isthmus_sites.flare.admission import SOON
 from isthmus_sites.flare.executor import remove_jobs
 from isthmus_sites.flare.kits import BEAT, write_site_rules
@@ -29,7 +29,7 @@ STEADY = 60.0  # seconds after which a process is taken to have started well
 def keep_site(
     folder: Path, say: Callable[[str], None] = print, ended: Callable[[], bool] = lambda: False
 ) -> None:
-    """Takes part until it is interrupted, whatever happens to the server or to the wire."""
+    """Take part until it is interrupted, whatever happens to the server or to the wire."""
     site = find_site(folder.resolve(), accepted=True)
     settings = read_table(site.settings)
     if "left" in settings:
@@ -88,18 +88,16 @@ def keep_site(
 
 
 def _check_data(site: SiteFolder) -> None:
-    """Refuses to take part without the data that the people of a site agreed with."""
-    agreed = sorted(site.agreements.glob("*.toml"), key=lambda file: file.stat().st_mtime_ns)
-    data = tomllib.loads(agreed[-1].read_text("utf-8")).get("data") if agreed else None
-    if data is not None and not Path(str(data)).exists():
+    """Refuse to take part without the data that the people of a site agreed with."""
+    if any(site.agreements.glob("*.toml")) and not Path(find_consent(site).data).exists():
         raise IsthmusError(
-            f"{data} is not there; call `isthmus join check --data FILE` with their new place, "
-            "then `isthmus join agree` again"
+            f"{find_consent(site).data} is not there; call `isthmus join check --data FILE` with "
+            "their new place, then `isthmus join agree` again"
         )
 
 
 def _remind(settings: Mapping[str, Any], say: Callable[[str], None], last: float) -> float:
-    """Says once a day that a certificate ends soon; refuses one that has ended; gives when."""
+    """Remind once a day that a certificate ends soon, refuse one that has ended; return when."""
     name, until = settings["name"], settings["until"]
     left, renewal = until - dt.datetime.now(dt.UTC), f"`isthmus join request --name {name} --renew`"
     if left < dt.timedelta():
@@ -113,7 +111,7 @@ def _remind(settings: Mapping[str, Any], say: Callable[[str], None], last: float
 
 
 def leave_federation(folder: Path, seconds: float = TELLING) -> tuple[str, bool]:
-    """Takes part no more, from now on; gives the site's name, and whether the server was told.
+    """Leave the federation; return the site's name, and whether the server was told.
 
     Whoever keeps the connection up has it told, and ends.
     """
@@ -134,7 +132,7 @@ def _was_told(site: SiteFolder, place: int) -> bool:
 
 
 def describe_unit(folder: Path) -> str:
-    """Writes the systemd unit that takes part from boot on."""
+    """Return the systemd unit that takes part from boot on."""
     site = find_site(folder.resolve(), accepted=True)
     name = read_table(site.settings)["name"]
     return "\n".join(

@@ -26,19 +26,19 @@ PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA256()), salt_length=padding.PSS.MAX
 
 
 def make_key() -> rsa.RSAPrivateKey:
-    """Makes a private key."""
+    """Return a private key."""
     return rsa.generate_private_key(public_exponent=65537, key_size=BITS)
 
 
 def write_key(path: Path, key: rsa.RSAPrivateKey) -> None:
-    """Writes a private key where its owner alone may read it."""
+    """Write a private key where its owner alone may read it."""
     form = serialization.PrivateFormat.TraditionalOpenSSL
     data = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
     write_private(path, data)
 
 
 def read_key(path: Path) -> rsa.RSAPrivateKey:
-    """Reads a private key."""
+    """Read a private key."""
     try:
         with open_regular(path) as file:
             key = serialization.load_pem_private_key(file.read(2**16), password=None)
@@ -52,25 +52,25 @@ def read_key(path: Path) -> rsa.RSAPrivateKey:
 
 
 def to_pem(certificate: x509.Certificate) -> bytes:
-    """Writes a certificate as text."""
+    """Return a certificate as PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def same_key(
     certificate: x509.Certificate | x509.CertificateSigningRequest, key: rsa.RSAPrivateKey
 ) -> bool:
-    """Tells whether a certificate, or the request for one, is about a key."""
+    """Whether a certificate, or the request for one, is about a key."""
     return certificate.public_key() == key.public_key()
 
 
 def name_of(subject: x509.Name) -> str:
-    """Reads the one common name of a subject; nothing if there are more, or none."""
+    """Return the one common name of a subject; nothing if there are more, or none."""
     names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[0].value) if len(names) == 1 else ""
 
 
 def make_authority(key: rsa.RSAPrivateKey) -> x509.Certificate:
-    """Makes the certificate of an authority, signed by itself."""
+    """Return the certificate of an authority, signed by itself."""
     name = _name_subject("isthmus-authority")
     usage = _build_usage(signs_certificates=True)
     return (
@@ -92,7 +92,7 @@ def sign_certificate(
     role: str = "",
     days: float = SITE_DAYS,
 ) -> x509.Certificate:
-    """Signs a certificate that says whose a key is, and for what."""
+    """Sign a certificate that says whose a key is, and for what."""
     issuer = authority.public_key()
     assert isinstance(issuer, rsa.RSAPublicKey)
     # Its own machine, where the lead is, reaches a server by the loopback.
@@ -111,7 +111,7 @@ def sign_certificate(
 
 
 def was_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    """Tells whether an authority signed a certificate."""
+    """Whether an authority signed a certificate."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):
@@ -120,24 +120,24 @@ def was_signed_by(certificate: x509.Certificate, authority: x509.Certificate) ->
 
 
 def is_valid_now(certificate: x509.Certificate) -> bool:
-    """Tells whether a certificate is valid by this machine's clock."""
+    """Whether a certificate is valid by this machine's clock."""
     now = dt.datetime.now(dt.UTC)
     return certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc
 
 
 def make_request(name: str, key: rsa.RSAPrivateKey) -> bytes:
-    """Makes a request for a certificate, signed with the key that it is about."""
+    """Return a request for a certificate, signed with the key that it is about."""
     builder = x509.CertificateSigningRequestBuilder().subject_name(_name_subject(name))
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def sign_bytes(key: rsa.RSAPrivateKey, data: bytes) -> bytes:
-    """Signs any bytes."""
+    """Return a signature of some bytes."""
     return key.sign(data, PSS, hashes.SHA256())
 
 
 def is_signed(certificate: x509.Certificate, signature: bytes, data: bytes) -> bool:
-    """Tells whether the key of a certificate signed these bytes."""
+    """Whether the key of a certificate signed these bytes."""
     key = certificate.public_key()
     if not isinstance(key, rsa.RSAPublicKey):
         return False
@@ -149,12 +149,12 @@ def is_signed(certificate: x509.Certificate, signature: bytes, data: bytes) -> b
 
 
 def hash_certificate(certificate: x509.Certificate) -> str:
-    """Hashes a certificate, for machines to compare."""
+    """Return the hash of a certificate."""
     return certificate.fingerprint(hashes.SHA256()).hex()
 
 
 def hash_text(data: bytes) -> str:
-    """Hashes a certificate that is still text; nothing comes of what is none."""
+    """Return the hash of a certificate in PEM; empty if it is none."""
     try:
         return hash_certificate(x509.load_pem_x509_certificate(data))
     except ValueError:
@@ -162,7 +162,7 @@ def hash_text(data: bytes) -> str:
 
 
 def format_fingerprint(certificate: x509.Certificate) -> str:
-    """Shortens a certificate to what two people can compare by telephone.
+    """Return a fingerprint of a certificate that two people can compare by telephone.
 
     Eight groups of four, 160 bits of SHA-256, in letters and digits that look and sound apart.
     """
@@ -171,7 +171,7 @@ def format_fingerprint(certificate: x509.Certificate) -> str:
 
 
 def same_fingerprint(certificate: x509.Certificate, text: str) -> bool:
-    """Compares a fingerprint that somebody typed: case, hyphens and spaces do not count."""
+    """Whether a typed fingerprint is right: case, hyphens and spaces do not count."""
     typed = re.sub(r"[\s-]", "", text).upper()
     return typed == format_fingerprint(certificate).replace("-", "")
 
@@ -192,7 +192,7 @@ def _begin(
 
 
 def _name_subject(name: str, role: str = "") -> x509.Name:
-    """Names a subject as NVFlare reads it: an unstructured name is the role of a lead."""
+    """Return a subject as NVFlare reads it: an unstructured name is the role of a lead."""
     parts = [(NameOID.COMMON_NAME, name), (NameOID.ORGANIZATION_NAME, ORGANISATION)]
     parts += [(NameOID.UNSTRUCTURED_NAME, role)] if role else []
     return x509.Name([x509.NameAttribute(kind, value) for kind, value in parts])

@@ -21,7 +21,7 @@ SPARE = {"MALLOC_ARENA_MAX": "2", "GRPC_ENABLE_FORK_SUPPORT": "0", "PYTHONUNBUFF
 
 
 def start_process(kind: str, kit: Path, *settings: str) -> subprocess.Popen[bytes]:
-    """Starts the process of a server or of a site, in a group of its own."""
+    """Start the process of a server or of a site, in a group of its own."""
     config = "fed_server.json" if kind == "server" else "fed_client.json"
     given = ["secure_train=true", f"org={keys.ORGANISATION}", "config_folder=", *settings]
     command = [sys.executable, "-m", "isthmus_sites.flare", kind]
@@ -40,7 +40,7 @@ def start_process(kind: str, kit: Path, *settings: str) -> subprocess.Popen[byte
 
 
 def end_process(process: subprocess.Popen[bytes], seconds: float = 3.0) -> None:
-    """Ends a process and what it started: politely, then not."""
+    """End a process and what it started: politely, then not."""
     ends = time.monotonic() + seconds
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
@@ -53,7 +53,7 @@ def end_process(process: subprocess.Popen[bytes], seconds: float = 3.0) -> None:
 
 @contextmanager
 def write_logs(server: ServerFolder) -> Iterator[None]:
-    """Keeps what NVFlare says in this process in a file, off the screen."""
+    """Log what NVFlare prints in this process to a file, off the screen."""
     handler = logging.FileHandler(server.lead / "log.txt", mode="w")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     LOG.addHandler(handler)
@@ -67,7 +67,7 @@ def write_logs(server: ServerFolder) -> Iterator[None]:
 
 
 def wait_for_port(port: int, seconds: float = 10.0) -> None:
-    """Waits until a port is free: an earlier process of ours may be about to end."""
+    """Wait until a port is free: an earlier process of ours may be about to end."""
     ends = time.monotonic() + seconds
     while True:
         with socket.socket() as tried:
@@ -84,7 +84,7 @@ def wait_for_port(port: int, seconds: float = 10.0) -> None:
 
 
 def find_port() -> int:
-    """Finds a port on the loopback that nobody uses."""
+    """Return a port on the loopback that nobody uses."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

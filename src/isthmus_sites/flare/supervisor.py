@@ -2,8 +2,8 @@
 
 NVFlare's jobs have fixed members, and none outlives its server. So a job is submitted with the
 sites that are there, ends after a round when somebody is lost or comes back, and is submitted
-again; the rounds go on from their store. Other sites that were admitted are in it as newcomers: how
-many are there decides nothing.
+again; the rounds continue from their store. Other sites that were admitted are in it as newcomers,
+and their number decides nothing.
 """
 
 import math
@@ -64,10 +64,10 @@ def supervise(
     waits: Waits = Waits(),  # noqa: B008
     newcomers: bool = True,
 ) -> bool:
-    """Runs the rounds that are left with these sites; False if it was asked to stop before.
+    """Run the rounds that are left with these sites; False if it was asked to stop before.
 
     Where none is left, nobody is needed: who is there hears of it, and newcomers join.
-    Ctrl-C ends it at once: the round in hand is lost, and none that is done.
+    Ctrl-C ends it at once: the current round is lost, and none before it.
     """
     server = find_server(folder.resolve())
     busy = f"{folder} is served by another process; stop it with `isthmus serve stop` first"
@@ -76,7 +76,7 @@ def supervise(
 
 
 def stop_serving(folder: Path) -> None:
-    """Asks who serves here to stop after the round in hand."""
+    """Stop the run that is served here after the current round."""
     server = find_server(folder.resolve())
     if not is_held(server.lock):
         raise IsthmusError(
@@ -116,7 +116,7 @@ class Supervisor:
         self.troubles = 0  # in a row: what the pause before another attempt grows with
 
     def run(self) -> bool:
-        """Watches until all is done."""
+        """Watch until all is done."""
         for stale in (control_file(self.server, "regroup"), job_note_file(self.server)):
             stale.unlink(missing_ok=True)
         renewed = renew_server(self.server)
@@ -140,9 +140,9 @@ class Supervisor:
             control_file(self.server, "stop").unlink(missing_ok=True)
 
     def _advance(self) -> bool | None:
-        """Does what is next; True when the last round is done, False when it was asked to stop."""
+        """Do the next step; return True after the last round, False if it was asked to stop."""
         if not self.job and control_file(self.server, "stop").exists():
-            self._tell("stopped", "stopped, as asked for; `isthmus serve resume` goes on")
+            self._tell("stopped", "stopped, as asked for; continue it with `isthmus serve resume`")
             return False
         self._keep_server()
         self._apply_departures()
@@ -152,7 +152,7 @@ class Supervisor:
         return self._watch()
 
     def _keep_server(self) -> None:
-        """Starts the server's process if it is not there, and logs in."""
+        """Start the server's process if it is not there, and log in."""
         if self.process is not None and self.process.poll() is None and self.session is not None:
             return
         if self.process is None or self.process.poll() is not None:
@@ -193,7 +193,7 @@ class Supervisor:
                 time.sleep(0.3)
 
     def _gather(self) -> None:
-        """Waits for enough sites, a little longer for the rest, and submits a job with them."""
+        """Wait for enough sites, a little longer for the rest, and submit a job with them."""
         began, enough, said = time.monotonic(), 0.0, -math.inf
         while True:
             if control_file(self.server, "stop").exists():
@@ -236,7 +236,7 @@ class Supervisor:
         self._tell("job", f"a job with {', '.join(sites)}", job=self.job, sites=sites)
 
     def _watch(self) -> bool | None:
-        """Looks at a job: whether it began, whether somebody is back, whether it is over."""
+        """Look at a job: whether it began, whether somebody is back, whether it is over."""
         note = read_note(self.server, self.job)
         self._say_who_joined()
         status = ""
@@ -273,7 +273,7 @@ class Supervisor:
         return None
 
     def _regroup(self, members: set[str]) -> None:
-        """Has a job end after its round when a site is there that is not in it."""
+        """End a job after its round when a site is connected that is not in it."""
         if control_file(self.server, "regroup").exists():
             return
         back = self._find_present() - members
@@ -283,20 +283,20 @@ class Supervisor:
             write_text(control_file(self.server, "regroup"), "")
 
     def _count_newcomers(self, names: set[str]) -> set[str]:
-        """Gives those for whom a job may begin again: not for ever, if they come and go."""
+        """Return the newcomers for which a job may start again: each a few times at most."""
         few = {name for name in names if self.came[name] < FAILURES}
         self.came.update(few)
         return few
 
     def _say_who_joined(self) -> None:
-        """Passes on what the job told of newcomers."""
+        """Print which newcomers joined, according to the job."""
         rows, self.place = read_events(self.server.events, self.place)
         for row in rows:
             if row.get("event") == JOINED:
                 self.say(str(row.get("text")))
 
     def _judge(self, note: JobNote) -> None:
-        """Counts who failed the job; names who is left out."""
+        """Count the sites that failed the job, and leave out those that failed too often."""
         self._say_who_joined()
         for site, why in note.lost.items():
             self._tell("lost", f"{site} was lost ({why}): the round is played again", site=site)
@@ -311,7 +311,7 @@ class Supervisor:
                 self._tell("left-out", text, site=site)
 
     def _end_job(self) -> None:
-        """Sees to it that a job is gone before there is another."""
+        """End a job before another one begins."""
         ends, job = time.monotonic() + self.waits.ending, self.job
         self.job, aborted = "", False
         while time.monotonic() < ends:
@@ -337,11 +337,11 @@ class Supervisor:
             return "FAILED: unknown"
 
     def _find_present(self) -> set[str]:
-        """Finds the sites of the run that were heard of just now, and may take part."""
+        """Return the sites of the run that were heard of just now, and may take part."""
         return (self._find_fresh() & set(self.names)) - self.left_out - set(self.departed)
 
     def _find_newcomers(self) -> set[str]:
-        """Finds the other sites that were heard of just now, and may take part."""
+        """Return the other sites that were heard of just now, and may take part."""
         if not self.newcomers:
             return set()
         admitted = set(read_sites(self.server)) - set(self.departed)
@@ -353,7 +353,7 @@ class Supervisor:
         return {client.name for client in clients if now - client.last_connect_time < FRESH}
 
     def _apply_departures(self) -> None:
-        """Goes on without sites that were revoked or have left; a token that is revoked is void."""
+        """Continue without sites that were revoked or have left; a revoked token is void."""
         if self.session is None:
             return
         before, self.departed = self.departed, _list_departures(self.server)
@@ -361,7 +361,7 @@ class Supervisor:
             if before.get(name) != how:
                 if how == REVOKED:
                     self.session.disable_client(name)
-                text = f"{name} {DEPARTED[how]}: the run goes on without it"
+                text = f"{name} {DEPARTED[how]}: the run continues without it"
                 self._tell(how, text, site=name)
                 write_text(control_file(self.server, "regroup"), "")
         for name, how in before.items():
@@ -391,7 +391,7 @@ class Supervisor:
         self.session = None
 
     def _forget_jobs(self) -> None:
-        """Removes what jobs of an earlier process left: none of them is ever taken up again."""
+        """Remove what jobs of an earlier process left: none of them is ever taken up again."""
         for name in ("jobs", "snapshots", "transfer"):
             shutil.rmtree(self.server.kit / name, ignore_errors=True)
         note = read_note(self.server)
@@ -405,7 +405,7 @@ class Supervisor:
 
 
 def _list_departures(server: ServerFolder) -> dict[str, str]:
-    """Lists the sites that take part no more, and how that came."""
+    """Return the sites that no longer take part, and why."""
     sites = read_sites(server).items()
     left = {name: LEFT for name, site in sites if site.left is not None}
     return left | {name: REVOKED for name, site in sites if site.revoked}

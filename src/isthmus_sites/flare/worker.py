@@ -26,7 +26,7 @@ OPENING = 300.0  # seconds until a site's data are read
 
 
 def run_worker(folder: str) -> int:
-    """Opens a site and answers what comes, until the input ends."""
+    """Open a site and answer what comes, until the input ends."""
     calls: queue.Queue[bytes] = queue.Queue()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anybody prints is no answer
@@ -74,11 +74,11 @@ class SiteWorker(NamedTuple):
     process: subprocess.Popen[bytes]
 
     def wait_until_ready(self, stopped: Callable[[], bool]) -> bool:
-        """Waits until the site is open; False if it cannot be opened."""
+        """Wait until the site is open; False if it cannot be opened."""
         return self._read(time.monotonic() + OPENING, stopped) == READY
 
     def ask(self, message: bytes, seconds: float, stopped: Callable[[], bool]) -> bytes | None:
-        """Has a message answered; None if the worker died or time is up: it is of no use then."""
+        """Return the answer to a message; None if the worker died or time is up."""
         assert self.process.stdin
         try:
             _write_frame(self.process.stdin, message)
@@ -87,11 +87,11 @@ class SiteWorker(NamedTuple):
         return self._read(time.monotonic() + seconds, stopped)
 
     def is_alive(self) -> bool:
-        """Tells whether it can be asked."""
+        """Whether the process is alive."""
         return self.process.poll() is None
 
     def close(self) -> None:
-        """Ends the process, whatever it is doing."""
+        """End the process, whatever it is doing."""
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
@@ -119,7 +119,7 @@ class SiteWorker(NamedTuple):
 
 
 def start_worker(site: SiteFolder) -> SiteWorker:
-    """Starts a worker; what it prints goes to a file that stays here."""
+    """Start a worker; what it prints goes to a file that stays here."""
     with (site.kit / "worker.log").open("ab") as log:
         command = [sys.executable, "-m", "isthmus_sites.flare", "worker", str(site.root)]
         pipe = subprocess.PIPE
