@@ -1,20 +1,22 @@
 """Small deployed runs in one process: real sites, real messages, no network between them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from isthmus import Experiment, Federation
+from isthmus import Experiment, Federation, Run, tree
 from isthmus.context import RunContext
 from isthmus.data.own.sites import describe
 from isthmus.run.build import build
+from isthmus.run.store import Progress, digest_of
 from isthmus_sites.audit import AuditLog
 from isthmus_sites.consent import Consent, digest_experiment
-from isthmus_sites.engine import SitesEngine
+from isthmus_sites.engine import SitesEngine, read_state_name
 from isthmus_sites.federations import read_client
 from isthmus_sites.preparation import list_disclosures
-from isthmus_sites.protocol import Answerer, SiteAnswer, WaitLimits
+from isthmus_sites.protocol import Answerer, ServePlan, SiteAnswer, WaitLimits
 from isthmus_sites.rehearsal import write_share
+from isthmus_sites.server import run_rounds
 from isthmus_sites.site import Site, prepare
 from isthmus_sites.state import SiteModels, SiteStates
 from small import WIDTH, fitting
@@ -63,6 +65,12 @@ def simulate(experiment: Experiment, data: Federation) -> RunContext:
     return build(Experiment(**alone), data=data, workers=1).setting
 
 
+def digest_at_sites(end: Progress) -> str:
+    """The digest of a simulated run as a server has it, which knows own states by theirs."""
+    own = {i: read_state_name(tree.digest([state])) for i, state in end.own.items()}
+    return digest_of(end._replace(own=own))
+
+
 class Deployment:
     """A server's setting and its sites."""
 
@@ -93,6 +101,13 @@ class Deployment:
         models = SiteModels(self.folder / name / "state.lmdb")
         log = AuditLog(self.folder / name / "audit.log")
         return Site(agreement, self.made._replace(federation=own), self.forms, states, models, log)
+
+    def run(
+        self, out: Path, stop: Callable[[], bool] = bool, tell: Any = lambda _: None, **more: Any
+    ) -> Run:
+        """Runs the rounds that are left in a directory; `more` are the waits of its plan."""
+        plan = ServePlan(experiment=self.experiment.toml(), **more)
+        return run_rounds(plan, out, self.corridor, stop, tell)
 
     def close(self) -> None:
         for site in self.corridor.sites.values():

@@ -7,20 +7,18 @@ import numpy as np
 import pytest
 
 from commands import Isthmus
-from deployed import Deployment, simulate
-from isthmus import Experiment, Federation, federate, tree
+from deployed import Deployment, digest_at_sites, simulate
+from isthmus import Experiment, Federation, federate
 from isthmus.data.own.newcomer_files import read_newcomers
 from isthmus.data.scaling import divide_sums, find_scales, sum_inputs
 from isthmus.errors import IsthmusError
 from isthmus.run import record as reader
 from isthmus.run.build import read_federation
 from isthmus.run.store import digest_of
-from isthmus_sites.engine import read_state_name
 from isthmus_sites.folders import SiteFolder, write_table
 from isthmus_sites.preparation import consent, find_data, register
-from isthmus_sites.protocol import ServePlan
 from isthmus_sites.rehearsal import plan_study
-from isthmus_sites.server import open_run, run_rounds
+from isthmus_sites.server import open_run
 from isthmus_sites.site import open_site
 from small import played
 from test_preparation import write_patients
@@ -57,14 +55,12 @@ def test_sites_scale_as_the_simulation_does_to_the_bit(
     experiment, data = patients(tmp_path, way)
     study = plan_study(experiment, data)
     with Deployment(tmp_path / "sites", study, data) as deployed:
-        plan = ServePlan(experiment=study.toml())
-        half = run_rounds(plan, tmp_path / "run", deployed.corridor, lambda: True)
+        half = deployed.run(tmp_path / "run", lambda: True)
         assert half.progress.t == 1
-        run = run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+        run = deployed.run(tmp_path / "run")
         exchanges = [m for _, m, _ in deployed.corridor.sent if b"data: " in m[:400]]
     end = played(simulate(study, data), 3)
-    own = {i: read_state_name(tree.digest([state])) for i, state in end.own.items()}
-    assert run.digest == digest_of(end._replace(own=own))
+    assert run.digest == digest_at_sites(end)
     shown = isthmus("show", tmp_path / "run").out.splitlines()
     place = shown.index("  data.schema.columns:")
     assert shown[place + 1].strip().startswith("name = age, ")
@@ -72,56 +68,75 @@ def test_sites_scale_as_the_simulation_does_to_the_bit(
     assert len(exchanges) == (6 if way == "sums" else 0)  # two each, once in all
 
 
-def deploy(experiment: Experiment, folder: Path) -> tuple[Experiment, Federation, str]:
-    """Runs an experiment at sites: gives what they ran, the data of all, and the run's digest."""
-    data = read_federation(experiment, folder)
+def write_more(folder: Path, name: str) -> dict[str, Any]:
+    """A table of patients with holes, or with a column of weights; how it is read."""
+    path = write_patients(folder / "patients.csv")
+    header, *lines = path.read_text().splitlines()
+    if name == "weight":
+        lines = [f"{line},{i % 4 + 0.5}" for i, line in enumerate(lines)]
+        header += ",w"
+    else:
+        cells = [line.split(",") for line in lines]
+        holed = [[a, "NA" if i % 5 == 2 else b, *rest] for i, (a, b, *rest) in enumerate(cells)]
+        lines = [*map(",".join, holed)]
+    path.write_text("\n".join([header, *lines]) + "\n")
+    table = {"name": "table", "path": str(path), "label": "outcome", "client": "hospital"}
+    return table | ({"weight": "w"} if name == "weight" else {"missing": "indicator"})
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("holes", {"standardise": "sums"}),
+        ("holes", {"standardise": "client"}),
+        ("weight", {}),
+    ],
+)
+def test_sites_fill_holes_and_weigh_examples_as_the_simulation_does_to_the_bit(
+    name: str, more: dict[str, Any], tmp_path: Path
+) -> None:
+    table = write_more(tmp_path, name) | more
+    balance = "classes" if name == "weight" else "none"
+    experiment = Experiment(method="fedavg", rounds=1, epochs=1, data=table, balance=balance)
+    data = read_federation(experiment, tmp_path)
     study = plan_study(experiment, data)
-    with Deployment(folder / "sites", study, data) as deployed:
-        plan = ServePlan(experiment=study.toml())
-        return study, data, run_rounds(plan, folder / "run", deployed.corridor, bool).digest
+    with Deployment(tmp_path / "sites", study, data) as deployed:
+        digest = deployed.run(tmp_path / "run").digest
+    assert digest == digest_of(played(simulate(study, data), 1))
+    if name == "weight":
+        plain = Federation(data.arrays._replace(weight=None), data.splits)
+        assert digest != digest_of(played(simulate(study, plain), 1))
 
 
 @BOTH
-def test_sites_fill_holes_as_the_simulation_does_to_the_bit(way: str, tmp_path: Path) -> None:
-    path = write_patients(tmp_path / "patients.csv")
-    header, *lines = path.read_text().splitlines()
-    cells = [line.split(",") for line in lines]
-    holed = [[a, "NA" if i % 5 == 2 else b, *rest] for i, (a, b, *rest) in enumerate(cells)]
-    path.write_text("\n".join([header, *map(",".join, holed)]) + "\n")
-    table = {"name": "table", "path": str(path), "label": "outcome", "client": "hospital"}
-    given = {**table, "standardise": way, "missing": "indicator"}
-    experiment = Experiment(method="fedavg", rounds=1, epochs=1, data=given)
-    study, data, digest = deploy(experiment, tmp_path)
-    assert digest == digest_of(played(simulate(study, data), 1))
-    median = read_federation(
-        Experiment(method="fedavg", data={**given, "missing": "median"}), tmp_path
-    )
+def test_a_median_over_all_sites_cannot_be_had_from_sums(way: str, tmp_path: Path) -> None:
+    table = write_more(tmp_path, "holes") | {"standardise": way, "missing": "median"}
+    experiment = Experiment(method="fedavg", data=table)
+    data = read_federation(experiment, tmp_path)
     if way == "sums":
         with pytest.raises(IsthmusError, match="'age' is filled by its median, which sums over"):
-            plan_study(experiment, median)
+            plan_study(experiment, data)
     else:
-        plan_study(experiment, median)
+        plan_study(experiment, data)
 
 
 def test_sums_are_told_only_with_consent(tmp_path: Path) -> None:
     experiment, data = patients(tmp_path, "sums")
     study = plan_study(experiment, data)
-    with Deployment(tmp_path / "sites", study, data, disclose=()) as deployed:
-        plan = ServePlan(experiment=study.toml())
-        with pytest.raises(IsthmusError, match=r"no sums from a \(it refused: it did not"):
-            run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+    refused = pytest.raises(IsthmusError, match=r"no sums from a \(it refused: it did not")
+    with Deployment(tmp_path / "sites", study, data, disclose=()) as deployed, refused:
+        deployed.run(tmp_path / "run")
 
 
 def test_other_scales_than_before_are_refused(tmp_path: Path) -> None:
     experiment, data = patients(tmp_path, "sums")
     study = plan_study(experiment, data)
     with Deployment(tmp_path / "sites", study, data) as deployed:
-        plan = ServePlan(experiment=study.toml())
-        run_rounds(plan, tmp_path / "run", deployed.corridor, lambda: True)
+        deployed.run(tmp_path / "run", lambda: True)
         path = tmp_path / "run" / "scales.json"
         path.write_text(path.read_text().replace("[[", "[[1"))
         with pytest.raises(IsthmusError, match=r"all sites .* was told other scales before"):
-            run_rounds(plan, tmp_path / "run", deployed.corridor, lambda: True)
+            deployed.run(tmp_path / "run", lambda: True)
 
 
 def test_the_mean_of_sums_does_not_depend_on_their_order() -> None:
@@ -143,8 +158,7 @@ def test_a_newcomer_adapts_a_copy_of_the_servers_run(
     experiment, data = patients(tmp_path, way, method="fedsimsup")
     study = plan_study(experiment, data)
     with Deployment(tmp_path / "sites", study, data) as deployed:
-        plan = ServePlan(experiment=study.toml())
-        run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+        deployed.run(tmp_path / "run")
     federate(experiment, out=tmp_path / "alone", workers=1)
     later = tmp_path / "later.csv"
     lines = write_patients(tmp_path / "all.csv").read_text().splitlines()
@@ -156,20 +170,6 @@ def test_a_newcomer_adapts_a_copy_of_the_servers_run(
         figures.append(said.out.splitlines()[1:-1])
     assert figures[0] == figures[1]
     assert "at the sites" in isthmus("export", "run", "--client", "0", "--to", "m").mistake
-
-
-def test_sites_weigh_examples_as_the_simulation_does_to_the_bit(tmp_path: Path) -> None:
-    path = write_patients(tmp_path / "patients.csv")
-    header, *lines = path.read_text().splitlines()
-    weighed = [f"{line},{i % 4 + 0.5}" for i, line in enumerate(lines)]
-    path.write_text("\n".join([f"{header},w", *weighed]) + "\n")
-    table = {"name": "table", "path": str(path), "label": "outcome", "client": "hospital"}
-    given = {**table, "weight": "w"}
-    experiment = Experiment(method="fedavg", rounds=1, epochs=1, data=given, balance="classes")
-    study, data, digest = deploy(experiment, tmp_path)
-    assert digest == digest_of(played(simulate(study, data), 1))
-    plain = Federation(data.arrays._replace(weight=None), data.splits)
-    assert digest != digest_of(played(simulate(study, plain), 1))
 
 
 @BOTH
@@ -186,7 +186,7 @@ def test_a_site_that_joins_later_scales_as_isthmus_adapt_does(way: str, tmp_path
     consent(place, study, find_data(place), minimum_examples=1, newcomer=True)
     with Deployment(tmp_path / "sites", study, data) as deployed:
         deployed.corridor.sites["later"] = open_site(place.root)
-        run_rounds(ServePlan(experiment=study.toml()), tmp_path / "run", deployed.corridor, bool)
+        deployed.run(tmp_path / "run")
     with open_run(tmp_path / "run", tmp_path) as here:
         options = {"name": "table", "label": "outcome"}
         (found,) = here.join(read_newcomers(path, here.setting.federation, options), [None])

@@ -1,6 +1,5 @@
 """A site and its server, each of them honest, dishonest, killed, away, or older than it thinks."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 import torch
 
 from commands import Isthmus
-from deployed import Deployment, experiment_at_sites, simulate
+from deployed import Deployment, digest_at_sites, experiment_at_sites, simulate
 from isthmus import tree
 from isthmus.cohort import Clients, Round
 from isthmus.errors import IsthmusError
@@ -20,7 +19,7 @@ from isthmus.run.store import Progress, digest_of
 from isthmus_sites import codec
 from isthmus_sites.audit import AuditLog, read_lines
 from isthmus_sites.codec import VERSION, CallHead, ReplyHead
-from isthmus_sites.engine import name_state, read_state_name
+from isthmus_sites.engine import name_state
 from isthmus_sites.folders import ServerFolder, write_table
 from isthmus_sites.protocol import ServePlan
 from isthmus_sites.server import run_rounds
@@ -33,9 +32,8 @@ METHOD = "superfed-mm"
 
 @pytest.fixture
 def deployed(tmp_path: Path) -> Iterator[Deployment]:
-    data = federation()
-    experiment = experiment_at_sites(METHOD, data, clients_per_round=6)
-    with Deployment(tmp_path, experiment, data) as made:
+    experiment = experiment_at_sites(METHOD, federation(), clients_per_round=6)
+    with Deployment(tmp_path, experiment, federation()) as made:
         yield made
 
 
@@ -55,12 +53,6 @@ def simulated(deployed: Deployment, rounds: int, lost: Any = None) -> tuple[str,
     return states(played(made, rounds))
 
 
-def reopen(deployed: Deployment, name: str) -> None:
-    """The site's process dies and another one begins."""
-    deployed.corridor.sites[name].close()  # type: ignore[attr-defined]
-    deployed.corridor.sites[name] = deployed.open(name)
-
-
 def test_a_round_that_the_server_forgot_is_played_again_to_the_same_bits(
     deployed: Deployment,
 ) -> None:
@@ -72,39 +64,6 @@ def test_a_round_that_the_server_forgot_is_played_again_to_the_same_bits(
     deployed.corridor.away = set()
     anew = deployed.setting._replace(engine=deployed.engine())
     assert states(played(anew, 3, before)) == simulated(deployed, 4)
-
-
-def test_sites_that_die_between_calls_change_nothing(deployed: Deployment) -> None:
-    progress = begin(deployed.setting)
-    for t in range(4):
-        reopen(deployed, f"site-{t}")
-        progress = played(deployed.setting, 1, progress)
-    assert states(progress) == simulated(deployed, 4)
-
-
-def test_a_site_restored_from_an_older_copy_is_noticed(
-    deployed: Deployment, tmp_path: Path
-) -> None:
-    progress = played(deployed.setting, 1)
-    site = next(i for i in progress.own)  # it took part
-    state = tmp_path / f"site-{site}" / "state.lmdb"
-    deployed.corridor.sites[f"site-{site}"].close()  # type: ignore[attr-defined]
-    shutil.copy(state, tmp_path / "copy")
-    reopen_closed(deployed, site)
-    progress = played(deployed.setting, 2, progress)
-    deployed.corridor.sites[f"site-{site}"].close()  # type: ignore[attr-defined]
-    shutil.copy(tmp_path / "copy", state)
-    reopen_closed(deployed, site)
-    everybody = Clients(range(6), Round(deployed.setting, 3, progress.own))
-    answered, _ = everybody.map(deployed.setting.method.local, progress.server)
-    assert site not in answered
-    assert (
-        f"site-{site}: it refused: it does not hold the state" in deployed.setting.engine.notes[0]
-    )
-
-
-def reopen_closed(deployed: Deployment, site: int) -> None:
-    deployed.corridor.sites[f"site-{site}"] = deployed.open(f"site-{site}")
 
 
 def test_no_own_state_is_in_any_message(deployed: Deployment) -> None:
@@ -208,13 +167,12 @@ def test_a_site_refuses_other_tensors(deployed: Deployment, name: str) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 3, 5, 40, -1, -7])
-def test_a_site_refuses_half_a_message(deployed: Deployment, cut: int) -> None:
+def test_a_site_refuses_half_a_message_and_one_that_is_too_large(
+    deployed: Deployment, cut: int
+) -> None:
     whole = codec.write(*call(deployed))
     assert ask(deployed, whole[:cut]).refused in ("message", "form")
-
-
-def test_a_site_refuses_a_message_that_is_too_large(deployed: Deployment) -> None:
-    assert ask(deployed, codec.write(*call(deployed)) + bytes(10**6)).refused == "message"
+    assert ask(deployed, whole + bytes(10**6)).refused == "message"
 
 
 def test_a_site_answers_no_earlier_round(deployed: Deployment) -> None:
@@ -291,37 +249,21 @@ def test_a_server_takes_no_odd_answer(deployed: Deployment, name: str) -> None:
     assert set(asked.values()) == {"answered"}
 
 
-def test_an_answer_that_is_replayed_is_not_taken(deployed: Deployment) -> None:
-    corridor = deployed.corridor
-    heard: list[bytes] = []
-
-    def replay(message: bytes, answer: bytes) -> bytes:
-        heard.append(answer)
-        return heard[0]
-
-    corridor.sites["site-1"] = Liar(corridor.sites["site-1"], replay)
-    end = played(deployed.setting, 3)
-    assert states(end) == simulated(deployed, 3, lambda t, i: i == 1 and t > 0)
-
-
-def test_a_census_is_refused_without_consent(tmp_path: Path) -> None:
-    data = federation()
-    experiment = experiment_at_sites("fedsimsup", data)
-    with Deployment(tmp_path, experiment, data, disclose=()) as deployed:
+@pytest.mark.parametrize(
+    ("terms", "refused", "function"),
+    [
+        ({"disclose": ()}, "refused:disclosure", "census"),
+        ({"minimum_examples": 10**6}, "refused:floor", "local"),
+        ({"minimum_label_count": 10**6}, "refused:floor", "census"),
+    ],
+)
+def test_terms_of_a_consent_are_kept(
+    tmp_path: Path, terms: dict[str, Any], refused: str, function: str
+) -> None:
+    experiment = experiment_at_sites("fedsimsup", federation())
+    with Deployment(tmp_path, experiment, federation(), **terms) as deployed:
         _, step = advance(deployed.setting, begin(deployed.setting), evaluate=False)
-    outcomes = {(each.function, each.outcome) for each in step.outcomes}
-    assert ("local", "answered") in outcomes
-    assert {o for f, o in outcomes if f == "census"} == {"refused:disclosure"}
-
-
-@pytest.mark.parametrize("floor", ["minimum_examples", "minimum_label_count"])
-def test_floors_are_kept(tmp_path: Path, floor: str) -> None:
-    data = federation()
-    experiment = experiment_at_sites("fedsimsup", data)
-    with Deployment(tmp_path, experiment, data, **{floor: 10**6}) as deployed:
-        _, step = advance(deployed.setting, begin(deployed.setting), evaluate=False)
-    refused = {each.function for each in step.outcomes if each.outcome == "refused:floor"}
-    assert refused == ({"local"} if floor == "minimum_examples" else {"census"})
+    assert {each.function for each in step.outcomes if each.outcome == refused} == {function}
 
 
 def test_a_log_that_was_changed_is_refused(tmp_path: Path) -> None:
@@ -340,19 +282,17 @@ def test_a_log_that_was_changed_is_refused(tmp_path: Path) -> None:
 def test_a_deployed_run_is_an_ordinary_run_that_goes_on(tmp_path: Path) -> None:
     data = federation()
     experiment = experiment_at_sites(METHOD, data, rounds=4, eval_every=2)
-    plan = ServePlan(experiment=experiment.toml(), deadline=60)
     out = tmp_path / "run"
     with Deployment(tmp_path / "sites", experiment, data) as deployed:
         deployed.corridor.away = {"site-5"}
-        half = run_rounds(plan, out, deployed.corridor, lambda: True)
+        half = deployed.run(out, lambda: True)
         assert half.progress.t == 1
         deployed.corridor.away = set()
-        run = run_rounds(plan, out, deployed.corridor, lambda: False)
+        run = deployed.run(out)
         kept = {name: site.states.digest() for name, site in deployed.corridor.sites.items()}
     alone = simulate(experiment, data)
     end = played(alone._replace(engine=Flaky(lambda t, i: t == 0 and i == 5)), 4)
-    own = {i: read_state_name(tree.digest([state])) for i, state in end.own.items()}
-    assert run.digest == digest_of(end._replace(own=own))
+    assert run.digest == digest_at_sites(end)
     assert kept == {f"site-{i}": tree.digest([own]) for i, own in end.own.items()}
     read = reader.read(out)
     assert read.evaluated.tolist() == [2, 4]
@@ -364,8 +304,7 @@ def test_a_run_is_not_continued_with_another_experiment(tmp_path: Path) -> None:
     data = federation()
     experiment = experiment_at_sites(METHOD, data)
     with Deployment(tmp_path / "sites", experiment, data) as deployed:
-        plan = ServePlan(experiment=experiment.toml())
-        run_rounds(plan, tmp_path / "run", deployed.corridor, lambda: True)
+        deployed.run(tmp_path / "run", lambda: True)
         other = Experiment(**(experiment.table() | {"lr": 0.2}))
         with pytest.raises(IsthmusError, match="holds the run of another experiment"):
             run_rounds(
@@ -384,8 +323,7 @@ def test_figures_of_sites_that_keep_them_are_told_in_sums(
         for i in private:
             site: Any = deployed.corridor.sites[f"site-{i}"]
             site.consent = site.consent.model_copy(update={"figures": False})
-        plan = ServePlan(experiment=experiment.toml())
-        run = run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+        run = deployed.run(tmp_path / "run")
     there = set(reader.read(tmp_path / "run").clients.client.tolist())
     assert there == kept | ({5} if 5 not in private else set())
     pooled = run.evaluation("personal").pooled
@@ -419,10 +357,9 @@ def test_a_site_that_leaves_is_forgotten_as_far_as_that_goes(
     experiment = experiment_at_sites(METHOD, data, rounds=2)
     place = ServerFolder(tmp_path / "server")
     write_table(place.settings, {})
-    plan = ServePlan(experiment=experiment.toml())
-    plan.save(place)
+    ServePlan(experiment=experiment.toml()).save(place)
     with Deployment(tmp_path / "sites", experiment, data) as deployed:
-        run = run_rounds(plan, place.run, deployed.corridor, bool)
+        run = deployed.run(place.run)
     before = reader.read(place.run)
     said = isthmus("serve", "forget", "site-2", "--folder", "server")
     assert said.code == 0, said.err

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from commands import Isthmus
-from deployed import Corridor, Deployment, experiment_at_sites, simulate
-from isthmus import Experiment, tree
+from deployed import Corridor, Deployment, digest_at_sites, experiment_at_sites, simulate
+from isthmus import Experiment
 from isthmus.client import Client, Point
 from isthmus.engines.loop import Loop
 from isthmus.evaluation import Score
@@ -21,17 +21,16 @@ from isthmus.method import State
 from isthmus.run import record as reader
 from isthmus.run.newcomers import join, make_visit, reach_newcomers
 from isthmus.run.open import place_model
-from isthmus.run.store import Progress, digest_of
+from isthmus.run.store import Progress
 from isthmus_sites import codec
 from isthmus_sites.audit import read_lines
 from isthmus_sites.codec import VERSION, CallHead, ReplyHead
-from isthmus_sites.engine import read_state_name
 from isthmus_sites.folders import ServerFolder, SiteFolder, write_table
 from isthmus_sites.preparation import consent, find_data, register
 from isthmus_sites.protocol import Answerer, ServePlan, SiteAnswer
 from isthmus_sites.rehearsal import write_share
 from isthmus_sites.replay import read_calls, replay
-from isthmus_sites.server import SiteJoin, run_rounds
+from isthmus_sites.server import SiteJoin
 from isthmus_sites.site import open_model, open_site
 from isthmus_sites.status import collect_status
 from isthmus_sites.views import render
@@ -95,7 +94,6 @@ def test_a_newcomer_gets_what_one_gets_in_simulation_and_changes_no_round(
 ) -> None:
     """It comes during round 1, is asked again after the evaluation of round 2, and at the end."""
     experiment = experiment_at_sites(method, MEMBERS, rounds=3, epochs=1, eval_every=2)
-    plan = ServePlan(experiment=experiment.toml())
     place = settle_in(tmp_path / "sites", experiment, disclose=CENSUS[: "simsup" in str(method)])
     joined: list[SiteJoin] = []
     with Deployment(tmp_path / "sites", experiment, MEMBERS) as deployed:
@@ -105,14 +103,13 @@ def test_a_newcomer_gets_what_one_gets_in_simulation_and_changes_no_round(
             2: lambda: models.update({1: site.personal("last")}),
             3: lambda: models.update({2: site.personal("last")}),
         }
-        run = run_rounds(plan, tmp_path / "run", deployed.corridor, Rounds(look), joined.append)
+        run = deployed.run(tmp_path / "run", Rounds(look), joined.append)
         models[3] = site.personal("last")
     alone = simulate(experiment, MEMBERS)
     after = {1: played(alone, 1)}
     after[2] = played(alone, 1, after[1])
     end = after[3] = played(alone, 1, after[2])
-    own = {i: read_state_name(tree.digest([state])) for i, state in end.own.items()}
-    assert run.digest == digest_of(end._replace(own=own))
+    assert run.digest == digest_at_sites(end)
     assert [(each.rounds, each.outcome) for each in joined] == [
         *((1, "answered"), (2, "answered"), (3, "answered"))
     ]
@@ -124,10 +121,9 @@ def test_a_newcomer_gets_what_one_gets_in_simulation_and_changes_no_round(
         assert all(same(*pair) for pair in zip(each.scores, simulated.scores, strict=True))
 
 
-def plan_one(method: Any = "superfed-mm", **changes: Any) -> tuple[Experiment, ServePlan]:
+def plan_one(method: Any = "superfed-mm", **changes: Any) -> Experiment:
     given = {"rounds": 2, "epochs": 1, "eval_every": 1} | changes
-    experiment = experiment_at_sites(method, MEMBERS, **given)
-    return experiment, ServePlan(experiment=experiment.toml())
+    return experiment_at_sites(method, MEMBERS, **given)
 
 
 def read_joins(run: Path) -> list[list[str]]:
@@ -139,7 +135,7 @@ def read_joins(run: Path) -> list[list[str]]:
 
 
 def test_figures_of_a_newcomer_stay_at_home_unless_it_agreed(tmp_path: Path) -> None:
-    experiment, plan = plan_one()
+    experiment = plan_one()
     places = {
         name: settle_in(tmp_path, experiment, name, figures=name == "open")
         for name in ("open", "shut")
@@ -147,7 +143,7 @@ def test_figures_of_a_newcomer_stay_at_home_unless_it_agreed(tmp_path: Path) -> 
     with Deployment(tmp_path, experiment, MEMBERS) as deployed:
         corridor = deployed.corridor
         corridor.sites |= {name: open_site(place.root) for name, place in places.items()}
-        run_rounds(plan, tmp_path / "run", corridor, bool)
+        deployed.run(tmp_path / "run")
         replies = {name: answer for name, _, answer in corridor.sent}
     assert read_joins(tmp_path / "run") == [
         [str(round), name, "answered"] for round in (1, 2) for name in ("open", "shut")
@@ -166,7 +162,7 @@ def test_figures_of_a_newcomer_stay_at_home_unless_it_agreed(tmp_path: Path) -> 
 def test_a_newcomer_agrees_predicts_and_sees_how_it_stands(
     tmp_path: Path, isthmus: Isthmus
 ) -> None:
-    experiment, plan = plan_one()
+    experiment = plan_one()
     (tmp_path / "study.toml").write_text(experiment.toml())
     (tmp_path / LATER).mkdir()
     write_table(SiteFolder(tmp_path / LATER).settings, {"name": LATER})
@@ -184,7 +180,7 @@ def test_a_newcomer_agrees_predicts_and_sees_how_it_stands(
     assert "figures of this site: they stay here" in said.out
     with Deployment(tmp_path / "sites", experiment, MEMBERS) as deployed:
         site = deployed.corridor.sites[LATER] = open_site(tmp_path / LATER)
-        run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+        deployed.run(tmp_path / "run")
         expected = site.personal("last")
     model, _, _ = open_model(tmp_path / LATER, "last")
     assert torch.equal(model.w, expected.w)
@@ -199,7 +195,7 @@ def test_a_newcomer_agrees_predicts_and_sees_how_it_stands(
 
 
 def test_a_client_of_a_run_is_no_newcomer_to_it(tmp_path: Path, isthmus: Isthmus) -> None:
-    experiment, _ = plan_one()
+    experiment = plan_one()
     (tmp_path / "study.toml").write_text(experiment.toml())
     write_table(SiteFolder(tmp_path).settings, {"name": "site-1"})
     write_share(ALONE, 0, tmp_path / "mine.npz")
@@ -212,11 +208,11 @@ def test_a_newcomer_takes_what_isthmus_adapt_gives_a_copy_of_the_run(
     tmp_path: Path, isthmus: Isthmus
 ) -> None:
     """The two ways come to the same figures, to the last digit."""
-    experiment, plan = plan_one("fedsimsup")
+    experiment = plan_one("fedsimsup")
     place = settle_in(tmp_path, experiment, disclose=CENSUS)
     with Deployment(tmp_path, experiment, MEMBERS) as deployed:
         deployed.corridor.sites[LATER] = open_site(place.root)
-        run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+        deployed.run(tmp_path / "run")
     assert isthmus("adapt", "run", "--data", f"{LATER}/data.npz", "--shots", 99).code == 0
     table = reader.read(tmp_path / "run").newcomers
     last = table.round == 2
@@ -247,28 +243,27 @@ class Slow(Corridor):
 
 
 def test_a_slow_newcomer_is_waited_for_no_longer_than_a_grace_and_once(tmp_path: Path) -> None:
-    experiment, plan = plan_one(rounds=4)
-    plan = plan.model_copy(update={"deadline": 600.0, "grace": 0.1})
+    experiment = plan_one(rounds=4)
     with Deployment(tmp_path, experiment, MEMBERS) as deployed:
-        corridor = Slow(deployed.corridor.sites | {LATER: deployed.corridor.sites["site-0"]})
-        run = run_rounds(plan, tmp_path / "run", corridor, bool)
+        sites = deployed.corridor.sites | {LATER: deployed.corridor.sites["site-0"]}
+        corridor = deployed.corridor = Slow(sites)
+        run = deployed.run(tmp_path / "run", deadline=600.0, grace=0.1)
     assert 0.1 < corridor.seconds[0] < 60
     assert read_joins(tmp_path / "run") == [["1", LATER, "late"], ["4", LATER, "late"]]
     end = played(simulate(experiment, MEMBERS), 4)
-    own = {i: read_state_name(tree.digest([state])) for i, state in end.own.items()}
-    assert run.digest == digest_of(end._replace(own=own))
+    assert run.digest == digest_at_sites(end)
 
 
 def test_a_newcomer_that_refuses_is_named_and_asked_again_at_the_end(tmp_path: Path) -> None:
-    experiment, plan = plan_one("fedsimsup", rounds=3)
-    other, _ = plan_one("fedsimsup", rounds=3, lr=0.2)
+    experiment = plan_one("fedsimsup", rounds=3)
+    other = plan_one("fedsimsup", rounds=3, lr=0.2)
     silent = settle_in(tmp_path, experiment, "silent")  # it does not tell its labels
     astray = settle_in(tmp_path, other, "astray", disclose=CENSUS)
     with Deployment(tmp_path, experiment, MEMBERS) as deployed:
         deployed.corridor.sites |= {
             place.root.name: open_site(place.root) for place in (silent, astray)
         }
-        run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+        deployed.run(tmp_path / "run")
     refusals = {
         "silent": "refused:disclosure",
         "astray": "refused:agreement",
@@ -279,12 +274,11 @@ def test_a_newcomer_that_refuses_is_named_and_asked_again_at_the_end(tmp_path: P
 
 
 def test_a_server_may_have_no_newcomers(tmp_path: Path) -> None:
-    experiment, plan = plan_one()
+    experiment = plan_one()
     place = settle_in(tmp_path, experiment)
     with Deployment(tmp_path, experiment, MEMBERS) as deployed:
         deployed.corridor.sites[LATER] = open_site(place.root)
-        plan = plan.model_copy(update={"newcomers": False})
-        run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+        deployed.run(tmp_path / "run", newcomers=False)
     assert not (tmp_path / "run" / "joins.csv").exists()
     assert not place.audit.exists()
 
@@ -292,16 +286,16 @@ def test_a_server_may_have_no_newcomers(tmp_path: Path) -> None:
 def test_who_comes_after_the_last_round_joins_when_the_run_is_resumed(
     tmp_path: Path, isthmus: Isthmus
 ) -> None:
-    experiment, plan = plan_one()
+    experiment = plan_one()
     server = ServerFolder(tmp_path / "server")
     write_table(server.settings, {})
-    plan.save(server)
+    ServePlan(experiment=experiment.toml()).save(server)
     with Deployment(tmp_path, experiment, MEMBERS) as deployed:
-        first = run_rounds(plan, server.run, deployed.corridor, bool)
+        first = deployed.run(server.run)
         place = settle_in(tmp_path, experiment)
         deployed.corridor.sites[LATER] = open_site(place.root)
         deployed.corridor.away = set(deployed.names)
-        again = run_rounds(plan, server.run, deployed.corridor, bool)
+        again = deployed.run(server.run)
         model = deployed.corridor.sites[LATER].personal("last")
     assert first.digest == again.digest
     progress = played(simulate(experiment, MEMBERS), 2)
@@ -347,7 +341,7 @@ ODD: list[tuple[dict[str, Any], str]] = [
 
 
 def test_a_newcomer_answers_nothing_else(tmp_path: Path) -> None:
-    experiment, _ = plan_one()
+    experiment = plan_one()
     place = settle_in(tmp_path, experiment)
     with Deployment(tmp_path, experiment, MEMBERS) as deployed:
         site = deployed.corridor.sites[LATER] = open_site(place.root)
@@ -378,12 +372,11 @@ def test_a_client_whose_place_was_kept_is_in_from_the_round_in_which_it_comes(
     method: Any, tmp_path: Path
 ) -> None:
     """It missed what all are asked once, too: where FLOCO places them, and FedSimSup's census."""
-    experiment, plan = plan_one(method, rounds=5)
-    plan = plan.model_copy(update={"quorum": 0.6})
+    experiment = plan_one(method, rounds=5)
     with Deployment(tmp_path, experiment, MEMBERS) as deployed:
         deployed.corridor.away = {"site-1"}
         come = {3: deployed.corridor.away.clear}
-        run = run_rounds(plan, tmp_path / "run", deployed.corridor, Rounds(come))
+        run = deployed.run(tmp_path / "run", Rounds(come), quorum=0.6)
         held = deployed.corridor.sites["site-1"].states.digest()  # type: ignore[attr-defined]
     end = replay(tmp_path / "run", experiment, MEMBERS)
     assert run.digest == end.digest
@@ -398,7 +391,7 @@ def test_places_are_kept_for_sites_that_are_not_admitted_yet(
 ) -> None:
     started: list[str] = []
     monkeypatch.setattr("os.execv", lambda program, words: started.extend(words))
-    experiment, _ = plan_one()
+    experiment = plan_one()
     (tmp_path / "study.toml").write_text(experiment.toml())
     server = ServerFolder(tmp_path / "server")
     write_table(server.settings, {})

@@ -125,8 +125,7 @@ def test_a_run_with_200_faults_is_the_simulation_of_its_record(tmp_path: Path) -
 def test_the_record_of_another_experiment_is_refused(tmp_path: Path) -> None:
     experiment = experiment_at_sites(METHOD, DATA, rounds=1)
     with Deployment(tmp_path / "sites", experiment, DATA) as deployed:
-        plan = ServePlan(experiment=experiment.toml())
-        run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+        deployed.run(tmp_path / "run")
     other = experiment_at_sites(METHOD, DATA, rounds=1, seed=4)  # it draws another cohort
     with pytest.raises(IsthmusError, match=r"not local for .* belongs to another experiment"):
         replay(tmp_path / "run", other, DATA)
@@ -141,14 +140,13 @@ def test_a_run_whose_sites_all_refuse_stops_where_it_is(
 ) -> None:
     """An upgrade of the server alone, say: no round is done without anybody."""
     data, experiment = DATA, experiment_at_sites(METHOD, DATA, rounds=3)
-    plan = ServePlan(experiment=experiment.toml())
     with Deployment(tmp_path / "sites", experiment, data) as deployed:
-        run_rounds(plan, tmp_path / "run", deployed.corridor, lambda: True)
+        deployed.run(tmp_path / "run", lambda: True)
         with monkeypatch.context() as patch:
             patch.setattr("isthmus_sites.engine.VERSION", "9.9")
             with pytest.raises(IsthmusError, match=r"round 2, .* has another version of isthmus;"):
-                run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+                deployed.run(tmp_path / "run")
         *_, last = (tmp_path / "run" / "rounds.csv").read_text().splitlines()
         assert last.startswith("1,")
-        run = run_rounds(plan, tmp_path / "run", deployed.corridor, bool)
+        run = deployed.run(tmp_path / "run")
     assert run.digest == replay(tmp_path / "run", experiment, data).digest
