@@ -9,7 +9,7 @@ import pytest
 
 from golden import check
 from isthmus import Experiment
-from isthmus.batch.comparison import Outcome, PlannedComparison, TrialScore, choose_trials
+from isthmus.batch.comparison import Outcome, PlannedComparison, Trial, choose_trials
 from isthmus.batch.grid import Grid
 from isthmus.batch.headline import Headline
 from isthmus.batch.named_runs import Batch, Failure, NamedRun
@@ -169,15 +169,12 @@ def test_the_first_of_the_least_losses_is_chosen() -> None:
     values = ("0.1", "0.2", "0.3")
     losses = {"floco": (0.5, 0.2, 0.2), "ditto": (None, 0.4, 0.5), "local": (nan, nan, nan)}
     tuned = grid(*losses, tune={method: {"lr": values} for method in losses})
-    trials = tuned.trials()
-    scores, failures = {}, {}
-    for cell in trials:
+    trials = []
+    for cell in tuned.trials():
         loss = losses[cell.method][(cell.trial or 1) - 1]
-        if loss is None:
-            failures[cell.name] = Failure("too large", diverged=True)
-        else:
-            scores[cell.name] = TrialScore(loss, 0.5)
-    best, missing = choose_trials(tuned, trials, scores, failures)
+        failure = Failure("too large", diverged=True) if loss is None else None
+        trials.append(Trial(cell, nan if loss is None else loss, failure=failure))
+    best, missing = choose_trials(trials)
     assert best == {"floco": 2, "ditto": 2}
     assert missing == {"local": "all of its trials diverged"}
 

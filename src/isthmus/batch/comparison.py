@@ -1,7 +1,8 @@
 """A comparison: its trials, the choice among them, the runs that are reported, tables and page."""
 
 from collections.abc import Mapping, Sequence
-from math import isnan
+from itertools import groupby
+from math import isnan, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,11 +33,13 @@ class Outcome(NamedTuple):
     missing: Mapping[str, str]  # by the name of a run, or of a method without any
 
 
-class TrialScore(NamedTuple):
-    """How a trial did on validation data: means over clients."""
+class Trial(NamedTuple):
+    """One trial of a method: its means over clients on validation data, or why it has none."""
 
-    loss: float
-    top1: float
+    cell: Cell
+    loss: float = nan
+    top1: float = nan
+    failure: Failure | None = None
 
 
 class PlannedComparison:
@@ -65,10 +68,9 @@ class PlannedComparison:
         missing: dict[str, str] = {}
         if grid.tune:
             failures = self._run(self.trials, batch, display)
-            scores = read_scores(self.trials, out, failures)
-            chosen, missing = choose_trials(grid, self.trials, scores, failures)
-            table = write_table(grid, self.trials, scores, failures, chosen)
-            write_text(out / "trials.csv", table)
+            trials = [read_trial(cell, out, failures.get(cell.name)) for cell in self.trials]
+            chosen, missing = choose_trials(trials)
+            write_text(out / "trials.csv", format_trials(grid, trials, chosen))
             for method, number in chosen.items():
                 tried = grid.combinations(method)
                 settings = " ".join(tried[number - 1])
@@ -103,69 +105,45 @@ class PlannedComparison:
         return failures
 
 
-def read_scores(
-    trials: Sequence[Cell], out: Path, failures: Mapping[str, Failure]
-) -> dict[str, TrialScore]:
-    """Return how the trials did that finished, by their names."""
-    scores = {}
-    for cell in trials:
-        if cell.name not in failures:
-            run = reader.read(out / cell.place)
-            values = (run.values(metric, split="validation") for metric in TrialScore._fields)
-            scores[cell.name] = TrialScore(*(float(np.nanmean(value)) for value in values))
-    return scores
+def read_trial(cell: Cell, out: Path, failure: Failure | None) -> Trial:
+    """Return how a trial did."""
+    if failure is not None:
+        return Trial(cell, failure=failure)
+    run = reader.read(out / cell.place)
+    loss, top1 = (run.values(metric, split="validation") for metric in ("loss", "top1"))
+    return Trial(cell, float(np.nanmean(loss)), float(np.nanmean(top1)))
 
 
-def choose_trials(
-    grid: Grid,
-    trials: Sequence[Cell],
-    scores: Mapping[str, TrialScore],
-    failures: Mapping[str, Failure],
-) -> tuple[dict[str, int], dict[str, str]]:
-    """Choose the trial of least loss of each method; say why a method has none.
+def choose_trials(trials: Sequence[Trial]) -> tuple[dict[str, int], dict[str, str]]:
+    """Choose the trial of least loss of each method; return why a method has none.
 
     Of equal ones it is the first. A trial that diverged lost, but where one failed otherwise the
     others must not win by default.
     """
-    missing = {
-        cell.method: f"trial {cell.trial} failed, {failures[cell.name].why}"
-        for cell in trials
-        if cell.name in failures and not failures[cell.name].diverged
-    }
     best: dict[str, int] = {}
-    for method in grid.experiments:
-        if method in missing:
-            continue
-        ended = [
-            (scores[cell.name].loss, cell.trial or 0)
-            for cell in trials
-            if cell.method == method and cell.name in scores
-        ]
-        comparable = [pair for pair in ended if not isnan(pair[0])]
-        if comparable:
+    missing: dict[str, str] = {}
+    for method, group in groupby(trials, key=lambda trial: trial.cell.method):
+        made = list(group)
+        broken = [each for each in made if each.failure and not each.failure.diverged]
+        comparable = [(each.loss, each.cell.trial or 0) for each in made if not isnan(each.loss)]
+        if broken and (failure := broken[-1].failure):
+            missing[method] = f"trial {broken[-1].cell.trial} failed, {failure.why}"
+        elif comparable:
             best[method] = min(comparable)[1]
         else:
             missing[method] = "all of its trials diverged"
     return best, missing
 
 
-def write_table(
-    grid: Grid,
-    trials: Sequence[Cell],
-    scores: Mapping[str, TrialScore],
-    failures: Mapping[str, Failure],
-    best: Mapping[str, int],
-) -> str:
+def format_trials(grid: Grid, trials: Sequence[Trial], best: Mapping[str, int]) -> str:
     """Return all trials as CSV."""
     rows: list[Sequence[Any]] = [COLUMNS]
-    for cell in trials:
+    for cell, loss, top1, failure in trials:
         settings = " ".join(grid.combinations(cell.method)[(cell.trial or 1) - 1])
-        score = scores.get(cell.name)
-        figures = ["", ""] if score is None else [f"{figure:.6g}" for figure in score]
+        figures = ["", ""] if failure else [f"{loss:.6g}", f"{top1:.6g}"]
         mark = "yes" if best.get(cell.method) == cell.trial else "no"
-        why = failures[cell.name].why if cell.name in failures else ""
-        row = [cell.method, cell.trial, grid.tuning_seed, settings, *figures, mark, why]
-        rows.append([*row, cell.place.as_posix()])
+        row = [cell.method, cell.trial, grid.tuning_seed, settings, *figures, mark]
+        rows.append([*row, failure.why if failure else "", cell.place.as_posix()])
     return format_lines(rows)
 
 
