@@ -141,7 +141,7 @@ class Database:
             raise describe_unwritable(self._path, error) from None
 
     def _audit(self) -> None:
-        """Compare the sum, and check small values on the way, which lie among the tree's own bytes."""
+        """Compare the sum; check small values, which lie among the tree's own bytes, on the way."""
         with self._begin_reading() as transaction, transaction.cursor() as cursor:
             status = self._environment.stat()
             if not status["entries"]:

@@ -73,7 +73,7 @@ class Plane(NamedTuple):
         return (self.origin + place @ self.basis).to(torch.get_default_dtype())
 
     def where(self, w: Tensor) -> tuple[float, float]:
-        """Finds the place nearest to a model."""
+        """Find the place nearest to a model."""
         x, y = (self.basis @ (w.double() - self.origin)).tolist()
         return round(x, 9) + 0.0, round(y, 9) + 0.0
 
@@ -172,7 +172,7 @@ def own_end(opened: Opened, i: int) -> Tensor | None:
 
 
 def shared_model(opened: Opened, name: str) -> tuple[str, Tensor]:
-    """Gives the name of a run and its shared model."""
+    """Return the name of a run and its shared model."""
     common = opened.common()
     if common is None:
         method = opened.experiment.method["name"]
@@ -262,7 +262,7 @@ def _part(opened: Opened, name: str, split: str) -> Split:
 def _training_inputs(
     opened: Opened, marked: Sequence[MarkedModel], on: Sequence[str]
 ) -> dict[str, Tensor]:
-    """Return the inputs for statistics by owner of data; the server has those of the plane's owners."""
+    """Return inputs for statistics by owner; the server has those of the plane's clients."""
     clients = [name for name in on if name != SERVER]
     owners = [model.of for model in marked[:3] if model.kind != "shared"]
     inputs = {name: _part(opened, name, "train").x for name in {*clients, *owners}}

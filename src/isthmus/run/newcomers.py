@@ -93,7 +93,7 @@ class Joining:
         return ["newcomer"] if self.common is None else ["newcomer", "shared"]
 
     def __call__(self, client: Client, own: State, *received: State) -> Any:
-        """Builds the newcomer's model, and measures both."""
+        """Build the newcomer's model, and measure both."""
         return self.score(client, *self.build(client, own, *received), *received)
 
     def build(self, client: Client, own: State, *received: State) -> tuple[State, Tensor | Point]:
@@ -102,7 +102,7 @@ class Joining:
         return own, client.method.personal(client, own, *received)
 
     def score(self, client: Client, own: State, model: Tensor | Point, *received: State) -> Any:
-        """Measures both, where there is a shared one."""
+        """Measure both, where there is a shared one."""
         models = [model] if self.common is None else [model, self.common]
         return tuple(measure(client, each, self.splits) for each in models)
 

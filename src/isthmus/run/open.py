@@ -106,7 +106,7 @@ class Opened:
         self._store.release()
 
     def find(self, client: str) -> int:
-        """Finds a client by its name or its number."""
+        """Find a client by its name or its number."""
         names, last = self.setting.federation.names, len(self) - 1
         if client in names:
             return names.index(client)

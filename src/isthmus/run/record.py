@@ -167,7 +167,7 @@ class RecordedRun(NamedTuple):
 
     @property
     def last(self) -> int:
-        """Returns the last round that was evaluated on every client."""
+        """Return the last round that was evaluated on every client."""
         return int(self.evaluated[-1])
 
     @property
@@ -204,7 +204,7 @@ class RecordedRun(NamedTuple):
         return values
 
     def over_clients(self, metric: str, model: str = "personal") -> Floats:
-        """Returns the values of the clients that have one, on their own test parts."""
+        """Return the values of the clients that have one, on their own test parts."""
         values = self.values(metric, model)
         return values[~np.isnan(values)]
 
@@ -216,7 +216,7 @@ class RecordedRun(NamedTuple):
         return None if values.size == 0 or np.isnan(values[-1]) else float(values[-1])
 
     def bins(self, model: str = "personal") -> tuple[Floats, Floats, Floats] | None:
-        """Returns, of all clients' test examples together, (n, top-1, confidence) of each bin."""
+        """Return, of all clients' test examples together, (n, top-1, confidence) of each bin."""
         table = self.reliability
         rows = (table.round == self.last) & (table.model == model) & (table.split == "test")
         if rows.sum() != BINS:  # of an older version, or cut short
@@ -238,7 +238,7 @@ class RecordedRun(NamedTuple):
         return float(np.average(values[known], weights=n[known])) if known.any() else None
 
     def to_reach(self, target: float, model: str = "personal") -> spread.Spent | None:
-        """Returns what was spent when the mean top-1 over clients' test parts reached a target."""
+        """Return what was spent when the mean top-1 over clients' test parts reached a target."""
         curve, rounds = self.curve("top1", model), self.rounds
         last = spread.rounds_to(target, curve.round, curve.mean)
         if last is None:
@@ -256,7 +256,7 @@ class RecordedRun(NamedTuple):
         return Curve(rounds, means)
 
     def best_rounds(self) -> Integers:
-        """Returns after which round each client's personal model did best on validation data."""
+        """Return after which round each client's personal model did best on validation data."""
         rows = self._rows("personal", "validation") & ~np.isnan(self.clients.loss)
         order = np.lexsort((self.clients.round[rows], self.clients.loss[rows]))
         clients = self.clients.client[rows][order]
@@ -356,7 +356,7 @@ def labels(runs: Sequence[RecordedRun]) -> list[str]:
 def find_counterpart(
     run: RecordedRun, runs: Sequence[RecordedRun], method: str
 ) -> RecordedRun | None:
-    """Finds a method's run on the same federation, with the same seed if there are several."""
+    """Find a method's run on the same federation, with the same seed if there are several."""
     digest = run.summary.federation
     same = [r for r in runs if digest and r.method == method and r.summary.federation == digest]
     return next((r for r in same if r.seed == run.seed), same[0] if same else None)

@@ -92,7 +92,7 @@ class RoundUpdate(NamedTuple):
 
 
 class Memory:
-    """Keeps a run's state in memory only."""
+    """Keep a run's state in memory only."""
 
     best_models = None
     notes: Sequence[str] = ()
@@ -350,7 +350,7 @@ class BestModels:
             self._waiting = {}
 
     def flush(self) -> dict[bytes, bytes | None]:
-        """Gives what the round's transaction has to write, and takes it for written."""
+        """Return what the round's transaction has to write; it counts as written then."""
         self._known |= self._new
         changes: dict[bytes, bytes | None] = dict(self._waiting)
         for i, entry in self._new.items():
@@ -428,13 +428,13 @@ def name_own(i: int) -> bytes:
 
 
 def read_experiment(database: Database, path: Path) -> str:
-    """Reads the experiment of a run."""
+    """Read the experiment of a run."""
     text: str = json.loads(_present(database.read(b"run"), path))["experiment"]
     return text
 
 
 def read_rounds_done(database: Database, path: Path) -> int:
-    """Reads how many rounds of a run are done."""
+    """Read the number of rounds that are done."""
     return int(_present(database.read(b"progress"), path))
 
 
