@@ -11,14 +11,14 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from isthmus.errors import IsthmusError, nearest
-from isthmus.experiment.settings import Experiment, flatten
+from isthmus.experiment.settings import Experiment
 from isthmus.metrics.metric import METRICS
-from isthmus.run.record import RecordedRun, RecordTable, RunSummary
+from isthmus.run.record import RecordedRun, RunSummary, from_rows
 from isthmus_papers.plan import list_experiments
 from isthmus_papers.recipe import Recipe, TableCell
 from isthmus_papers.record import RunRecord, read
@@ -31,8 +31,6 @@ DRAWN = {
     "below, where their personal models lie",
 }
 METRIC = "top1"
-# What figures read of every round, of which records keep nothing.
-SPENT = ("round", "head_variance", "train_seconds", "down_bytes", "up_bytes")
 WIDTH = 5.0  # inches
 
 
@@ -64,7 +62,7 @@ class Picture(NamedTuple):
         from isthmus.report.figures.printing import save
 
         runs = [
-            restore_run(each, Path(name))._replace(label=self.labels[name])
+            record_run(each, Path(name))._replace(label=self.labels[name])
             for name, each in self.records.items()
         ]
         save(runs, self.figure, place, width=WIDTH)
@@ -109,34 +107,31 @@ def read_run(path: Path, figure: str, metric: str) -> RecordedRun:
         raise IsthmusError(
             f"{path} keeps no curve; expected one, as isthmus reproduce writes it now; give its run"
         )
-    return restore_run(record, path)
+    return record_run(record, path)
 
 
-def restore_run(record: RunRecord, path: Path = Path()) -> RecordedRun:
-    """Make a run of means out of a record that has a curve."""
+def record_run(record: RunRecord, path: Path = Path()) -> RecordedRun:
+    """Return a record that has a curve as a run whose clients have its means."""
     clients = record.curve["clients"]
     # Lines to hold a path against are means over the clients of the path: known if that is all.
     is_whole = sum(record.path.get("clients", [clients])) == clients
-    rows = list(_list_rows(record, clients))
-    t, client, model, lam, top1 = (np.array(column) for column in zip(*rows, strict=True))
-    scores = {metric: np.full(len(rows), np.nan) for metric in METRICS} | {METRIC: top1}
-    ones = np.ones(len(rows), np.int64)
-    columns = {"round": t, "client": client, "model": model, "lam": lam, "n": ones} | scores
-    columns |= {"at": lam.astype(str), "split": np.full(len(rows), "test")}
-    return RecordedRun(
-        path=path,
-        settings=flatten(Experiment(**record.experiment).table()),  # older records lack some
-        federation=RecordTable({"client": np.arange(clients)}),
-        rounds=RecordTable(dict.fromkeys(SPENT, np.empty(0))),
-        clients=RecordTable(columns),
-        reliability=RecordTable({}),
-        newcomers=RecordTable({}),
-        evaluated=np.array(record.curve["round"], np.int64),
-        summary=RunSummary("finished", federation=record.federation if is_whole else ""),
-    )
+    nothing = [None] * (len(METRICS) - 1)
+    rows: dict[str, list[tuple[Any, ...]]] = {
+        "federation": [(i, 0, 0, 1, (), None, None, None) for i in range(clients)],
+        "clients": [
+            (t, i, model, () if lam is None else (lam,), "test", 1, top1, *nothing)
+            for t, i, model, lam, top1 in _list_rows(record, clients)
+        ],
+    }
+    settings = Experiment(**record.experiment).flat()  # older records lack some
+    summary = RunSummary("finished", federation=record.federation if is_whole else "")
+    run = from_rows(path, settings, rows, summary)
+    return run._replace(evaluated=np.array(record.curve["round"], np.int64))
 
 
-def _list_rows(record: RunRecord, clients: int) -> Iterator[tuple[int, int, str, float, float]]:
+def _list_rows(
+    record: RunRecord, clients: int
+) -> Iterator[tuple[int, int, str, float | None, float]]:
     """Yield round, client, model, lambda and top-1, as clients.csv has them."""
     curve, path = record.curve, record.path
     last = int(curve["round"][-1])
@@ -145,7 +140,7 @@ def _list_rows(record: RunRecord, clients: int) -> Iterator[tuple[int, int, str,
         for t, mean in zip(curve["round"], curve.get(model, ()), strict=False):
             for i in range(clients if t == last else 1):
                 is_placed = model == "personal" and t == last and i < len(chosen)
-                yield int(t), i, model, float(chosen[i]) if is_placed else np.nan, mean
+                yield int(t), i, model, float(chosen[i]) if is_placed else None, mean
     kind = "line" if path.get("is_given") else "path"
     for lam, mean in zip(path.get("lam", ()), path.get("mean", ()), strict=True):
         for i in range(len(chosen)):

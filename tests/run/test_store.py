@@ -11,7 +11,9 @@ import pytest
 
 from golden import raises
 from isthmus import Experiment, IsthmusError, Run, federate
+from isthmus.metrics.metric import METRICS
 from isthmus.run.loop import resume
+from isthmus.run.record import read as read_record
 
 TABLES = ["federation.csv", "rounds.csv", "clients.csv", "reliability.csv", "notes.csv"]
 SETTINGS: dict[str, Any] = {
@@ -124,6 +126,20 @@ def test_figures_are_those_of_the_run_to_eight_digits(mixed: Kept) -> None:
             (row,) = rows_of(mixed, model=model, split="test", round="4", client=str(i))
             for name in figures._fields:
                 assert float(row[name]) == pytest.approx(getattr(figures, name)[i], rel=1e-7)
+
+
+def test_a_run_in_hand_is_the_run_that_is_read(mixed: Kept) -> None:
+    here, there = mixed.run.record(mixed.path), read_record(mixed.path)
+    for metric in METRICS:
+        for model in ("personal", "shared"):
+            wanted = pytest.approx(there.values(metric, model), rel=1e-7)
+            assert here.values(metric, model) == wanted
+            assert here.pool(metric, model) == pytest.approx(there.pool(metric, model), rel=1e-7)
+        assert here.on_server(metric) == pytest.approx(there.on_server(metric), rel=1e-7)
+    assert here.total("up_bytes") == there.total("up_bytes")
+    assert (here.federation.labels == there.federation.labels).all()
+    assert here.evaluated.tolist() == [4]
+    assert here.selection == there.selection
 
 
 def test_the_bins_of_all_clients_are_kept(mixed: Kept) -> None:

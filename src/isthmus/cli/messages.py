@@ -184,13 +184,12 @@ def print_result(run: "Run", out: Path) -> None:
     from rich.console import Console
 
     from isthmus.report.tables import summary
-    from isthmus.run import record as reader
     from isthmus.run.newcomers import describe
 
     if run.reason:
         ended = f"ended after round {run.progress.t} of {run.experiment.rounds}"
         print_line(f"{out}: {ended}: {run.reason}")
-    Console().print(summary.terminal(summary.summarize([reader.read(out)])))
+    Console().print(summary.terminal(summary.summarize([run.record(out)])))
     if run.newcomers:
         print(describe(run.newcomers))
     print(f"records: {out}")

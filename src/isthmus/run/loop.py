@@ -3,7 +3,7 @@
 import gc
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
@@ -19,6 +19,7 @@ from isthmus.experiment.settings import Experiment
 from isthmus.run.build import Built, OwnParts, build
 from isthmus.run.database import Database, Sync, is_blank
 from isthmus.run.newcomers import SHOTS, Newcomers, join
+from isthmus.run.record import RecordedRun, from_rows, read, read_summary
 from isthmus.run.store import (
     STATE,
     Best,
@@ -30,7 +31,7 @@ from isthmus.run.store import (
     read_experiment,
     read_rounds_done,
 )
-from isthmus.run.writer import Cost
+from isthmus.run.writer import Cost, bin_rows, evaluation_rows, federation_rows
 from isthmus.shelf import Shelf
 from isthmus.system.machine import explain_lack_of_memory
 
@@ -63,6 +64,23 @@ class Run(NamedTuple):
         raise RuntimeError(
             "this process evaluated nothing; the run's clients.csv has what others did"
         )
+
+    def record(self, path: Path) -> RecordedRun:
+        """Return the run of a directory as reports read it, from the values in hand.
+
+        Its tables are read where another process ran some of its rounds.
+        """
+        results = [result for result in self.rounds if result.evaluation is not None]
+        if not results or len(self.rounds) < self.progress.t:
+            return read(path)
+        number, evaluation = results[-1].cost.round, self.evaluation
+        rows: dict[str, Iterable[Sequence[Any]]] = {
+            "federation": federation_rows(self.setting),
+            "rounds": [result.cost for result in self.rounds],
+            "clients": evaluation_rows(number, evaluation),
+            "reliability": bin_rows(number, evaluation.scores),
+        }
+        return from_rows(path, self.experiment.flat(), rows, read_summary(path))
 
     def _choice(self) -> str:
         if not self.evaluation.chosen:

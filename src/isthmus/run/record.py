@@ -5,7 +5,7 @@ Sizes: N clients, C classes, L points on a path.
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -18,13 +18,14 @@ from isthmus.experiment.settings import flatten
 from isthmus.metrics import spread
 from isthmus.metrics.metric import BINS, METRICS
 from isthmus.run.columns import Floats, Integers, freeze, number, parse, read_arrays
-from isthmus.run.schema import CLIENTS, FEDERATION, NEWCOMERS, RELIABILITY, ROUNDS
+from isthmus.run.schema import TABLES, RecordColumn
 from isthmus.selection import RULES
 from isthmus.system.files import write_text
 
 Texts: TypeAlias = NDArray[np.str_]
 
 SUMMARY = "summary.json"
+READ = ("federation", "rounds", "clients", "reliability", "newcomers")  # tables
 SERVER = -1  # the client number of rows about the server's own test set
 NUMBERS = {"seed": int, "rounds": int, "method.rho": int | float}  # settings that are computed with
 
@@ -308,31 +309,70 @@ def read(path: str | Path) -> RecordedRun:
                 "and wait for its first evaluation if it has just begun"
             )
     settings = _settings(directory / "experiment.toml")
-    federation = _federation(directory / "federation.csv")
     per_batch = settings.get("calibration") == "per-batch"
-    clients = _clients(directory / "clients.csv", per_batch)
-    unknown = np.setdiff1d(clients.client, np.append(federation.client, SERVER))
-    if unknown.size:
-        raise IsthmusError(
-            f"{directory / 'clients.csv'} names client {unknown[0]}, which federation.csv lacks; "
-            "keep the files of one run together, or run it again"
-        )
-    evaluated = _find_evaluated(federation, clients)
-    if evaluated.size == 0:
+    tables = {
+        name: read_arrays(directory / f"{name}.csv", TABLES[name], per_batch) for name in READ
+    }
+    run = _assemble(directory, settings, tables, read_summary(directory))
+    if run.evaluated.size == 0:
         raise UnevaluatedError(
             f"{directory} has no evaluated round yet; "
             "wait for the first evaluation, or lower eval_every"
         )
+    return run
+
+
+def from_rows(
+    path: Path,
+    settings: Mapping[str, Any],
+    rows: Mapping[str, Iterable[Sequence[Any]]],
+    summary: RunSummary,
+) -> RecordedRun:
+    """Return a run whose rows are in hand, by the names of their tables; others have no rows."""
+    tables = {name: _to_arrays(TABLES[name], rows.get(name, ())) for name in READ}
+    return _assemble(path, settings, tables, summary)
+
+
+def _to_arrays(
+    columns: Sequence[RecordColumn], rows: Iterable[Sequence[Any]]
+) -> dict[str, NDArray[Any]]:
+    """Turn rows into columns as `read_arrays` does."""
+    turned = list(zip(*rows, strict=True)) or [()] * len(columns)
+    arrays = {}
+    for column, values in zip(columns, turned, strict=True):
+        if column.type is tuple:
+            values = tuple(" ".join(format(v, column.format) for v in each) for each in values)
+        elif column.type is str and None in values:  # the file lacks the column
+            values = ()
+        kind = column.type if column.type in (int, float) else str
+        arrays[column.name] = freeze(np.array(values, np.dtype(kind)))
+    return arrays
+
+
+def _assemble(
+    path: Path,
+    settings: Mapping[str, Any],
+    tables: Mapping[str, dict[str, NDArray[Any]]],
+    summary: RunSummary,
+) -> RecordedRun:
+    federation = _federation(path / "federation.csv", tables["federation"])
+    clients = _clients(path / "clients.csv", tables["clients"])
+    unknown = np.setdiff1d(clients.client, np.append(federation.client, SERVER))
+    if unknown.size:
+        raise IsthmusError(
+            f"{path / 'clients.csv'} names client {unknown[0]}, which federation.csv lacks; "
+            "keep the files of one run together, or run it again"
+        )
     return RecordedRun(
-        path=directory,
+        path=path,
         settings=settings,
         federation=federation,
-        rounds=RecordTable(read_arrays(directory / "rounds.csv", ROUNDS)),
+        rounds=RecordTable(tables["rounds"]),
         clients=clients,
-        reliability=RecordTable(read_arrays(directory / "reliability.csv", RELIABILITY)),
-        newcomers=_newcomers(directory / "newcomers.csv", per_batch),
-        evaluated=evaluated,
-        summary=read_summary(directory),
+        reliability=RecordTable(tables["reliability"]),
+        newcomers=_newcomers(tables["newcomers"]),
+        evaluated=_find_evaluated(federation, clients),
+        summary=summary,
     )
 
 
@@ -384,8 +424,7 @@ def _settings(path: Path) -> Mapping[str, Any]:
     return MappingProxyType(flat)
 
 
-def _federation(path: Path) -> RecordTable:
-    arrays = read_arrays(path, FEDERATION)
+def _federation(path: Path, arrays: dict[str, NDArray[Any]]) -> RecordTable:
     texts = arrays["labels"].tolist()
     lengths = {len(text.split()) for text in texts} or {0}
     if len(lengths) > 1:
@@ -401,8 +440,7 @@ def _federation(path: Path) -> RecordTable:
     return RecordTable({name: freeze(array) for name, array in there.items()})
 
 
-def _clients(path: Path, per_batch: bool) -> RecordTable:
-    arrays = read_arrays(path, CLIENTS, per_batch)
+def _clients(path: Path, arrays: dict[str, NDArray[Any]]) -> RecordTable:
     clients, whose = np.unique(arrays["client"], return_inverse=True)
     places, where = np.unique(arrays["at"], return_inverse=True)
     arrays["client"] = freeze(parse(path, "client", clients.tolist(), _client, np.int64)[whose])
@@ -410,8 +448,7 @@ def _clients(path: Path, per_batch: bool) -> RecordTable:
     return RecordTable(arrays)
 
 
-def _newcomers(path: Path, per_batch: bool) -> RecordTable:
-    arrays = read_arrays(path, NEWCOMERS, per_batch)
+def _newcomers(arrays: dict[str, NDArray[Any]]) -> RecordTable:
     for name in ("time", "data", "digest", "round"):
         if len(arrays[name]) < len(arrays["shots"]):  # an older version did not say
             arrays[name] = freeze(np.zeros(len(arrays["shots"]), arrays[name].dtype))

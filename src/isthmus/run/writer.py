@@ -73,7 +73,11 @@ class TableWriter:
 
     def open(self, sizes: TableSizes) -> None:
         """Open the tables to append to them; those of a new run, without sizes, are created."""
-        text = _federation_text(self._experiment, self._setting)
+        rows = federation_rows(self._setting)
+        absent = [k for k, value in enumerate(rows[0]) if value is None]
+        there = [[v for k, v in enumerate(row) if k not in absent] for row in rows]
+        columns = [TABLES["federation"][k].name for k in absent]
+        text = table_text(self._experiment, "federation", there, columns)
         write_text(self._path / "federation.csv", text)
         self.sizes = dict(sizes)
         for table in OF_A_ROUND:
@@ -172,13 +176,13 @@ class TableWriter:
 
 def round_rows(update: "RoundUpdate") -> TableRows:
     """Return what a round and, where there was one, its evaluation add to the tables."""
-    number, evaluation = update.cost.round, update.evaluation
+    number, evaluation, withheld = update.cost.round, update.evaluation, update.withheld
     return {
         "rounds": [update.cost],
-        "clients": [] if evaluation is None else _evaluation_rows(update, evaluation),
+        "clients": [] if evaluation is None else evaluation_rows(number, evaluation, withheld),
         "notes": [(number, note) for note in update.notes],
         "calls": [(number, *outcome) for outcome in update.outcomes],
-        "reliability": [] if evaluation is None else _bin_rows(number, evaluation.scores),
+        "reliability": [] if evaluation is None else bin_rows(number, evaluation.scores),
     }
 
 
@@ -234,31 +238,30 @@ def _cell(column: RecordColumn) -> Callable[[Any], Any]:
     return lambda value: value
 
 
-def _federation_text(experiment: str, setting: RunContext) -> str:
-    """Return the table of the clients, without the columns that no client has a value for."""
+def federation_rows(setting: RunContext) -> list[Sequence[Any]]:
+    """Return a row for each client; a column that no client has a value for is None."""
     federation, networks = setting.federation, setting.method.networks().names
     sample = set(setting.evaluated or ())
     # The kind of a client is its second network, by its name and, where names repeat, its number.
     kinds = [f"{n} #{k}" if networks.count(n) > 1 else n for k, n in enumerate(networks, 1)]
-    there = {"kind": len(kinds) > 1, "evaluated": sample, "name": federation.names}
-    rows = (
+    return [
         (
             i,
             *federation.count_holdings(i),
-            *([kinds[setting.kind(i)]] if there["kind"] else []),
-            *(["yes" if i in sample else "no"] if sample else []),
-            *([federation.name(i)] if federation.names else []),
+            kinds[setting.kind(i)] if len(kinds) > 1 else None,
+            ("yes" if i in sample else "no") if sample else None,
+            federation.name(i),
         )
         for i in range(len(federation))
-    )
-    return table_text(experiment, "federation", rows, [name for name in there if not there[name]])
+    ]
 
 
-def _evaluation_rows(update: "RoundUpdate", evaluation: Evaluation) -> Iterator[Sequence[Any]]:
+def evaluation_rows(
+    number: int, evaluation: Evaluation, withheld: Collection[int] = ()
+) -> Iterator[Sequence[Any]]:
     """Yield the clients' rows and then, where there is one, that of the server's test set."""
-    number = update.cost.round
     for row in _score_rows(number, evaluation.scores):
-        if row[1] not in update.withheld:
+        if row[1] not in withheld:
             yield row
     if evaluation.server is not None:
         yield number, "server", "shared", (), "test", *(f.item() for f in evaluation.server)
@@ -277,7 +280,8 @@ def _score_rows(first: Any, scores: Iterable[Score]) -> Iterator[tuple[Any, ...]
                     yield first, i, model, point, split, *values
 
 
-def _bin_rows(round: int, scores: Iterable[Score]) -> Iterator[tuple[Any, ...]]:
+def bin_rows(round: int, scores: Iterable[Score]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of reliability.csv."""
     for model, split, _, _, _, pooled in scores:
         if pooled is not None:
             for b, (n, *sums) in enumerate(zip(*(c.tolist() for c in pooled.bins), strict=True)):
