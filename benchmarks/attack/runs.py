@@ -30,8 +30,8 @@ def list_readers(run: str, rng: random.Random) -> list[list[str]]:
         ["show", run],
         ["show", run, "--json", "--target", "0.5"],
         ["report", run],
-        ["export", run, "--client", "0", "--to", "models"],
-        ["export", run, "--all", "--to", "models"],
+        ["export", run, "--client", "0", "--out", "models"],
+        ["export", run, "--all", "--out", "models"],
         ["resume", run],
         ["figure", run, rng.choice(FIGURES[:2]), "--out", rng.choice(["a.svg", "a.png", "a.pdf"])],
         ["landscape", run, "--points", "3"],
@@ -90,7 +90,7 @@ def attack_names(rng: random.Random, folder: Path, samples: Samples) -> Case:
         *list_readers(run, rng),
         ["report", run, "--out", f"{short}.html"],
         ["figure", run, "rounds", "--out", f"{short}/a.svg" if short != run else f"{short}.svg"],
-        ["export", run, "--client", "0", "--to", f"{short}.d"],
+        ["export", run, "--client", "0", "--out", f"{short}.d"],
         ["run", *SMALL, "--out", f"{short}.d"],
     ]
     blank = not run.strip()
@@ -125,7 +125,7 @@ def attack_outputs(rng: random.Random, folder: Path, samples: Samples) -> Case:
     commands = [
         ["report", "run", "--out", out],
         ["figure", "run", "rounds", "--out", out],
-        ["export", "run", "--client", "0", "--to", out],
+        ["export", "run", "--client", "0", "--out", out],
         [*RUN[:-1], out],
         ["run", *SMALL, "--out", "日本"],
         ["list", "methods"],
@@ -157,7 +157,7 @@ def attack_full_disks(rng: random.Random, folder: Path, samples: Samples) -> Cas
     commands = [
         ["report", "run"],
         ["figure", "run", "rounds", "--out", "a.png"],
-        ["export", "run", "--all", "--to", "models"],
+        ["export", "run", "--all", "--out", "models"],
         ["landscape", "run", "--points", "8"],
         ["resume", "run", "--rounds", "2"],
         RUN,

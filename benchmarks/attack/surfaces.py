@@ -35,7 +35,7 @@ def attack_options(rng: random.Random, folder: Path, samples: Samples) -> Case:
         "compare": ["compare", *SMALL, "--methods", "fedavg", "--seeds", "1", "--jobs", "1"],
         "resume": ["resume", "run"],
         "show": ["show", "run"],
-        "export": ["export", "run", "--client", "0", "--to", "models"],
+        "export": ["export", "run", "--client", "0", "--out", "models"],
         "adapt": ["adapt", "own", "--data", "newcomers.npz"],
         "report": ["report", "run"],
         "figure": ["figure", "run", "rounds"],

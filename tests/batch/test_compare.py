@@ -239,7 +239,7 @@ def test_runs_are_told_when_they_begin_and_end_with_how_many_are_done(isthmus: I
 def test_what_fails_is_named_and_the_others_go_on(whole: Path, isthmus: Isthmus) -> None:
     """fedprox steps by 1e30 and is out of range at once; fedavg ends as it does without it."""
     asked = ["--methods", "fedavg,fedprox", "--seeds", "2", *TINY, "--set", "fedavg.lr=0.1"]
-    rest = ["--jobs", "1", "--reference", "fedprox", "--out", "out"]
+    rest = ["--jobs", "1", "--baseline", "fedprox", "--out", "out"]
     said = isthmus("compare", *asked, "--set", "fedprox.lr=1e30", *rest)
     assert said.code == 1
     golden.check(said.err)
@@ -291,7 +291,7 @@ def test_reported_runs_may_keep_best_models(isthmus: Isthmus) -> None:
     asked = ["compare", "--methods", "fedavg", "--seeds", "1", *TINY, "--tune", "lr=0.1,0.2"]
     ended = isthmus(*asked, "--keep-best", "--out", "kept", "--jobs", "1")
     assert ended.code == 0, ended.err
-    best = isthmus("export", "kept/runs/fedavg-1", "--client=0", "--which=best", "--to=models")
+    best = isthmus("export", "kept/runs/fedavg-1", "--client=0", "--which=best", "--out=models")
     assert best.code == 0, best.err
     summary = json.loads(Path("kept/trials/fedavg/1/summary.json").read_text())
     assert "keeps_best" not in summary
@@ -381,7 +381,7 @@ MISTAKES: dict[str, list[str]] = {
     "an option of another method": ["--methods", "fedavg", "--set", "fedprox.mu=1"],
     "an option that the method lacks": ["--methods", "fedavg,fedprox", "--set", "fedavg.mu=1"],
     "another budget for one method": ["--methods", "fedavg,local", "--set", "local.rounds=3"],
-    "a reference that is not there": ["--methods", "fedavg,local", "--reference", "ditto"],
+    "a reference that is not there": ["--methods", "fedavg,local", "--baseline", "ditto"],
     "tuning without values": ["--methods", "local", "--tune", "lr"],
     "a value that cannot be": ["--methods", "local", "--tune", "lr=1,-1"],
     "a full directory": ["--methods", "local", "--out", "full"],

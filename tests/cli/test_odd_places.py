@@ -74,7 +74,7 @@ def test_what_cannot_be_written_is_named(
     commands = {
         "report": ["report", run, "--out", place],
         "figure": ["figure", run, "rounds", "--out", place],
-        "export": ["export", run, "--client", "0", "--to", place],
+        "export": ["export", run, "--client", "0", "--out", place],
     }
     line = isthmus(*commands[command]).mistake
     check(line)
@@ -98,7 +98,7 @@ def test_a_run_may_be_called_by_letters_that_are_not_utf8(run: Path, isthmus: Is
         ["show", place, "--json"],
         ["report", place, other, "--out", run.with_name(f"{TEXT}.html")],
         ["figure", place, "path", "--out", run.with_name(f"{TEXT}.svg")],
-        ["export", place, "--client", "0", "--to", run.with_name(f"{TEXT}-models")],
+        ["export", place, "--client", "0", "--out", run.with_name(f"{TEXT}-models")],
         ["landscape", place, "--points", "2"],
         ["resume", place],
         ["run", place / "experiment.toml", "--out", run.with_name(f"{TEXT}-2")],

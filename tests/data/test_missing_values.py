@@ -58,7 +58,7 @@ def test_rows_that_come_later_are_read_alike(isthmus: Isthmus) -> None:
     again = isthmus("predict", "run", "--client", "a", "--data", "blank.csv", "--out", "b.csv")
     assert (asked.code, again.code) == (0, 0)
     assert Path("predictions.csv").read_text() == Path("b.csv").read_text()
-    assert isthmus("export", "run", "--client", "0", "--to", "models").code == 0
+    assert isthmus("export", "run", "--client", "0", "--out", "models").code == 0
     predict = load(Path("models/client-0.json"))
     said, left = (predict([{"hue": h, "age": a}]) for h, a in (("unknown", -999), (None, None)))
     assert (said == left).all()

@@ -146,7 +146,7 @@ def test_names_are_shown_recorded_and_exported(isthmus: Isthmus, owned: Path) ->
     rows = [line for line in Path("run/federation.csv").read_text().splitlines() if line[0] != "#"]
     assert rows[0] == "client,train,validation,test,labels,name"
     assert [row.split(",")[-1] for row in rows[1:]] == ["ann", "cleo", "dan", "eve"]
-    assert isthmus("export", "run", "--client", 2, "--to", "models").code == 0
+    assert isthmus("export", "run", "--client", 2, "--out", "models").code == 0
     assert json.loads(Path("models/client-2.json").read_text())["name"] == "dan"
     assert isthmus("report", "run").code == 0
     recorded = tomllib.loads(Path("run/experiment.toml").read_text())

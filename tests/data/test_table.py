@@ -381,7 +381,7 @@ class TestCommands:
     def test_a_card_says_what_the_inputs_are(self, isthmus: Isthmus) -> None:
         write(Path("patients.csv"), many())
         isthmus("run", "--data", "patients.csv", *SET, *FEW, "--out", "run")
-        assert isthmus("export", "run", "--client", 2, "--to", "models").code == 0
+        assert isthmus("export", "run", "--client", 2, "--out", "models").code == 0
         card = json.loads(Path("models/client-2.json").read_text())
         assert (card["name"], card["labels"]) == ("Cork", ["better", "worse"])
         assert [column["name"] for column in card["columns"]] == ["age", "sex", "sex"]

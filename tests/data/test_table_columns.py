@@ -265,7 +265,7 @@ def test_a_card_says_how_holes_are_filled(isthmus: Isthmus) -> None:
     federation(Path("patients.csv"))
     data = ["--data", "patients.csv", "--set", "missing=indicator"]
     assert isthmus("run", *data, *FEW, "--out", "run").code == 0
-    assert isthmus("export", "run", "--client", 1, "--to", "models").code == 0
+    assert isthmus("export", "run", "--client", 1, "--out", "models").code == 0
     card = json.loads(Path("models/client-1.json").read_text())
     columns = [Column(**column) for column in card["columns"]]
     assert columns[0].missing == "mean"

@@ -134,10 +134,10 @@ def test_commands_take_the_best_and_say_where_there_is_none(
     kept, plain = tmp_path / "kept", tmp_path / "plain"
     isthmus("run", *settings, "--out", kept)
     isthmus("run", *settings, "--no-keep-best", "--out", plain)
-    assert isthmus("export", kept, "--client", 1, "--which", "best", "--to", tmp_path).code == 0
+    assert isthmus("export", kept, "--client", 1, "--which", "best", "--out", tmp_path).code == 0
     assert '"which": "best"' in (tmp_path / "client-1.json").read_text()
     check(isthmus("cross", kept, "--which", "best").out)
-    line = isthmus("export", plain, "--client", 1, "--which", "best", "--to", tmp_path).mistake
+    line = isthmus("export", plain, "--client", 1, "--which", "best", "--out", tmp_path).mistake
     check(line)
     check(isthmus("cross", kept, "--which", "bets").mistake)
     check(show.describe(show.collect(kept)))

@@ -126,7 +126,7 @@ def test_what_cannot_be_had_is_one_clear_line(
     run_of: Callable[[str], Path], tmp_path: Path, isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of("table")
-    words = ["export", run, "--client", 1, "--to", tmp_path, "--format"]
+    words = ["export", run, "--client", 1, "--out", tmp_path, "--format"]
     check(isthmus(*words, "onx").mistake)
     monkeypatch.setattr(portable, "find_spec", lambda name: None)
     check(isthmus(*words, "onnx").mistake)

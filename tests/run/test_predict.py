@@ -53,8 +53,8 @@ def test_a_table_is_read_as_the_runs_was(isthmus: Isthmus) -> None:
     assert said.code == 0
     check(isthmus("predict", "run", "--client", "ulm", "--data", "new.csv").mistake)
     check(isthmus("predict", "run", "--data", "new.csv").mistake)
-    assert "1 model in m" in isthmus("export", "run", "--client", "blm", "--to", "m").out
-    check(isthmus("export", "run", "--client", "ulm", "--to", "m").mistake)
+    assert "1 model in m" in isthmus("export", "run", "--client", "blm", "--out", "m").out
+    check(isthmus("export", "run", "--client", "ulm", "--out", "m").mistake)
     crossed = isthmus("cross", "run", "--clients", "0,blm").out
     assert "blm" in crossed.splitlines()[1]
     check(isthmus("cross", "run", "--clients", "blm,blm").mistake)

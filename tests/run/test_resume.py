@@ -283,7 +283,7 @@ def test_the_first_ctrl_c_finishes_the_round(tmp_path: Path) -> None:
     done = done_rounds(path)
     assert 2 <= done < 6  # the second round itself, if it is being written down
     assert written_rounds(path) == done
-    end = f"stopped after round {done} of 6; go on with: isthmus resume {path}"
+    end = f"stopped after round {done} of 6; continue with: isthmus resume {path}"
     assert err.splitlines()[-1] == f"isthmus: {end}"
     assert json.loads((path / "summary.json").read_text())["status"] == "stopped"
     assert resume(path).progress.t == 6
@@ -549,7 +549,7 @@ def test_a_run_that_cannot_be_written_can_be_looked_into(
         (path / "state.lock").unlink()
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     for command in (
-        ("export", path, "--client", 0, "--to", tmp_path / "models"),
+        ("export", path, "--client", 0, "--out", tmp_path / "models"),
         ("show", path),
         ("report", path, "--out", tmp_path / "page.html"),
     ):

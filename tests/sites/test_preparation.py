@@ -61,7 +61,9 @@ def test_one_sites_table_need_not_say_whose_its_rows_are(isthmus: Isthmus, study
 
 def test_a_site_looks_before_it_agrees(isthmus: Isthmus, study: Path) -> None:
     place = ("--folder", "bonn")
-    said = isthmus("join", "check", "study.toml", "--data", "patients.csv", *TABLE[:2], *place)
+    said = isthmus(
+        "join", "check", "study.toml", "--data", "patients.csv", "--read", "label=outcome", *place
+    )
     assert said.code == 0, said.err
     assert "examples: 108 to train on, 12 to choose on, 30 to test on" in said.out
     assert "would disclose, in census: label counts; only with --disclose census" in said.out
@@ -77,7 +79,7 @@ def test_a_site_looks_before_it_agrees(isthmus: Isthmus, study: Path) -> None:
 
 def test_a_site_begins_anew_and_keeps_what_it_had(isthmus: Isthmus, study: Path) -> None:
     place = ("--folder", "bonn")
-    isthmus("join", "check", "--data", "patients.csv", *TABLE[:2], *place)
+    isthmus("join", "check", "--data", "patients.csv", "--read", "label=outcome", *place)
     agree = ("join", "agree", "study.toml", *place)
     assert isthmus(*agree).code == 0
     assert "leave --reset out" in isthmus(*agree, "--reset").mistake
@@ -96,7 +98,7 @@ def test_what_a_site_cannot_agree_to_is_one_line(isthmus: Isthmus, study: Path) 
     assert "has no data" in isthmus("join", "agree", "study.toml", *place).mistake
     said = isthmus("join", "check", "study.toml", "--data", "nowhere.csv", *place)
     assert "nowhere.csv is not there" in said.mistake
-    isthmus("join", "check", "--data", "patients.csv", *TABLE[:2], *place)
+    isthmus("join", "check", "--data", "patients.csv", "--read", "label=outcome", *place)
     said = isthmus("join", "agree", "study.toml", "--disclose", "local", *place)
     assert "disclose=local" in said.mistake
     said = isthmus("join", "agree", "study.toml", "--minimum-examples", "500", *place)

@@ -165,11 +165,11 @@ def test_a_newcomer_adapts_a_copy_of_the_servers_run(
     later.write_text("\n".join([lines[0], *lines[1:41]]) + "\n")
     figures = []
     for run in ("run", "alone"):
-        said = isthmus("adapt", run, "--data", "later.csv", "--set", "label=outcome")
+        said = isthmus("adapt", run, "--data", "later.csv", "--read", "label=outcome")
         assert said.code == 0, said.err
         figures.append(said.out.splitlines()[1:-1])
     assert figures[0] == figures[1]
-    assert "at the sites" in isthmus("export", "run", "--client", "0", "--to", "m").mistake
+    assert "at the sites" in isthmus("export", "run", "--client", "0", "--out", "m").mistake
 
 
 @BOTH

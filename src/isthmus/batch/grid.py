@@ -185,7 +185,7 @@ def check(grid: Grid) -> Grid:
             )
     if grid.reference not in (None, first, *others):
         raise IsthmusError(
-            f"--reference {grid.reference} is not among the methods; "
+            f"--baseline {grid.reference} is not among the methods; "
             f"{nearest(str(grid.reference), [first, *others])}"
         )
     if grid.tune:

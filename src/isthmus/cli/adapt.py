@@ -13,22 +13,25 @@ def adapt(
     run: RunPath,
     data: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="Newcomers' data: arrays x and y, or as in the run."),
+        typer.Option(
+            metavar="FILE",
+            help="Newcomers' data: arrays x and y, or in the form of the run's data.",
+        ),
     ],
     shots: Annotated[
         list[int] | None,
-        typer.Option(help="Fewer examples to train on; may be repeated."),
+        typer.Option(help="Limit the examples to train on (repeatable)."),
     ] = None,
     settings: ReadingSettings = None,
     data_root: DataRoot = Path("data"),
 ) -> None:
-    """Lets clients that took part in no round join a finished run, and shows how they fare.
+    """Let clients that took part in no round join a finished run, and evaluate them.
 
     Example: `isthmus adapt first --data newcomers.npz --shots 5 --shots 20`
 
-    In an .npz file, `x` are inputs as in the run's data, `y` labels, `client` whose each is.
-    Newcomers to a run on a table, or on folders, may come in a table or folders like the run's. Of
-    a run at sites, a newcomer takes a copy of the server's `run` directory home, and adapts there.
+    In an .npz file, `x` are inputs as in the run's data, `y` labels, `client` the owner of each
+    example. If the run's data are a table or folders, newcomers' data may be too. For a run at
+    sites, a newcomer copies the server's `run` directory and adapts at home.
     """
     from isthmus.data.own import newcomer_files
     from isthmus.run import newcomers

@@ -76,7 +76,7 @@ def build_app() -> typer.Typer:
 
 
 def main() -> None:
-    """Runs the program; a user's mistake is one line and exit code 2."""
+    """Run the program; a user's mistake is one line and exit code 2."""
     messages.prepare_output()
     try:
         try:
@@ -96,26 +96,24 @@ def main() -> None:
         messages.discard_output()
         sys.exit(1)  # as click ends then
     except MemoryError:
-        _fail("there is not enough memory; expected less to be asked for; lower sizes or counts")
+        _fail("there is not enough memory; lower sizes or counts")
     except OSError as error:
         messages.discard_output()
         _fail(_explain_system(error))
 
 
 def _refuse_empty(arguments: Sequence[str]) -> None:
-    """Refuses values that are empty, as those of shell variables that nobody set."""
+    """Refuse empty values, such as those of unset shell variables."""
     for before, argument in pairwise(["isthmus", *arguments]):
         if not argument.strip() or (argument.startswith("--") and argument.endswith("=")):
             where = argument if argument.strip() else before
-            raise IsthmusError(
-                f"nothing is given after {quote(where)}; expected a value; is a variable not set?"
-            )
+            raise IsthmusError(f"{quote(where)} has no value; is a shell variable unset?")
 
 
 def _explain_system(error: OSError) -> str:
-    """Says what the system refused; nothing is known to be wrong but a file or a device."""
+    """Describe an error of the system about a file or a device."""
     where = quote(str(error.filename)) if error.filename else "a file, or standard output,"
-    return f"{where} failed: {error.strerror or error}; expected it to be usable; name another"
+    return f"{where} failed: {error.strerror or error}; name another"
 
 
 def _fail(message: str) -> None:

@@ -37,11 +37,18 @@ FAIR = (
 
 def compare(
     methods: Annotated[
-        str, typer.Option(metavar="NAMES", help="Separated by commas; see `isthmus list methods`.")
+        str,
+        typer.Option(
+            metavar="NAMES", help="Methods, separated by commas; see `isthmus list methods`."
+        ),
     ],
     file: File = None,
     seeds: Annotated[
-        str, typer.Option(metavar="NUMBERS", help="How many, 5 for 1 to 5; or which, 3,7,11.")
+        str,
+        typer.Option(
+            metavar="NUMBERS",
+            help="Number of seeds (5: 1 to 5), or seeds (3,7,11).",
+        ),
     ] = "3",
     data: Data = None,
     rounds: Rounds = None,
@@ -51,15 +58,18 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="KEY=A,B,...",
-            help="Values to choose from on validation data, for each method; may be repeated.",
+            help="Values to choose from on validation data, per method (repeatable).",
         ),
     ] = None,
-    reference: Annotated[
-        str | None, typer.Option(metavar="METHOD", help="Whom the tables compare with.")
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHOD", help="Method the others are compared with [default: fedavg]."
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Output directory.")] = Path(
-        "comparison"
-    ),
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Output directory for runs, tables and the page.")
+    ] = Path("comparison"),
     jobs: Jobs = None,
     data_root: DataRoot = Path("data"),
     ray: Ray = None,
@@ -68,14 +78,14 @@ def compare(
         bool,
         typer.Option(
             "--keep-best/--no-keep-best",
-            help="Also keep the model of each client that was best on validation data.",
+            help="Also keep each client's best model on validation data.",
         ),
     ] = False,
 ) -> None:
     """Compare methods over seeds on one federation; write tables and a page.
 
-    Called again in the same way, or by `isthmus resume DIR`, it continues where it stopped. `--set
-    KEY=VALUE` is for all methods, `--set METHOD.KEY=VALUE` for one of them; so is `--tune`.
+    The same command again, or `isthmus resume DIR`, continues where it stopped. `--set KEY=VALUE`
+    applies to all methods, `--set METHOD.KEY=VALUE` to one of them; so does `--tune`.
 
     Examples, one per line:
 
@@ -95,13 +105,13 @@ def compare(
         experiment = read_experiment(file, {"method": name, **named}, own[name])
         experiments[name] = _locate(experiment, numbers[0], data_root)
     tuning = grids.read_tuning(tune or [], names)
-    grid = grids.check(grids.Grid(experiments, numbers, tuning, reference, keep_best))
+    grid = grids.check(grids.Grid(experiments, numbers, tuning, baseline, keep_best))
     grids.refuse_another(grid, out)
     carry_out(grid, out, data_root, jobs, read_cluster(ray, send_data))
 
 
 def go_on(out: Path, data_root: Path, jobs: int | None, cluster: "Cluster | None" = None) -> None:
-    """Continue a comparison that was stopped or killed."""
+    """Resume a comparison that was stopped or killed."""
     from isthmus.batch.grid import check, read
 
     carry_out(check(read(out)), out, data_root, jobs, cluster)
@@ -110,7 +120,7 @@ def go_on(out: Path, data_root: Path, jobs: int | None, cluster: "Cluster | None
 def carry_out(
     grid: "Grid", out: Path, data_root: Path, jobs: int | None, cluster: "Cluster | None" = None
 ) -> None:
-    """Do what is left of a comparison and show it; write its tables and its page."""
+    """Run what is left of a comparison, print it, then write its tables and its page."""
     from isthmus.batch import grid as grids
     from isthmus.batch.comparison import PlannedComparison
     from isthmus.batch.named_runs import hold, read_jobs
@@ -138,7 +148,7 @@ def carry_out(
             _conclude(grid, outcome, out)
     except KeyboardInterrupt:
         began = grids.is_comparison(out)
-        how = f"; go on with: isthmus resume {out}" if began else " before it began"
+        how = f"; continue with: isthmus resume {out}" if began else " before it began"
         messages.exit_stopped(f"stopped{how}")
     except IsthmusError:
         if is_mine and not any((out / name).exists() for name in ("runs", "trials")):

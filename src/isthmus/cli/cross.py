@@ -1,4 +1,4 @@
-"""The command that measures every personal model on everybody's data."""
+"""The command cross."""
 
 import time
 from collections.abc import Sequence
@@ -15,25 +15,25 @@ from isthmus.errors import IsthmusError
 if TYPE_CHECKING:
     from isthmus.run.open import Cross
 
-FEW = 12  # clients whose whole table fits into a terminal
-PATIENCE = 2.0  # seconds after which progress is shown
+MAX_ROWS = 12  # of a table in the terminal
+QUIET_SECONDS = 2.0  # before progress is shown
 
 
 def cross(
     run: RunPath,
     clients: Annotated[
-        str | None, typer.Option(metavar="3,7,9", help="Which clients; if left out, up to 100.")
+        str | None, typer.Option(metavar="3,7,9", help="Clients to measure [default: up to 100].")
     ] = None,
     sample: Annotated[
-        int | None, typer.Option(metavar="COUNT", help="So many clients, drawn at random.")
+        int | None, typer.Option(metavar="COUNT", help="Number of clients to draw at random.")
     ] = None,
     split: Annotated[
-        str, typer.Option(help="Of clients' data: train, validation or test.")
+        str, typer.Option(help="Split of the clients' data: train, validation or test.")
     ] = "test",
     which: Which = "last",
     data_root: DataRoot = Path("data"),
 ) -> None:
-    """Measures every client's personal model on every other client's data.
+    """Evaluate every client's personal model on every other client's data.
 
     Examples, one per line:
 
@@ -41,22 +41,20 @@ def cross(
 
     `isthmus cross first --clients 3,7,9 --split validation`
 
-    It leaves cross.csv in the run; `isthmus report` draws it.
+    Writes cross.csv into the run; `isthmus report` draws it.
     """
     from isthmus.run import cross as measuring
     from isthmus.run import open as opened
 
     if split not in measuring.SPLITS:
-        raise IsthmusError(f"--split {split!r}; expected train, validation or test; say which")
+        raise IsthmusError(f"--split must be train, validation or test, not {split!r}")
     if clients is not None and sample is not None:
-        raise IsthmusError(
-            "both --clients and --sample; expected one of them; for example --sample 20"
-        )
+        raise IsthmusError("give either --clients or --sample, for example --sample 20")
     began = time.monotonic()
     with opened.open(run, data_root=data_root) as here, messages.show_arrivals() as tell:
 
         def tell_later(what: str, done: int, total: int) -> None:
-            if time.monotonic() - began > PATIENCE:
+            if time.monotonic() - began > QUIET_SECONDS:
                 tell(what, done, total)
 
         ids = read_clients(clients, here) if clients else []
@@ -64,7 +62,7 @@ def cross(
         path, found = measuring.survey(run, here, ids, split, tell_later, which)
         total = len(here)
         names = [here.setting.federation.name(i) or str(i) for i in found.clients.tolist()]
-    if len(names) <= FEW:
+    if len(names) <= MAX_ROWS:
         _print_table(found, names)
     print(measuring.describe(found, total))
     print(f"all of it: {path}")

@@ -1,4 +1,4 @@
-"""The commands below `isthmus data`. Nothing heavy is imported before a command needs it."""
+"""The commands of `isthmus data`."""
 
 import json
 import sys
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     rich_markup_mode="markdown",
-    help="Gets data, looks at them, and at how they are divided among clients.",
+    help="Get data sets, and look at how they are divided among clients.",
 )
 
 
@@ -43,7 +43,7 @@ def show(
     data_root: DataRoot = Path("data"),
     as_json: AsJson = False,
 ) -> None:
-    """Shows how an experiment divides its data: figures, what was relaxed, a picture.
+    """Show how an experiment divides its data: figures, relaxed rules, a picture.
 
     Examples, one per line:
 
@@ -51,7 +51,7 @@ def show(
 
     `isthmus data show first/experiment.toml --json`
 
-    A row of the picture is a client, a column is a class. The digest names data and division.
+    A row of the picture is a client, a column a class. The digest identifies data and division.
     """
     import numpy as np
 
@@ -76,11 +76,11 @@ def list_(
     data_root: DataRoot = Path("data"),
     as_json: AsJson = False,
 ) -> None:
-    """Lists the data sets that come from elsewhere: what, licence, size, and whether they are here.
+    """List the data sets to download: description, licence, size, and whether they are here.
 
     Example: `isthmus data list --data-root ~/data`
 
-    Data that come with isthmus (`isthmus list data`) need no files.
+    `isthmus list data` also lists those that come with isthmus.
     """
     from isthmus.data.get import origins
 
@@ -118,25 +118,26 @@ def list_(
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(help="See `isthmus data list`.")],
+    name: Annotated[str, typer.Argument(help="A name from `isthmus data list`.")],
     data_root: DataRoot = Path("data"),
     source: Annotated[
         str,
         typer.Option(
-            metavar="WHERE", help="official: the publisher or a mirror; hub: Hugging Face."
+            metavar="WHERE",
+            help="Download from `official` (the publisher or a mirror) or `hub` (Hugging Face).",
         ),
     ] = "official",
-    force: Annotated[bool, typer.Option("--force", help="Get it even if it is here.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Download it even if it is here.")] = False,
 ) -> None:
-    """Gets a data set: goes on with what has begun to arrive, checks it, puts it in its place.
+    """Download a data set, or resume its download; check it and put it in its place.
 
     Examples, one per line:
 
     `isthmus data get mnist --data-root ~/data`
 
-    `isthmus data get femnist --source hub` needs `pip install 'isthmus[hub]'`.
+    `isthmus data get femnist --source hub` (needs `pip install 'isthmus[hub]'`)
 
-    `isthmus data get hf:OWNER/NAME` downloads any data set of the Hugging Face hub.
+    `isthmus data get hf:OWNER/NAME` (any data set of the Hugging Face hub)
     """
     from isthmus.data.get import origins
 
@@ -147,15 +148,15 @@ def get(
         print(f"{name}: {hub.download_set(name.removeprefix('hf:'), data_root)}")
         return
     if name not in known:
-        raise IsthmusError(f"no data to get are called {name!r}; {nearest(name, list(known))}")
+        raise IsthmusError(
+            f"no data set to download is called {name!r}; {nearest(name, list(known))}"
+        )
     remote = known[name]
     if source not in ("official", "hub"):
-        raise IsthmusError(
-            f"--source {source!r}; expected official or hub; for example --source official"
-        )
+        raise IsthmusError(f"--source must be official or hub, not {source!r}")
     here = remote.find(data_root)
     if here is not None and not force:
-        print(f"{name} is here: {here}; --force gets it again")
+        print(f"{name} is here: {here}; use --force to download it again")
         return
     with messages.show_arrivals() as show:
         if source == "hub":
@@ -172,19 +173,19 @@ def get(
 @app.command()
 def schema(
     file: Annotated[
-        Path | None, typer.Argument(metavar="TABLE", help="A table; or an EXPERIMENT.toml.")
+        Path | None, typer.Argument(metavar="TABLE", help="A table or an EXPERIMENT.toml.")
     ] = None,
     data: Data = None,
     settings: Settings = None,
     sites: Annotated[
-        str, typer.Option(metavar="NAMES", help="Separated by commas: the sites of the run.")
+        str, typer.Option(metavar="NAMES", help="Sites of the run, separated by commas.")
     ] = "",
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where it goes; printed if left out.")
+        Path | None, typer.Option(metavar="FILE", help="Output file [default: print it].")
     ] = None,
     data_root: DataRoot = Path("data"),
 ) -> None:
-    """Writes down what the columns of a table are, for a person to edit; or what sites agree on.
+    """Write a schema: of the columns of a table, to edit, or of a study that sites agree on.
 
     Examples, one per line:
 
@@ -192,27 +193,27 @@ def schema(
 
     `isthmus data schema --data patients.csv --set label=outcome --sites ulm,bonn --out study.toml`
 
-    Of a table alone: the kind of each column, its categories, and how many cells have no value. Use
-    it with `--set schema=patients.toml`.
+    For a table: the kind of each column, its categories, and the number of missing values. Use it
+    with `--set schema=patients.toml`.
 
-    With `--data`, the experiment of real sites: shapes, classes, columns with their categories,
-    means and deviations, and no rows. Look at it before you send it; a category may name a person.
-    Means and deviations are those of the data you give.
+    With `--data`: the experiment of real sites, with shapes, classes, columns, their categories,
+    means and deviations of these data, and no rows. Read it before you send it: a category may be
+    the name of a person.
     """
     from isthmus.data.own.own_files import TABLES
     from isthmus.system.files import write_text
 
     if file is not None and file.suffix.lower() in TABLES and not (sites or data):
         text = _describe_table(file, settings, data_root)
-        further = f"change what is wrong; then isthmus run --data {file} --set schema={out}"
+        further = f"correct it; then isthmus run --data {file} --set schema={out}"
     else:
         text = _describe_study(file, data, settings, sites, data_root)
-        further = "add method, rounds and the like; then give it to all sites"
+        further = "add method, rounds and so on; then send it to all sites"
     if out is None:
         print(text, end="")
         return
     if out.exists():
-        raise IsthmusError(f"{out} is there already; expected a new file; name another with --out")
+        raise IsthmusError(f"{out} exists already; name another file with --out")
     write_text(out, text)
     print(f"{out}: {further}")
 

@@ -30,16 +30,16 @@ DEMO_SETTINGS: dict[str, Any] = {
 
 def demo(
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the page and the records go.")
+        Path, typer.Option(metavar="DIR", help="Output directory for the page and the records.")
     ] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Another seed, another division of the digits.")] = 11,
+    seed: Annotated[int, typer.Option(help="Seed; it also divides the digits among clients.")] = 11,
 ) -> None:
-    """Train six methods on bundled digits, prints a table, writes a page.
+    """Train six methods on bundled digits, print a table, write a page.
 
-    Twenty clients hold two kinds of handwritten digits each. Every one of them ends with a model
-    of its own; the page shows what sharing did for it, what lies between the two models and around
-    them, where clients are in FLOCO's simplex and how good its models are, and what FedSimSup's two
-    networks each know. It takes less than a minute on two cores.
+    Twenty clients hold two kinds of handwritten digits each and end with a model of their own. The
+    page shows what sharing brought each of them, the loss between and around its two models, the
+    clients in FLOCO's simplex, and what each of FedSimSup's two networks knows. It takes less than
+    a minute on two cores.
 
     Example: `isthmus demo --out demo`
     """

@@ -38,7 +38,7 @@ def conduct(
         **how: What else `open_run` takes.
     """
     if sync not in ("round", "system"):
-        raise IsthmusError(f"--sync {sync!r}; expected round or system; for example --sync round")
+        raise IsthmusError(f"--sync must be round or system, not {sync!r}")
     tracking.check(track)
     built, store = open_run(out, experiment, sync=sync, **how)
     setting, done, total = built.setting, store.progress.t, built.experiment.rounds
@@ -74,7 +74,7 @@ def _train(built: Built, store: Store, out: Path, track: Sequence[str]) -> Run:
     """Run the rounds that are left, with progress and trackers."""
     experiment, name = built.experiment, built.experiment.method["name"]
     done, best = store.progress.t, store.progress.best
-    go_on_with = f"go on with: isthmus resume {out}"
+    go_on_with = f"continue with: isthmus resume {out}"
     below = built.setting.engine.describe_now
     try:
         with (
@@ -93,9 +93,9 @@ def _train(built: Built, store: Store, out: Path, track: Sequence[str]) -> Run:
 
             run = train(built, store, watch)
     except KeyboardInterrupt:
-        messages.exit_stopped(f"stopped in the middle of a round, which is lost; {go_on_with}")
+        messages.exit_stopped(f"stopped during a round, which is lost; {go_on_with}")
     except (UnwritableError, ClusterLostError) as error:
-        raise IsthmusError(f"{error}; what was committed before is kept: {go_on_with}") from None
+        raise IsthmusError(f"{error}; the rounds before are kept; {go_on_with}") from None
     finally:
         store.release()
     if run.progress.t < experiment.rounds and not run.reason:

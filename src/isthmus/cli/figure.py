@@ -1,4 +1,4 @@
-"""The command that saves one figure. Nothing heavy is imported before it needs it."""
+"""The command figure."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,28 +17,29 @@ def figure(
     name: Annotated[str, typer.Argument(metavar="NAME", help="See `isthmus list figures`.")],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="An .svg, .pdf or .png file; NAME.svg if left out."),
+        typer.Option(metavar="FILE", help="Output file: .svg, .pdf or .png [default: NAME.svg]."),
     ] = None,
     metric: Annotated[
-        str, typer.Option(help="top1, loss or ece; for curves also head_variance.")
+        str, typer.Option(help="Metric: top1, loss or ece; for curves also head_variance.")
     ] = "top1",
-    model: Annotated[str, typer.Option(help="Of curves: personal or shared models.")] = "personal",
-    seed: Annotated[
-        int | None, typer.Option(help="Only the runs of one seed; all if left out.")
-    ] = None,
+    model: Annotated[str, typer.Option(help="Models of curves: personal or shared.")] = "personal",
+    seed: Annotated[int | None, typer.Option(help="Use only the runs of one seed.")] = None,
     columns: Annotated[
         int,
         typer.Option(
-            min=1, max=2, metavar="NUMBER", help="One column of a page, 3.3 inches, or both, 6.9."
+            min=1,
+            max=2,
+            metavar="NUMBER",
+            help="Width in columns of a page: 1 (3.3 inches) or 2 (6.9 inches).",
         ),
     ] = 1,
-    width: Annotated[float | None, typer.Option(help="Another width, in inches.")] = None,
-    height: Annotated[float | None, typer.Option(help="Another height, in inches.")] = None,
+    width: Annotated[float | None, typer.Option(help="Width in inches.")] = None,
+    height: Annotated[float | None, typer.Option(help="Height in inches.")] = None,
 ) -> None:
-    """Saves one figure for a paper: at its printed size, labelled, known apart in grey.
+    """Save one figure for a paper, at its printed size and readable in grey.
 
     Runs that differ only in their seed are one line, their mean, with a band from the lowest to the
-    highest. What to write under the figure is printed. It needs `pip install 'isthmus[figures]'`.
+    highest. The caption is printed. Needs `pip install 'isthmus[figures]'`.
 
     Examples, one per line:
 
@@ -54,7 +55,7 @@ def figure(
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
         raise IsthmusError(
-            "figures need matplotlib; expected it to be installed; pip install 'isthmus[figures]'"
+            "figures need matplotlib; install it: pip install 'isthmus[figures]'"
         ) from None
     from isthmus.run import record as reader
 

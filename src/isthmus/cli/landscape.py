@@ -1,4 +1,4 @@
-"""The command that measures the landscape around a run's models."""
+"""The command landscape."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,53 +12,51 @@ from isthmus.errors import IsthmusError, quote
 if TYPE_CHECKING:
     from isthmus.run.open import Opened
 
-MOST_POINTS = 500  # along a side: 250,000 models
+MAX_POINTS = 500  # along a side: 250,000 models
 
 
 def landscape(
     run: RunPath,
     clients: Annotated[
         str | None,
-        typer.Option(metavar="3,7", help="Two clients, or three: then without the shared model."),
+        typer.Option(metavar="3,7", help="Two clients, or three to leave out the shared model."),
     ] = None,
     beside: Annotated[
         Path | None,
-        typer.Option("--with", metavar="RUN", help="Another run, whose shared model is the third."),
+        typer.Option("--with", metavar="RUN", help="Another run: its shared model is the third."),
     ] = None,
     on: Annotated[
         str | None,
         typer.Option(
             metavar="server,3",
-            help="Whose data to measure on; if left out, the server's and the plane's clients'.",
+            help="Data to measure on [default: the server's and those of the plane's clients].",
         ),
     ] = None,
     split: Annotated[
-        str, typer.Option(help="Of clients' data: train, validation or test.")
+        str, typer.Option(help="Split of the clients' data: train, validation or test.")
     ] = "test",
-    points: Annotated[int, typer.Option(help="Points of the grid, along each side.")] = 21,
+    points: Annotated[int, typer.Option(help="Grid points along each side.")] = 21,
     data_root: DataRoot = Path("data"),
 ) -> None:
-    """Measures models that were never trained: a plane through three, and FLOCO's simplex.
+    """Evaluate models on a plane through three trained ones, and in FLOCO's simplex.
 
     Examples, one per line:
 
-    `isthmus landscape first` takes the shared model and two clients' own ones.
+    `isthmus landscape first` (the shared model and those of two clients)
 
     `isthmus landscape first --clients 3,7,9 --points 31`
 
     `isthmus landscape demo/superfed-mm --with demo/fedavg --clients 3 --on server`
 
-    It leaves landscape.csv and, for FLOCO, simplex.csv in the run; `isthmus report` draws them.
+    Writes landscape.csv and, for FLOCO, simplex.csv into the run; `isthmus report` draws them.
     """
     from isthmus.run import landscape as measuring
     from isthmus.run import open as opened
 
     if split not in measuring.SPLITS:
-        raise IsthmusError(f"--split {split!r}; expected train, validation or test; say which")
-    if not 2 <= points <= MOST_POINTS:
-        raise IsthmusError(
-            f"--points {quote(points)}; expected 2 to {MOST_POINTS}; for example --points 21"
-        )
+        raise IsthmusError(f"--split must be train, validation or test, not {split!r}")
+    if not 2 <= points <= MAX_POINTS:
+        raise IsthmusError(f"--points must be 2 to {MAX_POINTS}, not {quote(points)}")
     third = None
     if beside is not None:
         with opened.open(beside, data_root=data_root) as there:
@@ -79,12 +77,11 @@ def landscape(
 
 
 def read_clients(text: str, run: "Opened") -> list[int]:
-    """Reads numbers or names of clients, separated by commas."""
+    """Return the clients whose numbers or names are given, separated by commas."""
     ids = [run.find(word) for word in _split(text)]
     if not ids or len(set(ids)) < len(ids):
         raise IsthmusError(
-            f"--clients {quote(text)}; expected different clients, by number or name; for example "
-            "--clients 0,1"
+            f"--clients must name different clients, not {quote(text)}; for example --clients 0,1"
         )
     return ids
 
@@ -94,8 +91,8 @@ def _read_names(text: str, known: list[str], split: str) -> list[str]:
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise IsthmusError(
-            f"--on {text!r}: no {split} data of {(unknown or [text])[0]!r}; expected 'server', if "
-            f"it has a test set, and numbers of clients; for example --on {known[0]}"
+            f"--on {text!r}: there are no {split} data of {(unknown or [text])[0]!r}; name the "
+            f"server, if it has a test set, or clients by number; for example --on {known[0]}"
         )
     return names
 

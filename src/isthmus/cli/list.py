@@ -1,4 +1,4 @@
-"""The command list: what can be named, for people and programs to read."""
+"""The command list."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ Entry = Mapping[str, Any]
 
 def list_(
     what: Annotated[
-        str, typer.Argument(help="methods, data, partitions, models, noise or figures.")
+        str, typer.Argument(help="One of methods, data, partitions, models, noise, figures.")
     ] = "methods",
     as_json: AsJson = False,
 ) -> None:
@@ -37,7 +37,7 @@ def list_(
         return
     kinds = {part if part in ("data", "noise") else f"{part}s": part for part in registry.PARTS}
     if what not in kinds:
-        raise IsthmusError(f"nothing to list is called {what!r}; {nearest(what, list(kinds))}")
+        raise IsthmusError(f"there is no list of {what!r}; {nearest(what, [*kinds, 'figures'])}")
     entries = registry.describe_choices(kinds[what])
     if as_json:
         print(json.dumps(entries, indent=2))
@@ -46,7 +46,7 @@ def list_(
 
 
 def _show(what: str, entries: Sequence[Entry]) -> None:
-    """Prints methods family by family, anything else as a table."""
+    """Print methods family by family, anything else as a table."""
     if what == "methods":
         print("\n".join(_describe_methods(entries)))
         return
@@ -60,7 +60,7 @@ def _show(what: str, entries: Sequence[Entry]) -> None:
 
 
 def _describe_methods(entries: Sequence[Entry]) -> Iterator[str]:
-    """Describes each method by its paper, its wire, what a user should know, its options."""
+    """Describe each method by its paper, its messages, what a user should know, its options."""
     width = max(len(entry["name"]) for entry in entries) + 2
     for family in dict.fromkeys(entry["family"] for entry in entries):
         yield family.upper()
@@ -78,7 +78,7 @@ def _describe_methods(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def wrap_text(text: str, first: str) -> list[str]:
-    """Breaks text where the terminal ends, under a first column; a file's lines are not broken."""
+    """Wrap text at the width of the terminal, under a first column; do not wrap in a file."""
     columns = get_terminal_size().columns if sys.stdout.isatty() else 1000
     room = max(columns, len(first) + 30)
     return wrap(text, room, initial_indent=first, subsequent_indent=" " * len(first))

@@ -1,4 +1,4 @@
-"""Options that several commands have, and the experiment that they describe."""
+"""Options that several commands share, and the experiment that they describe."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,23 +16,27 @@ if TYPE_CHECKING:
 HOOKS = Registry("isthmus.hooks", {})  # what sites and papers add to commands of the core
 
 File = Annotated[Path | None, typer.Argument(metavar="EXPERIMENT.toml", help="An experiment file.")]
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a run.")]
 RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN", help="Directories of runs.")]
 Data = Annotated[
-    str | None, typer.Option(help="See `isthmus list data`; or a file or directory of your own.")
+    str | None, typer.Option(help="A name from `isthmus list data`, or your own file or directory.")
 ]
-Seed = Annotated[str | None, typer.Option(metavar="NUMBER", help="Decides every random draw.")]
+Seed = Annotated[str | None, typer.Option(metavar="NUMBER", help="Seed of every random draw.")]
 Rounds = Annotated[str | None, typer.Option(metavar="NUMBER", help="Communication rounds.")]
 Preset = Annotated[
-    str | None, typer.Option(help="clean, paper or release: whose defaults to take.")
+    str | None, typer.Option(help="Defaults to start from: clean, paper or release.")
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; may be repeated."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Set any other setting (repeatable)."),
 ]
 ReadingSettings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="How it is read: label, split; repeat it."),
+    typer.Option(
+        "--read",
+        metavar="KEY=VALUE",
+        help="Option for reading the data file, e.g. label=outcome (repeatable).",
+    ),
 ]
 DataRoot = Annotated[
     Path,
@@ -40,7 +44,7 @@ DataRoot = Annotated[
         "--data-root",
         envvar="ISTHMUS_DATA_ROOT",
         metavar="DIR",
-        help="Where data sets lie that do not come with isthmus.",
+        help="Directory of data sets that do not come with isthmus.",
     ),
 ]
 Workers = Annotated[
@@ -48,50 +52,52 @@ Workers = Annotated[
     typer.Option(
         min=1,
         metavar="NUMBER",
-        help="Processes that compute; one per core if left out. No result depends on it.",
+        help="Worker processes [default: one per core]. Results do not depend on it.",
     ),
 ]
 Ray = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="Compute on the Ray cluster whose head is at HOST:PORT; local: on one of this machine "
-        "alone. No result depends on it.",
+        help="Compute on the Ray cluster with its head at HOST:PORT, or start one on this machine "
+        "(`local`). Results do not depend on it.",
     ),
 ]
 SendData = Annotated[
     bool,
     typer.Option(
-        "--send-data", help="Send the data to the cluster's nodes; else they have them in DIR too."
+        "--send-data",
+        help="Send the data to the nodes of the cluster; otherwise each reads its own copy in the "
+        "data root.",
     ),
 ]
 Jobs = Annotated[
     int | None,
     typer.Option(
         metavar="NUMBER",
-        help="Runs of a comparison at a time; one per core if left out. No result depends on it.",
+        help="Number of runs at a time [default: one per core]. Results do not depend on it.",
     ),
 ]
 Which = Annotated[
     str,
     typer.Option(
         metavar="MODEL",
-        help="last, or best: on validation data, where the run keeps them.",
+        help="Use the `last` models, or the `best` ones on validation data if the run kept them.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Track = Annotated[
     list[str] | None,
     typer.Option(
         "--track",
         metavar="TRACKER",
-        help="tensorboard or mlflow: write the figures there too; may be repeated.",
+        help="Also write metrics to tensorboard or mlflow (repeatable).",
     ),
 ]
 
 
 def read_reading(path: Path | str, settings: Sequence[str] | None) -> dict[str, Any]:
-    """Reads how a file is read, as options of the source that does; nothing where none is given."""
+    """Return the options for reading a file that --read gives; none where there is no --read."""
     from isthmus.data.own.own_files import detect_kind, find_own_files
     from isthmus.data.own.schema import inline_schema
     from isthmus.experiment.settings import read_value
@@ -108,7 +114,7 @@ def read_cluster(ray: str | None, send_data: bool) -> "Cluster | None":
     """Return where to compute, if it is on a cluster."""
     if ray is None and send_data:
         raise IsthmusError(
-            "--send-data without --ray; expected a cluster to send them to; for example --ray "
+            "--send-data needs a cluster to send the data to; add --ray, for example --ray "
             "10.0.0.1:6379"
         )
     if ray is None:
@@ -119,20 +125,19 @@ def read_cluster(ray: str | None, send_data: bool) -> "Cluster | None":
 
 
 def require_sites(command: str) -> None:
-    """Refuses a command that needs what talks to real sites where it is not installed."""
+    """Refuse a command for real sites where their extra is not installed."""
     from importlib.util import find_spec
 
     if not find_spec("nvflare"):
         raise IsthmusError(
-            f"`isthmus {command}` needs NVFlare; expected it to be installed; "
-            "pip install 'isthmus[sites]'"
+            f"`isthmus {command}` needs NVFlare; install it: pip install 'isthmus[sites]'"
         )
 
 
 def read_experiment(
     file: Path | None, named: Mapping[str, str | None], settings: Sequence[str] | None
 ) -> "Experiment":
-    """Reads the experiment that a file, options by name and those of --set describe."""
+    """Return the experiment that a file, options by name and those of --set describe."""
     from isthmus.data import SOURCES
     from isthmus.data.own.own_files import ARRAYS, TABLES, detect_kind, find_own_files
     from isthmus.experiment.registry import merge

@@ -13,36 +13,37 @@ from isthmus.errors import IsthmusError
 def predict(
     run: Annotated[
         Path | None,
-        typer.Argument(metavar="RUN", help="The directory of a run; at a site, left out."),
+        typer.Argument(metavar="RUN", help="Directory of a run; leave it out at a site."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="New examples: a table, or an array x.")
+        Path | None, typer.Option(metavar="FILE", help="New examples: a table or an array x.")
     ] = None,
     client: Annotated[
-        str | None, typer.Option(metavar="CLIENT", help="Of a run: a number, or a name.")
+        str | None, typer.Option(metavar="CLIENT", help="Number or name of a client of the run.")
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the predictions go.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file.")] = Path(
         "predictions.csv"
     ),
     which: Annotated[
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="best on validation data, or last; if left out, best at a site, last of a run.",
+            help="Use the `best` model on validation data or the `last` one [default: best at a "
+            "site, last of a run].",
         ),
     ] = None,
     folder: Annotated[
-        Path, typer.Option("--folder", metavar="DIR", help="The folder of a site.")
+        Path, typer.Option("--folder", metavar="DIR", help="Folder of a site.")
     ] = Path(),
     data_root: DataRoot = Path("data"),
 ) -> None:
-    """Predicts with a personal model: the likeliest class of each example, and all probabilities.
+    """Predict with a personal model: the likeliest class of each example and all probabilities.
 
     Examples, one per line:
 
     `isthmus predict first --client 7 --data new.npz --out predictions.csv`
 
-    `isthmus predict --data new.csv` in the folder of a site.
+    `isthmus predict --data new.csv` (in the folder of a site)
 
     New examples are scaled as the run's were; a table that lacks a column is refused.
     """
@@ -51,12 +52,12 @@ def predict(
     from isthmus.run.predict import write_predictions
 
     if data is None:
-        raise IsthmusError("no new examples; expected some; name their file with --data")
+        raise IsthmusError("name the file of the new examples with --data")
     if run is None:
         model, arrays, scales = HOOKS["open-model-of-site"](folder, which or "best")
         found = compute(model, data, arrays, scales, _note)
     elif client is None:
-        raise IsthmusError("no client; expected whose model to use; for example --client 0")
+        raise IsthmusError("name the client whose model to use, for example --client 0")
     else:
         with opened.open(run, data_root=data_root) as here:
             federation = here.setting.federation

@@ -10,18 +10,16 @@ from isthmus.cli.options import RunPaths
 
 def report(
     runs: RunPaths,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")] = Path(
-        "report.html"
-    ),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file.")] = Path("report.html"),
     baseline: Annotated[
         str | None,
         typer.Option(
             metavar="METHOD",
-            help="Whom the others are held against; fedavg if left out.",
+            help="Method the others are compared with [default: fedavg].",
         ),
     ] = None,
 ) -> None:
-    """Prints a table of runs and writes one page that shows them.
+    """Print a table of runs and write a page about them.
 
     Example: `isthmus report demo/fedavg demo/superfed-mm --out report.html`
     """

@@ -11,11 +11,9 @@ from isthmus.errors import IsthmusError
 
 
 def resume(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="The directory of a run, or of a comparison.")
-    ],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a run or a comparison.")],
     rounds: Annotated[
-        str | None, typer.Option(metavar="NUMBER", help="Make the run longer: rounds in all.")
+        str | None, typer.Option(metavar="NUMBER", help="Extend the run to this number of rounds.")
     ] = None,
     data_root: DataRoot = Path("data"),
     track: Track = None,
@@ -24,15 +22,15 @@ def resume(
     ray: Ray = None,
     send_data: SendData = False,
 ) -> None:
-    """Goes on with a run, or a comparison, that was stopped or killed: to the same digest.
+    """Resume a run or comparison that was stopped or killed; results are bit-identical.
 
     Examples, one per line:
 
     `isthmus resume first`
 
-    `isthmus resume first --ray 10.0.0.1:6379` goes on on a cluster, wherever it began.
+    `isthmus resume first --ray 10.0.0.1:6379` (continue on a cluster)
 
-    `isthmus resume first --rounds 80` makes a run longer, if its method allows it.
+    `isthmus resume first --rounds 80` (extend the run, if its method allows it)
     """
     from isthmus.batch.grid import is_comparison
     from isthmus.cli import messages
@@ -44,13 +42,13 @@ def resume(
         for name, given in {"rounds": rounds, "track": track, "workers": workers}.items():
             if given:
                 raise IsthmusError(
-                    f"--{name}, but {run} is a comparison; expected a single run; leave it out"
+                    f"--{name} applies to a single run, and {run} is a comparison; leave it out"
                 )
         compare.go_on(run, data_root, jobs, cluster)
         return
     if jobs is not None:
         raise IsthmusError(
-            f"--jobs {jobs}, but {run} is no comparison; expected one; a run takes --workers"
+            f"--jobs applies to a comparison, and {run} is a single run; use --workers"
         )
     from isthmus.cli import driver  # it loads torch
 

@@ -24,7 +24,7 @@ from isthmus.cli.options import (
 
 def run(
     file: File = None,
-    method: Annotated[str | None, typer.Option(help="See `isthmus list methods`.")] = None,
+    method: Annotated[str | None, typer.Option(help="A name from `isthmus list methods`.")] = None,
     data: Data = None,
     rounds: Rounds = None,
     seed: Seed = None,
@@ -32,16 +32,15 @@ def run(
     settings: Settings = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Where the records go; runs/DATA-METHOD-SEED if left out."
-        ),
+        typer.Option(metavar="DIR", help="Output directory [default: runs/DATA-METHOD-SEED]."),
     ] = None,
     data_root: DataRoot = Path("data"),
     sync: Annotated[
         str,
         typer.Option(
             metavar="WHEN",
-            help="round: every round is on disk before the next; system: a power cut may lose all.",
+            help="Flush to disk after every `round`, or leave it to the operating `system` (a "
+            "power failure may lose rounds).",
         ),
     ] = "round",
     track: Track = None,
@@ -49,18 +48,18 @@ def run(
     ray: Ray = None,
     send_data: SendData = False,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Show at the end where the time of a round went.")
+        bool, typer.Option("--profile", help="Print at the end where the time of a round went.")
     ] = False,
     keep_best: Annotated[
         bool | None,
         typer.Option(
             "--keep-best/--no-keep-best",
-            help="Keep each client's model that was best on validation data, too; unasked where "
-            "all of them take less than 1 GB.",
+            help="Also keep each client's best model on validation data [default: if all of them "
+            "take less than 1 GB].",
         ),
     ] = None,
 ) -> None:
-    """Runs one experiment, shows its figures, keeps its records.
+    """Run one experiment, print its results, keep its records.
 
     Examples, one per line:
 
@@ -70,9 +69,9 @@ def run(
 
     `isthmus run --method superfed-lm --data mnist --data-root ~/data`
 
-    `isthmus run --method fedavg --data mnist --ray 10.0.0.1:6379` computes on a cluster.
+    `isthmus run --method fedavg --data mnist --ray 10.0.0.1:6379` (on a cluster)
 
-    `isthmus run first/experiment.toml` runs the same again, to the same digest.
+    `isthmus run first/experiment.toml` (the same run again, with the same digest)
     """
     from isthmus.cli import driver, messages
 

@@ -15,12 +15,12 @@ def show(
         float | None,
         typer.Option(
             metavar="SHARE",
-            help="Also show the rounds, seconds and bytes to this mean personal test top-1.",
+            help="Also print the rounds, seconds and bytes to reach this mean personal test top-1.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Shows how a run stands: its settings, its progress, its figures, its size on disk.
+    """Show the status of a run: settings, progress, results, size on disk.
 
     Examples, one per line:
 

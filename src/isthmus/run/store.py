@@ -523,7 +523,7 @@ def _refuse_existing(path: Path, experiment: str) -> None:
     there, here = _settings(before), _settings(experiment)
     if there == here:
         raise IsthmusError(
-            f"{path} holds this run already; expected a new directory; go on with: "
+            f"{path} holds this run already; expected a new directory; continue with: "
             f"isthmus resume {path}"
         )
     changed = [

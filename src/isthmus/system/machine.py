@@ -39,6 +39,4 @@ def explain_lack_of_memory() -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not any(word in str(error) for word in TOO_LARGE):
             raise
-        raise IsthmusError(
-            "there is not enough memory; expected less to be asked for; lower sizes or counts"
-        ) from None
+        raise IsthmusError("there is not enough memory; lower sizes or counts") from None

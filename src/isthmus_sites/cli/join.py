@@ -150,7 +150,7 @@ def check(
 
     `isthmus join check --data patients.csv`
 
-    `isthmus join check study.toml --data patients.csv --set label=outcome`
+    `isthmus join check study.toml --data patients.csv --read label=outcome`
 
     `isthmus join check study.toml --alone`
     """
