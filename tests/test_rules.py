@@ -153,16 +153,16 @@ def test_sites_and_papers_use_public_names_only(path: Path) -> None:
 # Lines of code that a room may have: no blanks, comments, docstrings, imports. A number that rises
 # comes with a commit that says why; one that can fall is lowered with what lowers it.
 BUDGET = {
-    "contract": 909,
+    "contract": 908,
     "isthmus/batch": 659,
     "isthmus/cli": 1447,
     "isthmus/data": 3989,
-    "isthmus/engines": 1920,
+    "isthmus/engines": 1916,
     "isthmus/experiment": 416,
     "isthmus/formulas": 92,
     "isthmus/methods": 1679,
     "isthmus/metrics": 262,
-    "isthmus/models": 1470,
+    "isthmus/models": 1466,
     "isthmus/report": 3594,
     "isthmus/run": 2684,
     "isthmus/system": 197,

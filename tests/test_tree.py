@@ -71,7 +71,7 @@ def test_bytes_are_counted_over_all_tensors() -> None:
 
 @pytest.mark.parametrize("stray", [3, 0.5, None, [torch.ones(1)], {"w": torch.ones(1)}])
 def test_what_is_no_tensor_is_refused_with_advice(stray: object) -> None:
-    with pytest.raises(TypeError, match=f"holds {type(stray).__name__} .*wrap numbers with"):
+    with pytest.raises(TypeError, match=f"contains {type(stray).__name__} .*wrap numbers with"):
         list(tree.leaves((torch.ones(1), (stray,))))
 
 

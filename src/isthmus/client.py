@@ -238,8 +238,8 @@ class Client:
             return torch.stack([self.reestimate_statistics(model) for model in w])
         if len(w) != self.model.size:
             raise IsthmusError(
-                f"{type(self.method).__name__} blends parts of networks that keep running "
-                "statistics; expected whole networks; use GroupNorm, or track_running_stats=False"
+                f"{type(self.method).__name__} blends parts of networks, whose running statistics "
+                "cannot be blended; use GroupNorm, or track_running_stats=False"
             )
         return self.model.reestimate_statistics(w, split_evenly(self._part("train").x))
 
@@ -304,7 +304,7 @@ class Client:
             if not len(self._part(split).y):
                 raise IsthmusError(
                     f"{type(self.method).__name__} needs {split} data, and a client has none; "
-                    f"expected {split} > 0; set {split}=0.1"
+                    f"set {split}=0.1"
                 )
         if w.dim() == 2 and w not in self._tallied:  # who chooses on one part draws both
             held = [part for part in ("validation", "test") if len(self._part(part).y)]

@@ -169,9 +169,9 @@ class Clients:
         if not tree.finite((own, reply)):
             task = self._round.context.task
             raise DivergenceError(
-                f"client {i} diverged in round {self.t + 1}: {getattr(f, '__qualname__', f)} ended "
-                f"with numbers that are not finite (lr={task.lr_at(self.t):.3g}); expected a loss "
-                "that falls; lower lr, or raise batch_size"
+                f"client {i} diverged in round {self.t + 1}: {getattr(f, '__qualname__', f)} "
+                f"returned numbers that are not finite (lr={task.lr_at(self.t):.3g}); lower lr, or "
+                "raise batch_size"
             )
 
 

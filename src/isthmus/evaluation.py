@@ -118,7 +118,7 @@ def choose_for_all(context: RunContext, clients: Clients, delivery: Delivery) ->
     if rule.split not in splits_of(context):
         raise IsthmusError(
             f"selection={context.task.selection} chooses on {rule.split} data, and the clients "
-            f"have none; expected {rule.split} > 0; set {rule.split}=0.1, or selection=fixed"
+            f"have none; set {rule.split}=0.1, or selection=fixed"
         )
     measured = clients.visit(MeasurePath((rule.split,)), delivery)
     (along,) = collect([path.name], (rule.split,), measured)

@@ -43,9 +43,9 @@ def load_network(task: Task, kind: int, params: Tensor) -> nn.Module:
     """Build the network with these parameters as a plain module."""
     if len(params) != task.model.size:
         raise IsthmusError(
-            f"what a client deploys has {len(params):,} parameters, its network "
-            f"{task.model.size:,}: the method puts something in the place of the head; expected a "
-            "head that is one linear layer with a bias; set head=last, or choose another model"
+            f"a client's personal model has {len(params):,} parameters, its network "
+            f"{task.model.size:,}: the method replaces the head, which must be one linear layer "
+            "with a bias; set head=last, or choose another model"
         )
     return task.model.load(params)
 

@@ -53,8 +53,8 @@ def leaves(tree: Tree) -> Iterator[Tensor]:
         yield tree
     else:
         raise TypeError(
-            f"a state or message holds {type(tree).__name__} {tree!r}; expected tensors in "
-            "NamedTuples; wrap numbers with torch.tensor"
+            f"a state or message contains {type(tree).__name__} {tree!r}, and may contain only "
+            "tensors in NamedTuples; wrap numbers with torch.tensor"
         )
 
 
@@ -105,7 +105,7 @@ def unpack(data: bytes, like: T) -> T:
     entries, end = _header(data)
     if len(entries) != len(list(leaves(like))):
         raise IsthmusError(
-            f"a packed state holds {len(entries)} tensors; expected {len(list(leaves(like)))}; "
+            f"a packed state has {len(entries)} tensors instead of {len(list(leaves(like)))}; "
             "it was written by another method or version"
         )
     tensors = []
@@ -113,16 +113,15 @@ def unpack(data: bytes, like: T) -> T:
         size = prod(shape) * dtype.itemsize
         if end + size > len(data):
             raise IsthmusError(
-                f"a packed state ends after {len(data)} bytes; expected at least {end + size}; "
-                "it is truncated"
+                f"a packed state is truncated: it has {len(data)} bytes instead of at least "
+                f"{end + size}"
             )
         raw = torch.frombuffer(bytearray(data[end : end + size]), dtype=dtype) if size else None
         tensors.append(torch.empty(shape, dtype=dtype) if raw is None else raw.reshape(shape))
         end += size
     if end != len(data):
         raise IsthmusError(
-            f"a packed state goes on for {len(data) - end} bytes after its last tensor; expected "
-            "none; it is damaged"
+            f"a packed state is damaged: {len(data) - end} bytes follow its last tensor"
         )
     remaining = iter(tensors)
     return map(lambda _: next(remaining), like)
@@ -131,15 +130,15 @@ def unpack(data: bytes, like: T) -> T:
 def _header(data: bytes) -> tuple[list[tuple[torch.dtype, list[int]]], int]:
     start = len(MAGIC) + 4
     if data[: len(MAGIC)] != MAGIC or len(data) < start:
-        raise IsthmusError("these bytes are no packed state; expected the header 'isthmus1'")
+        raise IsthmusError("these bytes are not a packed state, which starts with 'isthmus1'")
     end = start + int.from_bytes(data[len(MAGIC) : start], "little")
     try:
         written = json.loads(data[start:end])
         entries = [(_dtype(name), _shape(axes)) for name, axes in written]
     except (ValueError, TypeError, RecursionError):
         raise IsthmusError(
-            f"a packed state's header {data[start:end][:40]!r} lists no tensors; expected their "
-            "types and shapes; it is damaged"
+            f"a packed state is damaged: its header {data[start:end][:40]!r} does not list the "
+            "types and shapes of tensors"
         ) from None
     return entries, end
 

@@ -117,8 +117,8 @@ def weigh_examples(context: RunContext, i: int, y: Tensor) -> Importance:
         weights = np.divide(weights, totals, out=np.zeros(len(y)), where=totals > 0)
     if not weights.sum() > 0:
         raise IsthmusError(
-            f"all examples that client {i} trains on weigh 0; expected some that count; correct "
-            "their weights"
+            f"all training examples of client {i} have weight 0; correct their weights, so that "
+            "some count"
         )
     return torch.as_tensor(weights / weights.mean(), dtype=context.task.w0.dtype)
 

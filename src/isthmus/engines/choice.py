@@ -21,8 +21,8 @@ def choose(plan: Plan) -> Plan:
     plan = plan._replace(engine=choose_engine(plan))
     if plan.device != "cpu" and not ENGINES[plan.engine].uses_devices:
         raise IsthmusError(
-            f"engine={plan.engine} with device={plan.device}; expected device=cpu, on which the "
-            "nodes of a cluster compute; set device=cpu, or another engine"
+            f"engine={plan.engine} computes only on the CPU, not on device={plan.device}; set "
+            "device=cpu, or another engine"
         )
     block = plan.block or count_block(plan.parameters, plan.device)
     plan = plan._replace(step=choose_step(plan), block=block)
@@ -50,14 +50,13 @@ def choose_step(plan: Plan) -> str:
     may_compile = ENGINES[plan.engine].compiles and plan.device == "cpu"
     if plan.step == "compiled" and not may_compile:
         raise IsthmusError(
-            f"step=compiled with engine={plan.engine} and device={plan.device}; expected "
-            "engine=loop or ray on the CPU, where steps are compiled; set step=eager, or "
-            "engine=loop and device=cpu"
+            f"step=compiled with engine={plan.engine} and device={plan.device}: only loop and ray "
+            "compile steps, on the CPU; set step=eager, or engine=loop and device=cpu"
         )
     if plan.step == "compiled" and not has_compiler():
         raise IsthmusError(
-            "step=compiled, and no C++ compiler is on the path; expected g++ or clang++; install "
-            "one, or set step=eager"
+            "step=compiled needs a C++ compiler, and none is on the path; install g++ or clang++, "
+            "or set step=eager"
         )
     if plan.step != "auto":
         return plan.step

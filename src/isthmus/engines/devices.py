@@ -80,6 +80,6 @@ def check(device: str) -> None:
     present = list_devices()
     if device not in present and (device != "cuda" or "cuda:0" not in present):
         raise IsthmusError(
-            f"device={device}, and torch finds {', '.join(present)} here; expected one of these; "
-            "set device=cpu, or install a torch that is made for the device"
+            f"device={device} is not available; torch finds {', '.join(present)} here; set one of "
+            "these, or install a version of torch for the device"
         )

@@ -72,8 +72,8 @@ class Pool:
                         ended = f"client {request.i}, round {call.t + 1}: {answer.how}"
                         if ends[request.i] == self.tries:
                             raise ClientError(
-                                f"{ended}, {TIMES[self.tries]}; expected an answer; look for what "
-                                "kills processes, such as too little memory, or set --workers 1"
+                                f"{ended}, {TIMES[self.tries]}; find out what kills processes, "
+                                "such as too little memory, or set --workers 1"
                             )
                         self.notes.append(f"{ended}; computed again")
                     else:

@@ -74,12 +74,12 @@ class Stacked(Engine):
         if plan.mixes_examples:
             raise IsthmusError(
                 "engine=stacked pads batches, and the model's batch normalisation would count the "
-                "padding; expected a model that treats examples apart; set engine=loop"
+                "padding; set engine=loop, or choose a model without batch normalisation"
             )
         if plan.random:
             raise IsthmusError(
-                "engine=stacked computes many clients as one, and the model draws random numbers "
-                "(dropout); expected a model without such layers; set engine=loop"
+                "engine=stacked computes many clients as one, which excludes models that draw "
+                "random numbers (dropout); set engine=loop, or choose a model without dropout"
             )
         return cls(plan.block or count_block(plan.parameters, plan.device), plan.device)
 

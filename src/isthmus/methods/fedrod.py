@@ -58,8 +58,8 @@ class FedRod(Method):
     def init(self, task: Task) -> Server:
         if task.model.head.start != task.model.weight.start:
             raise IsthmusError(
-                "fedrod adds two heads, and the model's head has several layers; expected one "
-                "linear layer; set head=last"
+                "fedrod adds two heads, and the model's head has several layers instead "
+                "of one linear layer; set head=last"
             )
         return Server(task.w0)
 

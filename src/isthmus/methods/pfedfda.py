@@ -81,7 +81,7 @@ class PFedFda(Method):
         head, wanted = task.model.head, task.classes * (task.features + 1)
         if head.start != task.model.weight.start or head.stop - head.start != wanted:
             raise IsthmusError(
-                f"pfedfda was given a head of {head.stop - head.start} parameters; expected one "
+                f"pfedfda was given a head of {head.stop - head.start} parameters, and needs one "
                 f"linear layer with a bias, {wanted}; set head=last, or choose another model"
             )
         draw = torch.Generator().manual_seed(task.seed_of("means"))

@@ -95,7 +95,7 @@ def lora(
     what adapters add, by alpha / rank: 1 unless given.
     """
     if rank < 1:
-        raise IsthmusError(f"rank={rank}; expected 1 or more; set rank=8")
+        raise IsthmusError(f"rank={rank} must be 1 or more; for example rank=8")
     return partial(_build_adapted, network, rank, tuple(targets), rank if alpha is None else alpha)
 
 
@@ -121,7 +121,7 @@ def _build_adapted(
         names = ", ".join(target.name for target in found[:NAMED]) or "none, it has no other"
         raise IsthmusError(
             f"targets={','.join(targets)} fits no linear layer of {type(module).__name__} besides "
-            f"its head {head!r}; expected a pattern of: {names}; give another"
+            f"its head {head!r}; give a pattern of: {names}"
         )
     module.requires_grad_(False)
     module.get_submodule(head).requires_grad_(True)

@@ -68,8 +68,8 @@ def transformer(shape: tuple[int, ...], classes: int, *, patch: PositiveInt = 4)
     channels, height, width = read_image_shape("transformer", shape, least=patch)
     if height % patch or width % patch:
         raise IsthmusError(
-            f"transformer was given images of {height} x {width}; expected sides that patch={patch}"
-            " divides; set patch"
+            f"transformer was given images of {height} x {width}, which patch={patch} does not "
+            "divide; set patch"
         )
     places = (height // patch) * (width // patch)
     body = nn.Sequential(

@@ -63,7 +63,7 @@ def read_image_shape(name: str, shape: tuple[int, ...], least: int) -> tuple[int
     """Take a shape apart into channels, height and width, or refuse it."""
     if len(shape) != 3 or min(shape[1:]) < least:
         raise IsthmusError(
-            f"{name} was given inputs of shape {shape}; expected images, channels x height x "
+            f"{name} was given inputs of shape {shape}, and takes images, channels x height x "
             f"width, of at least {least} x {least}; set model=mlp"
         )
     channels, height, width = shape

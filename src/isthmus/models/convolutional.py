@@ -23,8 +23,8 @@ def cnn5(shape: tuple[int, ...], classes: int) -> nn.Module:
     channels, height, width = read_image_shape("cnn5", shape, least=28)
     if height != width or height not in POOL_AND_KERNEL:
         raise IsthmusError(
-            f"cnn5 was given images of {height} x {width}; expected 28 x 28, 32 x 32 or 64 x 64; "
-            "set model=cnn"
+            f"cnn5 was given images of {height} x {width}, and takes 28 x 28, 32 x 32 or 64 x "
+            "64; set model=cnn"
         )
     size, kernel = POOL_AND_KERNEL[height]
     body = nn.Sequential(

@@ -232,8 +232,7 @@ class Flat:
         if not seen:
             raise IsthmusError(
                 f"the head {self._head!r} of {type(self._module).__name__} is not called as a "
-                "module, and this method looks at what enters it; expected a call; end the network "
-                "with a Linear layer"
+                "module, and this method needs its inputs; end the network with a Linear layer"
             )
         return seen[0].flatten(1), logits
 

@@ -135,5 +135,5 @@ def _check_colours(name: str, shape: tuple[int, ...], least: int) -> None:
     channels, _, _ = read_image_shape(name, shape, least)
     if channels not in (1, 3):
         raise IsthmusError(
-            f"{name} was given images of {channels} channels; expected 1 or 3; set model=cnn"
+            f"{name} was given images of {channels} channels, and takes 1 or 3; set model=cnn"
         )

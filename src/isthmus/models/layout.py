@@ -125,27 +125,26 @@ def build_checked(build: Callable[[], nn.Module]) -> nn.Module:
     if isinstance(build, nn.Module) or not callable(build):
         given = type(build).__name__
         raise IsthmusError(
-            f"model is a finished {given}; expected something that builds one, so that every "
-            f"client can draw its own start; pass the class, or lambda: {given}(...)"
+            f"model is an instance of {given}, from which clients cannot draw their own start; "
+            f"pass a class or a factory, such as lambda: {given}(...)"
         )
     module = build_alike(build)
     if not isinstance(module, nn.Module):
         raise IsthmusError(
-            f"model() gave {type(module).__name__}; expected a torch.nn.Module; return the network"
+            f"model() returned {type(module).__name__}; it must return a torch.nn.Module"
         )
     name = type(module).__name__
     if not any(True for _ in module.parameters()):
-        raise IsthmusError(f"{name} has no parameters; expected at least one; nothing to train")
+        raise IsthmusError(f"{name} has no parameters to train")
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise IsthmusError(
-            f"all parameters of {name} are frozen; expected at least one that is trained; set "
-            "requires_grad of its last layer, or add adapters"
+            f"all parameters of {name} are frozen; set requires_grad of its last layer, or add "
+            "adapters"
         )
     for path, part in module.named_modules():
         if tracks(part) and part.momentum is None:
             raise IsthmusError(
                 f"{name}.{path} averages its statistics over all batches since it was built "
-                "(momentum=None); expected a momentum, since a model that is averaged has no such "
-                "count; set momentum=0.1"
+                "(momentum=None), and an averaged model has no count of batches; set momentum=0.1"
             )
     return module

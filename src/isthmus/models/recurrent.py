@@ -109,8 +109,8 @@ def _stackedlstm(
 ) -> nn.Module:
     if len(shape) != 1 or not shape[0]:
         raise IsthmusError(
-            f"{name} was given inputs of shape {shape}; expected rows of tokens, at least one "
-            "each; choose another model"
+            f"{name} was given inputs of shape {shape}, and takes rows of at least one token; "
+            "choose another model"
         )
     return build_network(
         nn.Sequential(

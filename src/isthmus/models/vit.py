@@ -108,13 +108,12 @@ def vit(
     channels, height, wide = read_image_shape("vit", shape, least=patch)
     if height % patch or wide % patch:
         raise IsthmusError(
-            f"vit was given images of {height} x {wide}; expected sides that patch={patch} "
-            "divides; set patch"
+            f"vit was given images of {height} x {wide}, which patch={patch} does not divide; "
+            "set patch"
         )
     if width % heads:
         raise IsthmusError(
-            f"vit has width={width} and heads={heads}; expected a width that heads divides; set "
-            "width or heads"
+            f"vit has width={width} and heads={heads}, which must divide it; set width or heads"
         )
     places = (height // patch) * (wide // patch)
     body = VisionBody(channels, patch, places, width, depth, heads)

@@ -40,14 +40,14 @@ def load_weights(
     given = _read(weights)
     if digest and digest != (found := digest_weights(weights)):
         raise IsthmusError(
-            f"weights={weights} has digest {found}, the experiment's is {digest}; expected the "
-            "same file; get that one, or leave weights_digest out in a new experiment"
+            f"weights={weights} has digest {found}, the experiment's is {digest}; get the same "
+            "file, or leave weights_digest out in a new experiment"
         )
     wanted = {_name_in_file(key, last): tensor for key, tensor in module.state_dict().items()}
     misfits = find_misfits(wanted, given, last)
     if misfits.any():
         raise IsthmusError(
-            f"weights={weights} {misfits}; expected the tensors of {whose}'s {name}; give its file"
+            f"weights={weights} {misfits}; give a file with the tensors of {whose}'s {name}"
         )
     _copy(wanted, given)
     return module
@@ -84,13 +84,13 @@ def _build_started(build: Callable[[], nn.Module], weights: str, partly: bool) -
     misfits = find_misfits(wanted, given, last, may_lack_last=True)
     if misfits.any() and not partly:
         raise IsthmusError(
-            f"weights={weights} {misfits}; expected the tensors of {type(module).__name__}; give "
-            "another file, or start_from(..., partly=True) to take what fits"
+            f"weights={weights} {misfits}; give a file with the tensors of "
+            f"{type(module).__name__}, or start_from(..., partly=True) to take what fits"
         )
     if not any(_fits(tensor, given.get(name)) for name, tensor in wanted.items()):
         raise IsthmusError(
-            f"weights={weights} has no tensor of {type(module).__name__}; expected names as "
-            f"{next(iter(wanted))!r}, found {next(iter(given), 'none')!r}; give another file"
+            f"weights={weights} has no tensor of {type(module).__name__}: no name such as "
+            f"{next(iter(wanted))!r}, but {next(iter(given), 'none')!r}; give another file"
         )
     _copy(wanted, given)
     return module
@@ -231,6 +231,5 @@ def _read_file(weights: str, size: int, changed: int) -> Mapping[str, Tensor]:
 
 def _unreadable(weights: str, reason: str) -> IsthmusError:
     return IsthmusError(
-        f"weights={weights} {reason}; expected a .safetensors or .pth file of named tensors; give "
-        "its path"
+        f"weights={weights} {reason}; give the path of a .safetensors or .pth file of named tensors"
     )

@@ -183,8 +183,8 @@ class ActorPool(Pool):
             self._reading = None if read_data is None else pack(read_data)
         except messages.CannotSend as error:
             raise IsthmusError(
-                f"the method or model cannot be sent to the cluster's nodes ({error}); expected "
-                "what a module defines that they can import; or set engine=loop"
+                f"the method or model cannot be sent to the cluster's nodes ({error}); define it "
+                "in a module that they can import, or set engine=loop"
             ) from None
         self._fill()
 
@@ -196,7 +196,7 @@ class ActorPool(Pool):
             if not self.idle and time.monotonic() > began + START_TIMEOUT_S:
                 raise IsthmusError(
                     f"no core of the Ray cluster {self._connected.where} became free in "
-                    f"{START_TIMEOUT_S / 60:.0f} minutes; expected one; who else is using it?"
+                    f"{START_TIMEOUT_S / 60:.0f} minutes; find out what else is using it"
                 )
 
     def describe_now(self) -> str:
@@ -226,8 +226,8 @@ class ActorPool(Pool):
             waiting = [*self._starting]
         if not waiting:
             raise IsthmusError(
-                f"the Ray cluster {self._connected.where} has no node that can compute; expected "
-                "at least one with a core; start one with `ray start --address`"
+                f"the Ray cluster {self._connected.where} has no node that can compute; start one "
+                "with `ray start --address`"
             )
         ready, _ = ray.wait(waiting, num_returns=1, timeout=HEARTBEAT_S)
         if not ready:
@@ -320,8 +320,8 @@ class ActorPool(Pool):
             if self._failures >= MOST_FAILED_STARTS:
                 raise IsthmusError(
                     f"{MOST_FAILED_STARTS} actors ended before they began ({_shorten(outcome)}); "
-                    "expected nodes with the same isthmus and enough memory; look into Ray's logs "
-                    "there"
+                    "look into Ray's logs on the nodes, which need the same isthmus and enough "
+                    "memory"
                 )
             self.replace(actor)
             return
@@ -357,19 +357,19 @@ class ActorPool(Pool):
                 ", ".join(map(" ".join, zip(VERSIONS, versions, strict=True)))
                 for versions in (facts.versions, list_versions())
             )
-            return f"it has {theirs}; expected {ours}, as here; install the same"
+            return f"it has {theirs}, and this machine {ours}; install the same versions"
         if self._compiled is not None and not facts.compiles:
             return (
-                "steps are compiled, and it has no C++ compiler; expected g++ or clang++ on its "
-                "path; install one, or set step=eager"
+                "steps are compiled, and it has no C++ compiler on its path; install g++ or "
+                "clang++, or set step=eager"
             )
         if facts.error:
             return f"{facts.error}; or send the data there with --send-data"
         here = self.context.federation.digest()
         if facts.digest not in ("", here):
             return (
-                f"its data have digest {facts.digest}; expected {here}, as here; copy the files "
-                "there, or send the data with --send-data"
+                f"its data have digest {facts.digest} instead of {here}; copy the files there, or "
+                "send the data with --send-data"
             )
         return ""
 

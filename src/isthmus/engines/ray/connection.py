@@ -22,8 +22,8 @@ CONNECT_TIMEOUT_S = 5.0  # seconds for a head to answer
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 TOKEN_ADVICE = (
-    "copy its ~/.ray/auth_token here, or set RAY_AUTH_TOKEN; for a cluster that has none, set "
-    "RAY_AUTH_MODE=disabled"
+    "copy its head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN; for a cluster that has none, "
+    "set RAY_AUTH_MODE=disabled"
 )
 
 
@@ -51,8 +51,8 @@ class Connected:
             return
         self.lost = True
         raise ClusterLostError(
-            f"the head of the Ray cluster {self.where} is gone; expected it to stay until the run "
-            "ends; go on there or without it"
+            f"the head of the Ray cluster {self.where} is gone; restart it, or continue without "
+            "the cluster"
         )
 
     def list_nodes(self) -> list[ClusterNode]:
@@ -80,7 +80,7 @@ def connect(cluster: Cluster, cores: int = 0) -> Connected:
     """Connect to a cluster; without an address, starts one of so many cores on this machine."""
     if not find_spec("ray"):
         raise IsthmusError(
-            "engine=ray needs Ray; expected it to be installed; pip install 'isthmus[ray]'"
+            "engine=ray needs Ray, which is not installed; pip install 'isthmus[ray]'"
         )
     address = cluster.address or os.environ.get("RAY_ADDRESS", "")
     local = address in ("", "local")
@@ -166,19 +166,16 @@ def _refuse_silence(address: str) -> None:
         return
     if "://" in address or not address.rpartition(":")[2].isdigit():
         raise IsthmusError(
-            f"--ray {address!r}; expected the head's HOST:PORT, as `ray start --head` prints it; "
+            f"--ray {address!r} is not the HOST:PORT of a head, as `ray start --head` prints it; "
             "for example --ray 10.0.0.1:6379"
         )
     if not listens(_find_outside(address)):
         raise IsthmusError(
-            f"no Ray cluster listens at {address}; expected the head's HOST:PORT; is it running, "
-            "and not behind a firewall? `ray start --head` starts one and prints its address"
+            f"no Ray cluster listens at {address}; check that its head is running there and not "
+            "behind a firewall (`ray start --head` starts one and prints its address)"
         )
     if os.environ["RAY_AUTH_MODE"] == "token" and not _has_token():
-        raise IsthmusError(
-            f"there is no token for the Ray cluster at {address}; expected that of its head; "
-            f"{TOKEN_ADVICE}"
-        )
+        raise IsthmusError(f"there is no token for the Ray cluster at {address}; {TOKEN_ADVICE}")
 
 
 @contextmanager
@@ -189,13 +186,13 @@ def _explain(address: str) -> Iterator[None]:
     except Exception as error:  # Ray raises all kinds, and some of no kind
         reason = " ".join(str(error).split())[:500]
         if "ersion mismatch" in reason:
-            todo = "the same versions of Ray and Python on all nodes; install those of the cluster"
+            todo = "install the versions of Ray and Python that the cluster has"
         elif any("AuthToken" in str(each) for each in _list_causes(error)):
-            reason, todo = "it refuses the token", f"that of its head; {TOKEN_ADVICE}"
+            reason, todo = "it refuses the token", TOKEN_ADVICE
         else:
-            todo = "a cluster of which this machine is a node, and its token; see docs/cluster.md"
+            todo = "this machine must be one of its nodes, with its token; see docs/cluster.md"
         where = f"at {address}" if address else "on this machine"
-        raise IsthmusError(f"Ray {where} cannot be used ({reason}); expected {todo}") from None
+        raise IsthmusError(f"Ray {where} cannot be used ({reason}); {todo}") from None
 
 
 def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
