@@ -263,7 +263,7 @@ def test_settings_are_chosen_on_validation_data(isthmus: Isthmus) -> None:
         trials = list(csv.DictReader(file))
     assert [row["method"] for row in trials] == ["local"] * 3 + ["fedavg"] * 3
     page = Path("out/report.html").read_text()
-    assert "What was tried" in page
+    assert ">Tuning<" in page
     assert all(row["validation_loss"] in page for row in trials)
     assert {row["seed"] for row in trials} == {"1"}  # the least that is not reported
     assert all("diverged" in row["failed"] for row in trials if row["settings"] == "lr=1e30")

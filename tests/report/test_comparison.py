@@ -319,7 +319,7 @@ def test_the_page_shows_the_comparison_where_there_are_two_methods(
     text = page.render(three, baseline="local")
     check(text)
     assert "Difference: to local" in text
-    assert "How sure is the difference" not in page.render(three[:2])
+    assert "Differences between methods" not in page.render(three[:2])
 
 
 def test_one_experiment_given_twice_is_refused(three: list[RecordedRun]) -> None:

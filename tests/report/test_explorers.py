@@ -139,7 +139,7 @@ def test_the_landscape_is_of_the_data_chosen(runs: list[RecordedRun], driver: An
     choose(driver, "choice-landscape-0", f"the test part of client {found.on[d]}")
     grid = next(t for t in traces(driver, "figure-landscape-0", "loss") if t["z"])
     assert np.array(grid["z"]) == pytest.approx(np.log10(found.values["loss"][d]), abs=1e-3)
-    choose(driver, "shape-landscape-0", "a surface, to be turned")
+    choose(driver, "shape-landscape-0", "a surface, which can be turned")
     surface, marks = traces(driver, "figure-landscape-0-surface", "loss")
     assert surface["z"] == grid["z"]
     heights = [np.log10(model.values["loss"][d]) for model in found.models]

@@ -172,12 +172,12 @@ def test_a_run_on_another_federation_is_left_out_of_the_gains(tiny: Write) -> No
 
 def test_without_local_the_page_says_what_is_missing(five: list[RecordedRun]) -> None:
     text = without_plotly(page.render(five[1:2]))
-    assert "There is no run of <code>local</code> among these" in text
+    assert "None of these runs is a run of <code>local</code>" in text
     assert "figure-path" not in text
 
 
 def test_the_path_says_how_many_clients_have_an_own_end(text: str) -> None:
-    assert "18 of 20 clients have an own end" in text
+    assert "18 of 20 clients have a trained own model" in text
     traces = drawn(text)["figure-path-3"]["marks"]
     names = {trace["name"] for trace in traces}
     assert {"fedavg, shared model", "local, training alone", "mean over clients"} <= names
@@ -186,7 +186,7 @@ def test_the_path_says_how_many_clients_have_an_own_end(text: str) -> None:
 def test_a_path_nobody_has_begun_is_not_drawn(write: Write) -> None:
     run = read(write("superfed-mm", evaluations=(10,)))
     text = without_plotly(page.render([run]))
-    assert "no client has trained an own end yet" in text
+    assert "no client has trained its own model yet" in text
     assert not any(name.startswith("figure-path") for name in drawn(text))
 
 
@@ -275,5 +275,5 @@ def test_an_unfinished_run_alone_makes_a_page(write: Write) -> None:
 
 
 def test_no_runs_is_one_clear_line() -> None:
-    with pytest.raises(IsthmusError, match="no runs were given; give at least one"):
+    with pytest.raises(IsthmusError, match="no runs were given; name at least one"):
         page.render([])

@@ -81,7 +81,7 @@ def test_any_simplex_has_its_section(tmp_path: Path, vertices: int, tau: int) ->
     other = record(tmp_path / "run", vertices, tau)
     text = page.render([other])
     assert 'id="simplex"' in text
-    placed = "no client is placed yet" not in text
+    placed = "no client has a position yet" not in text
     assert placed == (vertices > 1 and tau < 2)
     assert "figure-path" not in text
     assert not other.chosen_on_test

@@ -111,8 +111,8 @@ def test_the_command_leaves_a_table_that_the_report_draws(
     shown = section.show(collect([read(run)]))
     assert shown is not None
     (figure,) = shown.figures.values()
-    assert figure.x.title == "whose test part"
-    assert figure.y.title == "whose personal model"
+    assert figure.x.title == "test data of client"
+    assert figure.y.title == "personal model of client"
     (panel,) = shown.values["panels"]
     assert (panel.found.split, panel.found.when) == ("test", "round 2")
 

@@ -23,23 +23,21 @@ from isthmus.report.section import PrintFigure, Section
 from isthmus.report.tables import sections
 
 SECTIONS = (
-    Section("summary", "The result", sections.show_summary),
-    Section("sure", "How sure is the difference", sections.show_differences),
-    Section("rounds", "Over rounds, seconds and bytes", curves.show, curves.PRINT_FIGURES),
-    Section("reliability", "How sure, how right", reliability.show, (reliability.PRINT_FIGURE,)),
-    Section("gain", "Each client against training alone", gain.show, (gain.PRINT_FIGURE,)),
-    Section("path", "Along the path from shared to own model", path.show, (path.PRINT_FIGURE,)),
-    Section(
-        "branches", "Shared network, own network, sum", similarity.show, (similarity.PRINT_FIGURE,)
-    ),
-    Section("simplex", "Where the clients are", simplex.show, (simplex.PRINT_FIGURE,)),
-    Section("landscape", "The land around", landscape.show, (landscape.PRINT_FIGURE,)),
-    Section("cross", "Each model on everybody's data", cross.show, (cross.PRINT_FIGURE,)),
-    Section("worst", "The clients it serves worst", sections.show_worst),
-    Section("newcomers", "Clients that joined afterwards", sections.show_newcomers),
-    Section("holdings", "What the clients hold", holdings.show),
-    Section("cost", "What it costs", cost.show),
-    Section("trials", "What was tried", sections.show_trials),
+    Section("summary", "Results", sections.show_summary),
+    Section("sure", "Differences between methods", sections.show_differences),
+    Section("rounds", "Learning curves", curves.show, curves.PRINT_FIGURES),
+    Section("reliability", "Calibration", reliability.show, (reliability.PRINT_FIGURE,)),
+    Section("gain", "Gain over training alone", gain.show, (gain.PRINT_FIGURE,)),
+    Section("path", "Path from shared to own model", path.show, (path.PRINT_FIGURE,)),
+    Section("branches", "Shared and own networks", similarity.show, (similarity.PRINT_FIGURE,)),
+    Section("simplex", "Simplex", simplex.show, (simplex.PRINT_FIGURE,)),
+    Section("landscape", "Loss landscape", landscape.show, (landscape.PRINT_FIGURE,)),
+    Section("cross", "Cross-client accuracy", cross.show, (cross.PRINT_FIGURE,)),
+    Section("worst", "Worst clients", sections.show_worst),
+    Section("newcomers", "Newcomers", sections.show_newcomers),
+    Section("holdings", "Data of the clients", holdings.show),
+    Section("cost", "Cost", cost.show),
+    Section("trials", "Tuning", sections.show_trials),
     Section("settings", "Settings", sections.show_settings),
 )
 PRINT_FIGURES: Mapping[str, PrintFigure] = MappingProxyType(

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, nearest
 from isthmus.experiment.settings import list_settings
 from isthmus.report import statistics
 from isthmus.report.groups import SEEDED, Group, group_by_seed, name_apart
@@ -100,7 +100,7 @@ def compare(runs: Sequence[RecordedRun], reference: str | None = None) -> Compar
     Runs on different data come in blocks; within a block, runs that differ in the seed are one row.
     """
     if not runs:
-        raise IsthmusError("no runs were given; expected one or more; give runs' directories")
+        raise IsthmusError("no runs were given; name at least one run's directory")
     against = choose_reference(runs, reference) or runs[0].method
     by_data: dict[frozenset[tuple[str, str]], list[RecordedRun]] = {}
     for run in runs:
@@ -118,8 +118,7 @@ def choose_reference(runs: Sequence[RecordedRun], named: str | None = None) -> s
     methods = list(dict.fromkeys(run.method for run in runs))
     if named is not None and named not in methods:
         raise IsthmusError(
-            f"baseline {named!r} is not among the runs; expected one of {', '.join(methods)}; "
-            "name one of them, or add a run of it"
+            f"there is no run of {named!r} to compare with; {nearest(named, methods)}"
         )
     return named or (REFERENCE if REFERENCE in methods else None)
 

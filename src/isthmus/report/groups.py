@@ -52,7 +52,7 @@ def group_by_seed(runs: Sequence[RecordedRun]) -> list[Group]:
         if twice is not None:
             first, second = [run.path for run in together if run.seed == twice][:2]
             raise IsthmusError(
-                f"{first} and {second} are the same experiment, seed included; expected each once; "
+                f"{first} and {second} are the same experiment with the same seed; "
                 "leave one of them out"
             )
     names = name_apart([together[0] for together in by_settings.values()], "method")

@@ -28,8 +28,7 @@ def collect(path: Path, target: float | None = None) -> dict[str, Any]:
     """Collect what is known of a run and, where a target is given, what it took to reach it."""
     if target is not None and not 0 < target <= 1:
         raise IsthmusError(
-            f"target {target:g}; expected a share of right answers, above 0 and at most 1; for "
-            "example 0.9"
+            f"the target must be an accuracy above 0 and at most 1, not {target:g}; for example 0.9"
         )
     sizes = {file.name: file.stat().st_size for file in sorted(path.glob("*")) if file.is_file()}
     try:

@@ -62,8 +62,8 @@ def read_cross(run: RecordedRun) -> CrossRecord | None:
     values = [np.full((len(clients),) * 2, np.nan) for _ in range(2)]
     if not np.array_equal(clients, known) or len(row) != values[0].size or not len(row):
         raise IsthmusError(
-            f"{file} lacks models, or clients that they were measured on; expected each model on "
-            "all of their data; measure it again"
+            f"{file} is incomplete: some models were not measured on every client's data; "
+            f"run isthmus cross {run.path} again"
         )
     for matrix, name in zip(values, ("top1", "loss"), strict=True):
         matrix[row, column] = table[name]
@@ -75,7 +75,7 @@ def read_cross(run: RecordedRun) -> CrossRecord | None:
 
 
 def show(report: Report) -> SectionContent | None:
-    """Show the runs of which models were measured on everybody's data."""
+    """Show the runs whose models were measured on every client's data."""
     panels = report.read_runs(read_cross)
     figures = {f"figure-cross-{panel.place}": build(panel.found, SHOWN_AT_MOST) for panel in panels}
     values = {"panels": panels, "SHOWN_AT_MOST": SHOWN_AT_MOST}
@@ -95,8 +95,8 @@ def build(found: CrossRecord, most: int | None = None) -> Figure:
         "<br>loss %{customdata:.3~g} nats",
     )
     few = len(names) <= 40
-    x = Axis(f"whose {found.split} part", names=names, labelled=few, grid=False)
-    y = replace(x, title="whose personal model", reversed=True)
+    x = Axis(f"{found.split} data of client", names=names, labelled=few, grid=False)
+    y = replace(x, title="personal model of client", reversed=True)
     return Figure([cells], x, y)
 
 
@@ -108,13 +108,15 @@ def draw(given: FigureInput) -> Drawing:
             break
     else:
         raise IsthmusError(
-            "no run here was measured on everybody's data; expected a cross.csv; run isthmus cross"
+            "none of these runs has a cross.csv; measure one with: isthmus cross RUN"
         )
     caption = (
         f"Top-1 accuracy of each client's personal model after {found.when} (rows) on each "
-        f"client's {found.split} part (columns); like clients next to each other.{name_seed(group)}"
+        f"client's {found.split} part (columns). Similar clients are adjacent.{name_seed(group)}"
     )
     return Drawing([build(found)], caption)
 
 
-PRINT_FIGURE = PrintFigure("cross", "each personal model on everybody's data", draw, 0.9)
+PRINT_FIGURE = PrintFigure(
+    "cross", "accuracy of each personal model on every client's data", draw, 0.9
+)

@@ -254,7 +254,7 @@ def draw(name: str, given: FigureInput) -> Drawing:
         )
     figure = build(given.groups, given.model)
     if name not in {option.name for option in figure.switches["axes"]}:
-        raise IsthmusError("these runs sent no bytes; expected some; draw rounds or seconds")
+        raise IsthmusError("these runs sent no bytes; draw rounds or seconds instead")
     what = (
         "Total variance of the last layers returned by clients"
         if view is VARIANCE

@@ -184,8 +184,8 @@ def draw(given: FigureInput) -> Drawing:
             marks.append(Lines(x=share, y=points, style=style))
     if not any(shown):
         raise IsthmusError(
-            "no run has a run of local on its federation among these; expected one to hold it "
-            "against; add it"
+            "none of these runs can be compared with training alone; add a run of local on the "
+            "same federation"
         )
     x, y = Axis("clients, ordered by gain, %", (0, 100)), Axis("gain, percentage points")
     figure = Figure(marks, x, y, legend=given.list_legend(shown))
@@ -198,4 +198,4 @@ def draw(given: FigureInput) -> Drawing:
     return Drawing([figure], caption)
 
 
-PRINT_FIGURE = PrintFigure("gain", "each client against training alone, sorted", draw)
+PRINT_FIGURE = PrintFigure("gain", "gain of each client over training alone, sorted", draw)

@@ -17,7 +17,7 @@ def show(report: Report) -> SectionContent | None:
     few = int(np.median(np.sum(federation.labels > 0, axis=1)))
     first = f"The first {SHOWN_AT_MOST} of" if clients > SHOWN_AT_MOST else "All"
     values = {
-        "about": f"Why one model does not fit all: half of the clients hold at most {few} of the "
+        "about": f"Half of the clients hold at most {few} of the "
         f"{classes} classes, and between {federation.train.min():,} and "
         f"{federation.train.max():,} examples to train on.",
         "height": int(min(120 + 22 * classes, 460)),

@@ -224,8 +224,7 @@ def draw(given: FigureInput) -> Drawing:
     if not planes:
         first = given.groups[0].runs[0].path
         raise IsthmusError(
-            f"no plane was measured of {first}; expected landscape.csv in a run; "
-            f"make it with: isthmus landscape {first}"
+            f"none of these runs has a landscape.csv; measure one with: isthmus landscape {first}"
         )
     figures = [build(plane, group.label if len(planes) > 1 else "") for group, plane in planes]
     group, plane = planes[0]

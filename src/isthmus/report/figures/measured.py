@@ -61,8 +61,8 @@ def collect_surface(run: RecordedRun) -> Surface | None:
     }
     if not all(np.isfinite(each).all() for each in values.values()):
         raise IsthmusError(
-            f"{file if file.is_file() else run.path / 'clients.csv'} lacks a number of some model "
-            "of its simplex; expected one of each on all data; measure it again"
+            f"{file if file.is_file() else run.path / 'clients.csv'} is incomplete: a model of the "
+            f"simplex has no value on some data; run isthmus landscape {run.path} again"
         )
     return Surface(
         at=read_coordinates(at),
@@ -122,7 +122,7 @@ def read_landscape(run: RecordedRun) -> Landscape | None:
     x, y = table["x"], table["y"]
     grid = table["model"] == ""
     if not grid.any():
-        raise IsthmusError(f"{file} has no grid; expected one; measure it again")
+        raise IsthmusError(f"{file} has no grid points; run isthmus landscape {run.path} again")
     across, column = np.unique(x[grid], return_inverse=True)
     up, row = np.unique(y[grid], return_inverse=True)
     shape = (len(on), len(up), len(across))
@@ -208,7 +208,7 @@ def read_coordinates(texts: Sequence[str]) -> Floats:
         points = np.array([[float(number) for number in text.split()] for text in texts])
     except ValueError as error:
         raise IsthmusError(
-            f"places of a simplex cannot be read ({error}); expected as many numbers for each; "
-            "restore the tables, or run it again"
+            f"the coordinates in a simplex cannot be read ({error}); each point needs the same "
+            "count of numbers; restore the tables, or run again"
         ) from None
     return points

@@ -326,8 +326,8 @@ def draw(given: FigureInput) -> Drawing:
         marks.append(Lines(x=places, y=share, style=style, lower=True))
     if not any(shown):
         raise IsthmusError(
-            "no run here has a path with an own end; expected one of superfed-mm, superfed-lm; "
-            "add one, or draw it after a later evaluation"
+            "none of these runs has a path to trained own models; add a run of superfed-mm or "
+            "superfed-lm, or wait for a later evaluation"
         )
     found: dict[str, list[Reference]] = {}
     for run in given.runs:
@@ -352,11 +352,11 @@ def draw(given: FigureInput) -> Drawing:
     )
     horizontal = " Horizontal: means over the same clients." if found else ""
     caption = (
-        "Above: models on the line (1 − λ) · shared + λ · own, mean over the clients that have an "
-        f"own end, each on its own test part.{horizontal} Below: share of clients whose personal "
-        f"model lies there.{describe_bands(given.groups)}"
+        "Above: models on the line (1 − λ) · shared + λ · own, mean over the clients with a "
+        f"trained own model, each on its own test part.{horizontal} Below: share of clients whose "
+        f"personal model is at that point.{describe_bands(given.groups)}"
     )
     return Drawing([figure], caption)
 
 
-PRINT_FIGURE = PrintFigure("path", "from the shared to the own model", draw, 1.0, METRICS)
+PRINT_FIGURE = PrintFigure("path", "a metric from the shared to the own models", draw, 1.0, METRICS)

@@ -71,12 +71,12 @@ def save(
     print_figure, place = _find_figure(name, metric), Path(out)
     if place.suffix not in FORMATS:
         raise IsthmusError(
-            f"{place} is to be a file of kind {place.suffix!r}; expected {', '.join(FORMATS)}; "
+            f"figures cannot be written to {place}; the name must end in {', '.join(FORMATS)}; "
             f"for example {place.parent / (place.stem or name)}.svg"
         )
     for side, size in (("width", width), ("height", height)):
         if size is not None and not 1 <= size <= 20:
-            raise IsthmusError(f"{side} {size:g}; expected 1 to 20 inches; for example 3.3")
+            raise IsthmusError(f"the {side} must be 1 to 20 inches, not {size:g}")
     if model not in MODELS:
         raise IsthmusError(f"no model is called {model!r}; {nearest(model, list(MODELS))}")
     given = choose_input(runs, metric, model, seed)
@@ -102,7 +102,7 @@ def choose_input(
     of_seed = [run for run in runs if seed is None or run.seed == seed]
     if not of_seed:
         given = ", ".join(str(run.seed) for run in runs)
-        raise IsthmusError(f"no run has the seed {seed}; expected one of {given}; name one of them")
+        raise IsthmusError(f"none of these runs has seed {seed}; their seeds are {given}")
     groups = group_by_seed(of_seed)
     styles = theme.choose_styles([group.runs[0] for group in groups])
     return FigureInput(of_seed, groups, styles, VIEWS[metric], model)
@@ -113,7 +113,9 @@ def _find_figure(name: str, metric: str) -> PrintFigure:
         raise IsthmusError(f"no figure is called {name!r}; {nearest(name, list(PRINT_FIGURES))}")
     known = PRINT_FIGURES[name].metrics
     if metric not in known:
-        raise IsthmusError(f"{name} shows no metric {metric!r}; {nearest(metric, list(known))}")
+        raise IsthmusError(
+            f"{name} cannot show the metric {metric!r}; {nearest(metric, list(known))}"
+        )
     return PRINT_FIGURES[name]
 
 

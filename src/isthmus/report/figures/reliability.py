@@ -83,7 +83,7 @@ def draw(given: FigureInput) -> Drawing:
     """Return top-1 against confidence, for print."""
     known = [pool_bins(group) is not None for group in given.groups]
     if not any(known):
-        raise IsthmusError("these runs have no reliability.csv; expected one; run them again")
+        raise IsthmusError("none of these runs has a reliability.csv; run them again to record it")
     figure = replace(build(given.groups), legend=given.list_legend(known))
     many = ", of all seeds" if len(given.groups) < len(given.runs) else ""
     caption = (

@@ -194,7 +194,7 @@ def draw(given: FigureInput) -> Drawing:
     group = next((group for group in given.groups if mixes_by_labels(group.runs[0])), None)
     if group is None:
         raise IsthmusError(
-            "no run here mixes by the similarity of labels; expected fedsimsup; add a run of it"
+            "none of these runs mixes models by label similarity; add a run of fedsimsup"
         )
     run = group.runs[0]
     caption = (
@@ -205,4 +205,4 @@ def draw(given: FigureInput) -> Drawing:
     return Drawing([build(run, compute_similarity(run))], caption)
 
 
-PRINT_FIGURE = PrintFigure("similarity", "FedSimSup's clients", draw, 1.2)
+PRINT_FIGURE = PrintFigure("similarity", "similarity of FedSimSup's clients", draw, 1.2)

@@ -256,9 +256,7 @@ def draw(given: FigureInput) -> Drawing:
         if (surface := collect_surface(group.runs[0])) is not None
     ]
     if not shown:
-        raise IsthmusError(
-            "no run here has a simplex; expected one of floco, floco-plus; add one of them"
-        )
+        raise IsthmusError("none of these runs has a simplex; add a run of floco or floco-plus")
     figures = [
         build(group.runs[0], surface, group.label if len(shown) > 1 else "")
         for group, surface in shown
@@ -274,4 +272,4 @@ def draw(given: FigureInput) -> Drawing:
     return Drawing(figures, caption, {"view": given.view.metric}, choice)
 
 
-PRINT_FIGURE = PrintFigure("simplex", "where FLOCO's clients are in it", draw, 0.85, MEASURED)
+PRINT_FIGURE = PrintFigure("simplex", "positions of FLOCO's clients", draw, 0.85, MEASURED)

@@ -46,7 +46,7 @@ def render(
 ) -> str:
     """Return the page as text; methods are compared with `baseline`, or FedAvg."""
     if not runs:
-        raise IsthmusError("no runs were given; give at least one run's directory")
+        raise IsthmusError("no runs were given; name at least one run's directory")
     report = collect(runs, baseline)
     shown = [
         (section, content) for section in SECTIONS if (content := section.show(report)) is not None

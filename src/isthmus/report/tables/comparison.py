@@ -140,7 +140,7 @@ def _collect_values(comparison: Comparison, missing: Mapping[str, str]) -> dict[
     methods = {row.label for row in comparison.rows}
     names = ", ".join(block.name for block in comparison.blocks)
     return {
-        "title": f"{len(methods)} methods on {names}, held against {comparison.reference}.",
+        "title": f"{len(methods)} methods on {names}, compared with {comparison.reference}.",
         "columns": COLUMNS,
         "blocks": [
             (block.name, [*zip(block.rows, print_rows(block), strict=True)])
@@ -263,7 +263,7 @@ def describe(comparison: Comparison) -> str:
 
 def _describe_resampling(row: MethodRow) -> str:
     if len(row.runs) == 1:
-        return "clients; a single seed cannot tell how another would fare"
+        return "clients; a single seed cannot show how another would do"
     if row.crossed:
         return "seeds and of clients, the same in all of them"
     return "seeds, and of clients within each"

@@ -16,13 +16,13 @@ from isthmus.run.record import EvaluationSample, RecordedRun
 MISSING = "–"
 DAGGER = "†"
 FOOTNOTE = (
-    f"{DAGGER} The point on the path was chosen with the very test data it is measured on; "
-    "the number is optimistic, and methods without a path get no such choice."
+    f"{DAGGER} The point on the path was chosen on the same test data it is measured on; "
+    "the number is optimistic, and methods without a path have no such choice."
 )
 PER_BATCH = "‡"
 BATCHED = (
     f"{PER_BATCH} A mean over mini-batches, as the SuPerFed code computes it; larger than the same "
-    "figure of a whole test part, and not to be compared with it."
+    "figure of a whole test part, and not comparable with it."
 )
 
 

@@ -107,9 +107,9 @@ def describe(baseline: str, model: str) -> str:
     }[model]
     return (
         f"Target: {which}, where {baseline} ended on the same clients. Rounds: the first evaluated "
-        "one at which a run is as good; seconds of training and bytes down and up until then. "
+        "round that reaches it; seconds of training and bytes down and up until then. "
         f"Times fewer: {baseline}'s rounds to the target over the run's. {MISSING}: never reached. "
-        "Of several seeds: the mean over those that got there, each with its own target. "
+        "With several seeds: the mean over those that reached it, each with its own target. "
         "Runs on other clients are left out."
     )
 
