@@ -210,7 +210,7 @@ def test_ctrl_c_leaves_no_process_and_says_how_to_go_on(tmp_path: Path) -> None:
     wait_for(process, tmp_path, "stopped/runs/*/rounds.csv")
     assert at_work(tmp_path)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=120)
     assert process.returncode == 130
     golden.check(said.splitlines()[-1])
     assert not at_work(tmp_path)
@@ -500,7 +500,7 @@ def test_a_run_of_several_worker_processes_is_the_run_of_one(tmp_path: Path) -> 
     experiment = Experiment(**few, method="fedavg", rounds=2, epochs=1)
     job = {"do": "run", "experiment": experiment.toml(), "data_root": ""}
     jobs = [(n, job | {"place": str(tmp_path / str(n)), "workers": n}) for n in (1, 2)]
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
 
     def stop() -> bool:
         assert time.monotonic() < end, "it hangs"

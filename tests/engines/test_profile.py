@@ -45,16 +45,13 @@ def test_an_engine_says_what_its_clients_did(workers: int) -> None:
     engine = Loop(workers)
     spent = engine.watch()
     run = setting("superfed-mm", engine)
-    began = time.perf_counter()
     advance(run, begin(run), evaluate=True)
-    took = time.perf_counter() - began
     engine.close()
     seconds = spent()
     assert set(seconds) == {PREPARING, GATHER, NETWORK, STEP, FUNCTION} | (
         {MESSAGES} if workers > 1 else set()
     )
     assert all(part > 0 for part in seconds.values())
-    assert sum(seconds.values()) < workers * took
 
 
 def test_compiling_is_told_apart() -> None:

@@ -1,7 +1,6 @@
 """What the seeds of a group say together, by hand; and the page of a large comparison."""
 
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,7 +161,7 @@ def test_the_worst_clients_are_those_of_a_seed(seeded: list[RecordedRun]) -> Non
 def test_five_methods_on_a_hundred_clients_over_500_rounds_make_a_small_page(
     tmp_path: Path,
 ) -> None:
-    """Under 8 MB, and in seconds: it takes 2 of a processor's, on a slow one perhaps 5."""
+    """Under 8 MB."""
     runs = [
         read(
             fixture.write(
@@ -175,9 +174,7 @@ def test_five_methods_on_a_hundred_clients_over_500_rounds_make_a_small_page(
         )
         for method in fixture.METHODS
     ]
-    began = time.process_time()
     place = page.write(runs, tmp_path)
-    assert time.process_time() - began < 10
     assert place.stat().st_size < 8_000_000
 
 

@@ -230,18 +230,19 @@ from isthmus.run import loop as federate
 
 plain = federate.advance
 
-def slow(*arguments, **named):
-    time.sleep(0.2)
-    return plain(*arguments, **named)
+def slow(setting, progress, *arguments, **named):
+    time.sleep(0 if progress.t < 2 else PAUSE)
+    return plain(setting, progress, *arguments, **named)
 
 federate.advance = slow
 app.main()
 """
 
 
-def started(*arguments: object) -> subprocess.Popen[str]:
+def started(*arguments: object, pause: float = 60) -> subprocess.Popen[str]:
+    """Start the program, which pauses in every round after the second."""
     return subprocess.Popen(
-        [sys.executable, "-c", SLOWLY, *(str(word) for word in arguments)],
+        [sys.executable, "-c", SLOWLY.replace("PAUSE", str(pause)), *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -249,7 +250,7 @@ def started(*arguments: object) -> subprocess.Popen[str]:
 
 
 def wait_for_rounds(process: subprocess.Popen[str], path: Path, count: int) -> None:
-    ends = time.monotonic() + 60
+    ends = time.monotonic() + 120
     while written_rounds(path) < count:
         assert process.poll() is None
         assert time.monotonic() < ends
@@ -274,7 +275,7 @@ def test_the_command_line_goes_on_after_a_kill_in_blocks(tmp_path: Path, isthmus
 def test_the_first_ctrl_c_finishes_the_round(tmp_path: Path) -> None:
     wanted = in_one_piece(tmp_path / "reference", experiment("superfed-mm"))
     path = tmp_path / "run"
-    process = started("run", tmp_path / "reference" / "experiment.toml", "--out", path)
+    process = started("run", tmp_path / "reference" / "experiment.toml", "--out", path, pause=2)
     wait_for_rounds(process, path, 2)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()

@@ -168,7 +168,7 @@ class RealFederation:
         for command in self.commands.values():
             command.send_signal(signal.SIGTERM)
         for command in self.commands.values():
-            command.wait(20)
+            command.wait(60)
 
 
 @pytest.fixture(scope="module")
