@@ -14,7 +14,7 @@ from isthmus_sites.consent import Consent, digest_experiment
 from isthmus_sites.engine import SitesEngine, read_state_name
 from isthmus_sites.federations import read_client
 from isthmus_sites.preparation import list_disclosures
-from isthmus_sites.protocol import Answerer, ServePlan, SiteAnswer, WaitLimits
+from isthmus_sites.protocol import Answerer, ServePlan, SiteAnswer
 from isthmus_sites.rehearsal import write_share
 from isthmus_sites.server import run_rounds
 from isthmus_sites.site import Site, prepare
@@ -121,4 +121,5 @@ class Deployment:
 
     def engine(self, **limits: Any) -> SitesEngine:
         digest = digest_experiment(self.experiment)
-        return SitesEngine(self.corridor, self.names, digest, self.forms, WaitLimits(**limits))
+        plan = ServePlan(experiment=self.experiment.toml(), **limits)
+        return SitesEngine(self.corridor, self.names, digest, self.forms, plan)

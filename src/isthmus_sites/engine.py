@@ -18,7 +18,7 @@ from isthmus.run import newcomers
 from isthmus_sites import codec, exchange
 from isthmus_sites.codec import VERSION, CallHead, MessageError, ReplyHead
 from isthmus_sites.forms import END, JOIN, PATH, SCORE, Forms, name_function
-from isthmus_sites.protocol import REFUSALS, SiteAnswer, Transport, WaitLimits, describe_outcome
+from isthmus_sites.protocol import REFUSALS, ServePlan, SiteAnswer, Transport, describe_outcome
 
 DIGEST = 8  # bytes
 ANSWERED, REFUSED = "answered", "refused:"
@@ -31,7 +31,7 @@ NO_REPLY = ReplyHead("")
 
 
 class SitesEngine(Engine):
-    """Sends calls to sites and yields what they answer within the limits."""
+    """Sends calls to sites and yields what they answer within the waits of a plan."""
 
     handle = torch.zeros(DIGEST, dtype=torch.uint8)  # the digest of a state that a site holds
 
@@ -41,7 +41,7 @@ class SitesEngine(Engine):
         names: Sequence[str],
         run: str,
         forms: Forms,
-        limits: WaitLimits,
+        plan: ServePlan,
         clock: Callable[[], float] = time.monotonic,
         insists: bool = False,
     ):
@@ -53,7 +53,7 @@ class SitesEngine(Engine):
         self._names = names
         self._run = run
         self._forms = forms
-        self._limits = limits
+        self._plan = plan
         self._clock = clock
         self._insists = insists  # a round that all sites refuse ends the run
         self._round = -1
@@ -82,7 +82,7 @@ class SitesEngine(Engine):
                 private[i] = reply
             elif outcome == ANSWERED:
                 yield i, reply if measures else (read_state_name(head.own), reply)
-        if len(private) >= self._limits.least:
+        if len(private) >= self._plan.least:
             self.withheld.update(private)
             yield from private.items()
         else:
@@ -179,17 +179,17 @@ class SitesEngine(Engine):
         An evaluation `waits` for all: it changes nothing, and what it misses shows in its figures.
         With an empty quorum only the grace counts.
         """
-        limits, came = self._limits, 0
-        needed = len(messages) if waits else math.ceil(limits.quorum * len(messages))
-        end = self._clock() + (limits.deadline if needed else min(limits.grace, limits.deadline))
+        plan, came = self._plan, 0
+        needed = len(messages) if waits else math.ceil(plan.quorum * len(messages))
+        end = self._clock() + (plan.deadline if needed else min(plan.grace, plan.deadline))
         left = set(messages)
-        answers = self._transport.ask(messages, limits.deadline)
+        answers = self._transport.ask(messages, plan.deadline)
         for answer in answers:
             if answer is not None and answer.site in left:
                 left.remove(answer.site)
                 came += answer.message is not None
                 if came == needed and left:
-                    end = min(end, self._clock() + limits.grace)
+                    end = min(end, self._clock() + plan.grace)
                 yield answer
             if not left or self._clock() > end:
                 break

@@ -105,25 +105,16 @@ class Answerer(Protocol):
         ...
 
 
-class WaitLimits(NamedTuple):
-    """How long a server waits for sites."""
-
-    quorum: float = 1.0  # the fraction of those asked that is waited for, up to the deadline
-    deadline: float = 7200.0  # seconds that a call may take
-    grace: float = 30.0  # seconds for the others, once a quorum has answered
-    least: int = 3  # the smallest number of sites whose private figures are added up
-
-
 class ServePlan(BaseModel):
     """An experiment, and how long its sites are waited for."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     experiment: str  # its TOML, complete
-    quorum: Annotated[float, Field(gt=0, le=1)] = 1.0
-    deadline: Seconds = 7200.0
-    grace: Seconds = 30.0
-    least: Annotated[int, Field(ge=2)] = 3
+    quorum: Annotated[float, Field(gt=0, le=1)] = 1.0  # fraction waited for up to the deadline
+    deadline: Seconds = 7200.0  # of a call
+    grace: Seconds = 30.0  # for the others, once a quorum has answered
+    least: Annotated[int, Field(ge=2)] = 3  # sites whose private figures may be added up
     newcomers: bool = True  # other admitted sites may join, to receive a model
 
     @cached_property
@@ -137,11 +128,6 @@ class ServePlan(BaseModel):
     def names(self) -> tuple[str, ...]:
         """The sites, in the order of their numbers in the run."""
         return tuple(tomllib.loads(self.experiment)["data"]["names"])
-
-    @property
-    def limits(self) -> WaitLimits:
-        """How long the server waits."""
-        return WaitLimits(self.quorum, self.deadline, self.grace, self.least)
 
     def save(self, folder: ServerFolder) -> None:
         """Write the plan into the server's folder."""

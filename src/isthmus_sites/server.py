@@ -39,7 +39,6 @@ from isthmus_sites.protocol import (
     ServePlan,
     SiteAnswer,
     Transport,
-    WaitLimits,
     describe_outcome,
     write_event,
 )
@@ -119,14 +118,14 @@ class SiteNewcomers:
         setting: RunContext,
         transport: Transport,
         run: str,
-        limits: WaitLimits,
+        plan: ServePlan,
         scales: tuple[Tensor, ...] = (),
     ) -> None:
         self._setting = setting  # of the run
         self._forms: Forms | None = None  # of what newcomers are asked, once there is one
         self._transport = transport
         self._run = run
-        self._limits = limits
+        self._plan = plan
         self._scales = scales
         self._asked: set[str] = set()
         self._put_off: set[str] = set()  # to the end: a round must not wait for them twice
@@ -150,8 +149,8 @@ class SiteNewcomers:
     def _ask(self, progress: Progress, sites: Sequence[str], last: bool) -> list[SiteJoin]:
         if self._forms is None:
             _, self._forms = prepare_newcomer(self._setting)
-        limits = self._limits._replace(quorum=1.0 if last else 0.0)
-        engine = SitesEngine(self._transport, sites, self._run, self._forms, limits)
+        plan = self._plan.model_copy(update={"quorum": 1.0 if last else 0.0})
+        engine = SitesEngine(self._transport, sites, self._run, self._forms, plan)
         engine.scales = self._scales
         data = synthesize_newcomers(self._setting.federation, len(sites))
         visit = make_visit(self._setting, data, engine)
@@ -212,7 +211,7 @@ def run_rounds(
     if exchange.is_wanted(setting.federation):
         engine.scales = exchange.to_tensors(_find_scales(engine, setting.federation, out, store))
     digest = digest_experiment(experiment)
-    newcomers = SiteNewcomers(setting, transport, digest, plan.limits, engine.scales)
+    newcomers = SiteNewcomers(setting, transport, digest, plan, engine.scales)
 
     def record(joined: Sequence[SiteJoin], store: Store) -> None:
         for each in joined:
@@ -245,7 +244,7 @@ def _build(plan: ServePlan, transport: Transport) -> tuple[Built, SitesEngine]:
     experiment = plan.study
     setting, forms = prepare(experiment)
     names, digest = experiment.data["names"], digest_experiment(experiment)
-    engine = SitesEngine(transport, names, digest, forms, plan.limits, insists=True)
+    engine = SitesEngine(transport, names, digest, forms, plan, insists=True)
     return Built(experiment, setting._replace(engine=engine)), engine
 
 

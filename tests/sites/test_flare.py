@@ -32,7 +32,7 @@ from isthmus_sites.flare.admission import (
 )
 from isthmus_sites.flare.gate import is_admitted
 from isthmus_sites.folders import ServerFolder, SiteFolder
-from isthmus_sites.protocol import ServePlan, WaitLimits, read_events
+from isthmus_sites.protocol import ServePlan, read_events
 from isthmus_sites.rehearsal import write_share
 from isthmus_sites.server import open_store, prepare
 from small import federation, played
@@ -197,7 +197,8 @@ def test_a_run_of_real_processes_ends_with_the_bits_of_the_simulation(
 ) -> None:
     experiment, run = EXPERIMENTS[name], real.find_run(name)
     made, forms = prepare(experiment)
-    engine = SitesEngine(Corridor({}), list(real.sites), "", forms, WaitLimits())
+    plan = ServePlan(experiment=experiment.toml())
+    engine = SitesEngine(Corridor({}), list(real.sites), "", forms, plan)
     store = open_store(run, Built(experiment, made._replace(engine=engine)))
     store.start()
     here, there = store.progress, played(simulate(experiment, DATA), experiment.rounds)

@@ -55,9 +55,7 @@ def request(
 
 @app.command()
 def accept(
-    package: Annotated[
-        Path, typer.Argument(metavar="PACKAGE.zip", help="File from `isthmus serve admit`")
-    ],
+    package: Annotated[Path, typer.Argument(metavar="PACKAGE.zip", help="From the server")],
     fingerprint: Annotated[
         str, typer.Option(metavar="TEXT", help="Fingerprint that the server's people gave you")
     ],
@@ -82,9 +80,7 @@ def accept(
 @app.command()
 def start(
     folder: Folder = Path(),
-    unit: Annotated[
-        bool, typer.Option("--unit", help="Print a systemd unit that does this from boot on")
-    ] = False,
+    unit: Annotated[bool, typer.Option("--unit", help="Print a systemd unit for this")] = False,
 ) -> None:
     """Take part until Ctrl-C: connect to the server, and reconnect whenever the connection ends.
 
@@ -138,10 +134,7 @@ def check(
     ] = None,
     settings: ReadingSettings = None,
     name: Annotated[str, typer.Option(metavar="NAME", help="Name to register it by")] = "",
-    alone: Annotated[
-        bool,
-        typer.Option("--alone", help="Train here alone, for `isthmus join status` to compare"),
-    ] = False,
+    alone: Annotated[bool, typer.Option("--alone", help="Train here alone, to compare")] = False,
     folder: Folder = Path(),
 ) -> None:
     """Register data, and print what taking part with them would mean. Nothing is sent.
@@ -175,9 +168,7 @@ def check(
 
 @app.command()
 def agree(
-    file: Annotated[
-        Path, typer.Argument(metavar="EXPERIMENT.toml", help="Experiment that the server proposes")
-    ],
+    file: Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="Proposed experiment")],
     data: Annotated[
         str | None, typer.Option(metavar="NAME", help="Registered data [default: the latest]")
     ] = None,
@@ -195,9 +186,7 @@ def agree(
     ] = 20,
     minimum_label_count: Annotated[
         int,
-        typer.Option(
-            min=0, metavar="NUMBER", help="Do not disclose label counts with fewer of a class"
-        ),
+        typer.Option(min=0, help="Do not disclose label counts with fewer of a class"),
     ] = 5,
     newcomer: Annotated[
         bool,
@@ -206,8 +195,7 @@ def agree(
     reset: Annotated[
         bool,
         typer.Option(
-            "--reset",
-            help="Archive this site's state from an earlier run of the same experiment",
+            "--reset", help="Archive this site's state from an earlier run of the same experiment"
         ),
     ] = False,
     folder: Folder = Path(),

@@ -40,9 +40,7 @@ Folder = Annotated[
 @app.command()
 def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for all of it")],
-    host: Annotated[
-        str, typer.Option(metavar="NAME", help="Name or address at which sites reach this machine")
-    ],
+    host: Annotated[str, typer.Option(metavar="NAME", help="Name or address that sites use")],
     port: Annotated[int, typer.Option(metavar="NUMBER", help="Port; open it to sites")] = 8002,
 ) -> None:
     """Create a federation: an authority that signs, the server's kit, the lead's key.
@@ -63,16 +61,10 @@ def init(
 
 @app.command()
 def admit(
-    request: Annotated[
-        Path, typer.Argument(metavar="REQUEST.zip", help="File from `isthmus join request`")
-    ],
+    request: Annotated[Path, typer.Argument(metavar="REQUEST.zip", help="Request of a site")],
     folder: Folder = Path(),
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Directory for the package [default: this one]")
-    ] = Path(),
-    renew: Annotated[
-        bool, typer.Option("--renew", help="Renew the certificate of a site that is known")
-    ] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the package")] = Path(),
+    renew: Annotated[bool, typer.Option("--renew", help="Replace a site's certificate")] = False,
 ) -> None:
     """Admit a site: sign its request, and make the package that goes back to it.
 
@@ -96,9 +88,7 @@ def admit(
 @app.command()
 def move(
     folder: Folder = Path(),
-    host: Annotated[
-        str, typer.Option(metavar="NAME", help="New name or address of the server")
-    ] = "",
+    host: Annotated[str, typer.Option(metavar="NAME", help="New name or address")] = "",
     port: Annotated[int | None, typer.Option(metavar="NUMBER", help="New port")] = None,
 ) -> None:
     """Change the server's name, address or port; each site then needs a new package.
@@ -164,9 +154,7 @@ def forget(
 
 @app.command()
 def run(
-    file: Annotated[
-        Path, typer.Argument(metavar="EXPERIMENT.toml", help="Experiment with sites and a schema")
-    ],
+    file: Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="Experiment of sites")],
     folder: Folder = Path(),
     quorum: Annotated[
         float, typer.Option(metavar="SHARE", help="Fraction of sites that must answer (0-1]")
@@ -179,11 +167,7 @@ def run(
     ] = "30s",
     min_sites: Annotated[
         int,
-        typer.Option(
-            min=2,
-            metavar="NUMBER",
-            help="Smallest number of sites whose figures may be aggregated",
-        ),
+        typer.Option(min=2, help="Smallest number of sites whose figures may be aggregated"),
     ] = 3,
     newcomers: Annotated[
         bool,
@@ -275,12 +259,8 @@ def status(
         int | None, typer.Argument(metavar="[PORT]", help="Port of the page [default: a free one]")
     ] = None,
     folder: Folder = Path(),
-    follow: Annotated[
-        bool, typer.Option("--watch", help="Continue until the last round, or Ctrl-C")
-    ] = False,
-    page: Annotated[
-        bool, typer.Option("--page", help="Serve a web page to this machine only")
-    ] = False,
+    follow: Annotated[bool, typer.Option("--watch", help="Update until the last round")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Serve a page to this machine")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show how the run at the sites stands: who answered, how far it is, how models do.

@@ -7,7 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from subprocess import Popen
 from typing import Any
 
@@ -135,27 +137,8 @@ def describe_unit(folder: Path) -> str:
     """Return the systemd unit that takes part from boot on."""
     site = find_site(folder.resolve(), accepted=True)
     name = read_table(site.settings)["name"]
-    return "\n".join(
-        (
-            "[Unit]",
-            f"Description=isthmus, site {name}",
-            "After=network-online.target",
-            "Wants=network-online.target",
-            "",
-            "[Service]",
-            f'ExecStart="{sys.executable}" -m isthmus join start --folder "{site.root}"',
-            f"WorkingDirectory={site.root}",
-            "Restart=always",
-            "RestartSec=5",
-            "NoNewPrivileges=true",
-            "ProtectSystem=strict",
-            f'ReadWritePaths="{site.root}"',
-            "PrivateTmp=true",
-            "",
-            "[Install]",
-            "WantedBy=multi-user.target",
-        )
-    )
+    unit = Template((files("isthmus_sites.flare") / "files" / "site.service").read_text("utf-8"))
+    return unit.substitute(name=name, python=sys.executable, folder=site.root).rstrip()
 
 
 def _sleep(seconds: float, ended: Callable[[], bool]) -> None:

@@ -22,6 +22,10 @@ AUTHORITY_DAYS, SERVER_DAYS, SITE_DAYS = 3650, 730, 365
 SKEW = dt.timedelta(days=1)  # a clock may be wrong, by hours
 BITS = 3072
 LOOPBACK = "127.0.0.1"
+USES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
 PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA256()), salt_length=padding.PSS.MAX_LENGTH)
 
 
@@ -210,14 +214,6 @@ def _identify(key: rsa.RSAPublicKey) -> x509.SubjectKeyIdentifier:
 
 
 def _build_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=not signs_certificates,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    granted = {"digital_signature": True, "key_encipherment": not signs_certificates}
+    granted |= {"key_cert_sign": signs_certificates, "crl_sign": signs_certificates}
+    return x509.KeyUsage(**dict.fromkeys(USES, False) | granted)
