@@ -21,46 +21,57 @@ if TYPE_CHECKING:
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RECIPE", help="A table or figure, superfed/table1, or a paper."),
+        typer.Argument(metavar="RECIPE", help="Table or figure, e.g. superfed/table1, or paper."),
     ] = None,
     columns: Annotated[
         list[str] | None,
-        typer.Option("--columns", metavar="COLUMN", help="Only this column; may be repeated."),
+        typer.Option(
+            "--columns", metavar="COLUMN", help="Show or run only this column (repeatable)."
+        ),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Only these, separated by commas.")
+        str | None,
+        typer.Option(metavar="NAMES", help="Show or run only these methods, separated by commas."),
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(metavar="NUMBER", help="Only the first so many seeds of each number."),
+        typer.Option(metavar="NUMBER", help="Use only the first seeds of each number."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Run all that can be run.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Run everything that can be run.")
+    ] = False,
     budget: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Run for so long, 2h or 90m; cheapest first."),
+        typer.Option(
+            metavar="TIME", help="Run for this long, e.g. 2h or 90m, quickest runs first."
+        ),
     ] = None,
     new: Annotated[
-        bool, typer.Option("--new", help="Only what no record that comes with isthmus has.")
+        bool, typer.Option("--new", help="Run only what has no record that comes with isthmus.")
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Run, and keep runs and records here. [reproduction]"),
+        typer.Option(metavar="DIR", help="Run, and write runs and records here. [reproduction]"),
     ] = None,
     preset: Annotated[
-        str, typer.Option(help="paper: as printed; release: as the released code runs.")
+        str,
+        typer.Option(
+            help="Settings: paper, as printed; or release, as the released code has them."
+        ),
     ] = "paper",
     page: Annotated[
         Path | None,
-        typer.Option("--report", metavar="FILE", help="Write a page (.html) or document (.md)."),
+        typer.Option("--report", metavar="FILE", help="Write a page (.html) or a document (.md)."),
     ] = None,
     jobs: Jobs = None,
     data_root: DataRoot = Path("data"),
     as_json: AsJson = False,
 ) -> None:
-    """Show what four papers print beside what came out here, and runs it again.
+    """Show the numbers of four papers beside those reproduced here, and run them again.
 
     Without --out, --budget or --all nothing is run. Each run is an ordinary one, below DIR/runs,
-    shared by all tables that read it; its record goes to DIR/results. Called again, it goes on.
+    shared by all tables that read it; its record goes to DIR/results. Called again, the command
+    continues where it stopped.
 
     Examples, one per line:
 
@@ -75,9 +86,10 @@ def reproduce(
     `isthmus reproduce check --out checked` runs one on bundled data, beside its record
     """
     if preset not in ("paper", "release"):
-        raise IsthmusError(f"--preset {preset!r}; expected paper or release; say which")
+        raise IsthmusError(f"--preset must be paper or release, not {preset!r}")
     chosen: Preset = "release" if preset == "release" else "paper"
-    _check_page(page)
+    if page is not None and page.suffix not in (".html", ".md"):
+        raise IsthmusError(f"--report must name an .html or .md file, not {page}")
     running = everything or budget is not None or out is not None
 
     from rich.console import Console
@@ -92,11 +104,11 @@ def reproduce(
     cells = choose_cells(recipes, columns or [], wanted)
     seconds = None if budget is None else conduct.read_budget(budget)
     if seeds is not None and seeds < 1:
-        raise IsthmusError(f"--seeds {seeds}; expected at least 1; for example --seeds 1")
+        raise IsthmusError(f"--seeds must be at least 1, not {seeds}")
     if running and not names and not everything:
         raise IsthmusError(
-            "no table is named; expected one or several to run, or --all; for example isthmus "
-            "reproduce superfed/table1 --budget 2h"
+            "name the tables to run, or give --all; for example isthmus reproduce superfed/table1 "
+            "--budget 2h"
         )
     place = out or Path("reproduction")
     if running:
@@ -116,11 +128,6 @@ def reproduce(
         _show(recipes, cells, records, chosen, page, quiet=not names)
 
 
-def _check_page(page: Path | None) -> None:
-    if page is not None and page.suffix not in (".html", ".md"):
-        raise IsthmusError(f"--report {page}; expected a name that ends in .html or .md; add it")
-
-
 def _plan(
     cells: "list[TableCell]", preset: "Preset", seeds: int | None, new: bool
 ) -> "list[PlannedRun]":
@@ -130,25 +137,21 @@ def _plan(
     runs = plan(cells, preset, seeds)
     if not runs:
         raise IsthmusError(
-            f"none of these {len(cells)} cells can be run with preset={preset}; expected some that "
-            "can; isthmus reproduce RECIPE says why"
+            f"none of these {len(cells)} cells can be run with preset={preset}; isthmus reproduce "
+            "RECIPE says why"
         )
     known = record.read_all([record.find_shipped()]) if new else {}
     left = [run for run in runs if run.identity not in known]
     if not left:
         raise IsthmusError(
-            f"--new with {len(runs)} runs whose records all come with isthmus; expected some that "
-            "are missing; leave --new out to run them again"
+            f"the records of all {len(runs)} runs come with isthmus; leave --new out to run them "
+            "again"
         )
     return left
 
 
 def _run(
-    runs: "list[PlannedRun]",
-    out: Path,
-    data_root: Path,
-    jobs: int | None,
-    seconds: float | None,
+    runs: "list[PlannedRun]", out: Path, data_root: Path, jobs: int | None, seconds: float | None
 ) -> None:
     from isthmus.batch.named_runs import hold, read_jobs
     from isthmus.cli.progress import open_batch
@@ -163,7 +166,7 @@ def _run(
             left = reproducer.list_left(runs, known)
             length = messages.describe_length(find_end(left, at_a_time))
             unknown = sum(each.seconds is None for each in left)
-            beside = f", and {unknown} that no record tells" if unknown else ""
+            beside = f", and {unknown} of unknown length" if unknown else ""
             messages.print_line(
                 f"{len(runs)} runs, {len(left)} left; estimate: {length}{beside}, with "
                 f"{at_a_time} at a time"
@@ -177,7 +180,7 @@ def _run(
                 each for each in reproducer.list_left(runs, known) if each.run.name not in failed
             ]
     except KeyboardInterrupt:
-        messages.exit_stopped("stopped; go on with the same command")
+        messages.exit_stopped("stopped; continue with the same command")
     reasons: dict[str, list[str]] = {}
     for name, failure in failed.items():
         reasons.setdefault(failure.why, []).append(name)
@@ -191,8 +194,8 @@ def _run(
         sys.exit(1)
     if waiting:
         messages.print_line(
-            f"isthmus: the time is up; {len(waiting)} of {len(runs)} runs are left; go on with the "
-            "same command"
+            f"isthmus: the time is up; {len(waiting)} of {len(runs)} runs are left; continue with "
+            "the same command"
         )
     _compare(runs, out)
 
@@ -214,7 +217,7 @@ def _compare(runs: "list[PlannedRun]", out: Path) -> None:
     if differing:
         messages.print_line(
             f"isthmus: {', '.join(differing)} differ from their records by more than rounding "
-            "explains; expected the same numbers; compare versions, and isthmus run the experiment"
+            "explains; compare the versions, and run the experiment alone with isthmus run"
         )
         sys.exit(1)
 
@@ -234,11 +237,8 @@ def _show(
     from isthmus_papers.page import LEGEND, render_page
     from isthmus_papers.show import build_section
 
-    sections = [
-        build_section(recipe, cells[recipe.name], records, preset)
-        for recipe in recipes
-        if cells[recipe.name]
-    ]
+    some = [recipe for recipe in recipes if cells[recipe.name]]
+    sections = [build_section(recipe, cells[recipe.name], records, preset) for recipe in some]
     if not quiet:
         for section in sections:
             print(f"{section.name}, {section.title}. {section.paper.note} {section.note}")

@@ -155,5 +155,5 @@ def read_budget(text: str) -> float:
     except (ValueError, KeyError):
         seconds = -1.0
     if not 0 < seconds < 1e9:
-        raise IsthmusError(f"--budget {text!r}; expected a length of time; for example --budget 2h")
+        raise IsthmusError(f"--budget {text!r} is no length of time; for example --budget 2h")
     return seconds

@@ -98,14 +98,14 @@ def read_run(path: Path, figure: str, metric: str) -> RecordedRun:
     """Return a record as a run of means, for a figure that can be drawn from one."""
     if figure not in DRAWN:
         raise IsthmusError(
-            f"records keep nothing for {figure!r}; {nearest(figure, list(DRAWN))}, or give runs"
+            f"{figure!r} cannot be drawn from records; {nearest(figure, list(DRAWN))}, or give runs"
         )
     if metric != METRIC:
-        raise IsthmusError(f"records keep no {metric} for figures; expected {METRIC}; or give runs")
+        raise IsthmusError(f"records keep no curves of {metric}; choose {METRIC}, or give runs")
     record = read(path)
     if not record.curve:
         raise IsthmusError(
-            f"{path} keeps no curve; expected one, as isthmus reproduce writes it now; give its run"
+            f"{path} is an older record without a curve; reproduce it again, or give its run"
         )
     return record_run(record, path)
 

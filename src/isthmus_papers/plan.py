@@ -36,7 +36,7 @@ class PlannedRun(NamedTuple):
 
     @property
     def is_trial(self) -> bool:
-        """Whether it is made to choose settings by it: then nobody is shown test data."""
+        """Whether settings are chosen by it, so that its test figures are not shown."""
         return all(cell.is_trial for cell in self.cells)
 
 

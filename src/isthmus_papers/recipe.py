@@ -57,7 +57,7 @@ class TableCell:
         if settings is None:
             raise IsthmusError(
                 f"{self.paper}, {self.table}, {self.column}, {self.label} has no preset={preset}; "
-                "expected paper, since no released settings are known; leave the preset out"
+                "no released settings are known, so leave the preset out"
             )
         return Experiment(**settings, seed=seed)
 
@@ -160,7 +160,7 @@ class RecipeFile(Layer):
     methods: dict[str, MethodLayer] = {}
     published: dict[str, dict[str, str]] = {}  # by metric and method: "95.69 ± 2.39 | 89.78 ± 11.3"
     excused: list[Exclusion] = []
-    quoted: list[dict[str, Any]] = []  # what the text around it says, for whoever reads the file
+    quoted: list[dict[str, Any]] = []  # what the text around it says; not shown
     figures: list[str] = []
 
 
@@ -237,8 +237,8 @@ def choose_cells(
     if not any(chosen.values()):
         wanted = ", ".join([*columns, *methods])
         raise IsthmusError(
-            f"{wanted} do not meet in {where}; expected a column and methods that it has; "
-            "isthmus reproduce RECIPE lists them"
+            f"no cell of {wanted} together in {where}; isthmus reproduce RECIPE lists columns and "
+            "methods"
         )
     return chosen
 
@@ -258,7 +258,7 @@ def read_recipe_file(text: str, name: str) -> RecipeFile:
         return RecipeFile(**tomllib.loads(text))
     except (ValidationError, tomllib.TOMLDecodeError) as error:
         reason = " ".join(str(error).split())
-        raise IsthmusError(f"{name} is no recipe ({reason}); mend it") from None
+        raise IsthmusError(f"{name} is not a valid recipe: {reason}") from None
 
 
 def build_recipe(name: str, paper: RecipeFile, sheet: RecipeFile) -> Recipe:
@@ -401,7 +401,9 @@ def _fill(value: Any, chosen: Mapping[str, Any]) -> Any:
 def _read_row(text: str, columns: int) -> list[tuple[float, float | None] | None]:
     cells = [cell.strip() for cell in text.split("|")]
     if len(cells) != columns:
-        raise IsthmusError(f"{text!r} has {len(cells)} cells; expected {columns}; mend the recipe")
+        raise IsthmusError(
+            f"{text!r} has {len(cells)} cells, and the table {columns} columns; correct the recipe"
+        )
     result: list[tuple[float, float | None] | None] = []
     for cell in cells:
         mean, _, std = cell.partition("±")

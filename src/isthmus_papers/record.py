@@ -125,7 +125,7 @@ def identify(experiment: Experiment) -> str:
 
 
 def leave_untuned(experiment: Experiment) -> Experiment | None:
-    """Return the experiment whose run is the same but that nobody tunes; None where nobody does.
+    """Return the experiment without tuning whose run is the same; None where there is no tuning.
 
     >>> leave_untuned(Experiment(method="fedavg-lu")) == Experiment(method="fedavg")
     True
@@ -147,7 +147,7 @@ def name_run(experiment: Experiment) -> str:
 def measure(run: RecordedRun, experiment: Experiment) -> RunRecord:
     """Make a record of a finished run, which was asked for as `experiment`."""
     if not run.summary.finished:
-        raise IsthmusError(f"{run.path} is not finished; expected its last round; resume it")
+        raise IsthmusError(f"{run.path} is not finished; resume it with isthmus resume")
     return RunRecord(
         experiment=_list_settings(experiment),
         digest=run.summary.digest,
@@ -164,7 +164,7 @@ def measure(run: RecordedRun, experiment: Experiment) -> RunRecord:
 
 
 def note_divergence(experiment: Experiment, why: str) -> RunRecord:
-    """Make a record of a run that diverged, so that nobody waits for it again."""
+    """Make a record of a run that diverged, so that it is not run again."""
     return RunRecord(
         experiment=_list_settings(experiment),
         digest="",
@@ -321,7 +321,7 @@ def read(path: Path | Traversable) -> RunRecord:
         record.experiment["method"]["name"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise IsthmusError(
-            f"{path} is no record ({error}); expected what isthmus reproduce wrote; remove it"
+            f"{path} is not a record of isthmus reproduce ({error}); remove it"
         ) from None
     return record
 

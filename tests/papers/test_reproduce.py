@@ -249,7 +249,7 @@ class TestCommand:
         assert said.code == 0, said.err
         made = len(list(Path("repro/results").glob("*.json")))
         assert made < 3
-        left = f"the time is up; {3 - made} of 3 runs are left; go on with the same command"
+        left = f"the time is up; {3 - made} of 3 runs are left; continue with the same command"
         assert left in said.err
         said = isthmus("reproduce", "tiny/table1", *self.OUT)
         assert "the time is up" not in said.err

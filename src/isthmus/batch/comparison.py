@@ -170,6 +170,6 @@ def refuse_unlike(runs: Sequence[RecordedRun]) -> None:
         for name, mine, theirs in zip(("split", *same), here, there, strict=True):
             if mine != theirs:
                 raise IsthmusError(
-                    f"{run.path} has {name} {mine}, {before.path} has {theirs}; expected the same "
-                    "for all methods of a seed; are the data still those it began with?"
+                    f"{run.path} has {name} {mine}, {before.path} has {theirs}: all methods of a "
+                    "seed must have the same; check whether the data changed since the first run"
                 )

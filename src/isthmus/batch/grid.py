@@ -133,8 +133,8 @@ def read(path: Path) -> Grid:
         given = GridFile(**tomllib.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise IsthmusError(
-            f"{file} cannot be read ({quote(_explain(error))}); expected what `isthmus compare` "
-            "wrote; restore it, or compare anew elsewhere"
+            f"{file} is damaged ({quote(_explain(error))}); restore it, or start the comparison "
+            "again in another directory"
         ) from None
     experiments = {method: Experiment(**each) for method, each in given.experiments.items()}
     tune = {
@@ -158,30 +158,29 @@ def change(experiment: Experiment, texts: Sequence[str] = (), **settings: Any) -
 
 
 def check(grid: Grid) -> Grid:
-    """Refuse a comparison that would not be one, or not a fair one."""
+    """Return a comparison if it is complete and fair; refuse any other."""
     first, *others = grid.experiments
     read_methods(",".join(grid.experiments))
     seed, times = Counter(grid.seeds).most_common(1)[0]
     if times > 1:
-        raise IsthmusError(f"--seeds names {seed} twice; expected each once; leave one out")
+        raise IsthmusError(f"--seeds names {seed} twice; leave one of them out")
     trials = max(grid.count_trials(method) for method in grid.experiments)
     if len(grid.experiments) * (len(grid.seeds) + trials) > RUNS:
         raise IsthmusError(
             f"{len(grid.experiments)} methods, {len(grid.seeds):,} seeds and {trials:,} trials of "
-            f"each are more runs than expected, {RUNS:,} at most; name fewer, or make several "
-            "comparisons"
+            f"each are more than {RUNS:,} runs; name fewer, or make several comparisons"
         )
     for method, experiment in grid.experiments.items():
         if experiment.method["name"] != method:
             raise IsthmusError(
-                f"{method}.method={experiment.method['name']}; expected options of {method}; name "
-                "the other one in --methods"
+                f"{method}.method={experiment.method['name']} is another method; name it in "
+                "--methods instead"
             )
         _refuse_unlike(first, grid.experiments[first], method, experiment)
         if grid.keep_best and experiment.validation == 0:
             raise IsthmusError(
-                "--keep-best with validation=0; expected validation data to tell the best by; for "
-                "example --set validation=0.1, or leave --keep-best out"
+                "--keep-best needs validation data to find the best models; use --set "
+                "validation=0.1, or leave --keep-best out"
             )
     if grid.reference not in (None, first, *others):
         raise IsthmusError(
@@ -198,20 +197,20 @@ def _check_trials(grid: Grid) -> None:
     least, most = (choose(counts, key=lambda m: counts[m]) for choose in (min, max))
     if counts[least] != counts[most]:
         raise IsthmusError(
-            f"--tune tries {counts[most]} of {most} and {counts[least]} of {least}; expected as "
-            f"many for every method, so that none is tuned harder; for example --tune "
-            f"{least}.lr=... with {counts[most]} values"
+            f"--tune tries {counts[most]} settings of {most} and {counts[least]} of {least}; try "
+            f"as many of every method, so that none is tuned harder: --tune {least}.lr=... with "
+            f"{counts[most]} values"
         )
     for method, experiment in grid.experiments.items():
         if experiment.validation == 0:
             raise IsthmusError(
-                "--tune with validation=0; expected validation data to choose on, never test data; "
-                "for example --set validation=0.1"
+                "--tune needs validation data to choose on, since test data must not decide; use "
+                "--set validation=0.1"
             )
         if experiment.rule.on_test:
             raise IsthmusError(
-                f"--tune with selection={experiment.selection}, by which {method} looks at test "
-                "data; expected a choice without them; for example --set selection=validation"
+                f"--tune must not look at test data, and selection={experiment.selection} of "
+                f"{method} does; use --set selection=validation"
             )
     trials = grid.trials()
     for cell in trials:
@@ -219,8 +218,7 @@ def _check_trials(grid: Grid) -> None:
     for one, other in pairwise(sorted(trials, key=lambda c: (c.method, c.experiment.toml()))):
         if one.experiment == other.experiment:
             raise IsthmusError(
-                f"{one.name} and {other.name} are the same; expected each setting once; leave one "
-                "of the values out"
+                f"{one.name} and {other.name} have the same settings; leave one of the values out"
             )
 
 
@@ -229,8 +227,8 @@ def _refuse_unlike(one: str, here: Experiment, other: str, there: Experiment) ->
     for key, (mine, theirs) in find_differences(here, there).items():
         if FACTS[key.partition(".")[0]].role != "method":
             raise IsthmusError(
-                f"{key}={mine} for {one}, {theirs} for {other}; expected the same data and the "
-                f"same budget for all; set it for all, for example --set {key}={mine}"
+                f"{key}={mine} for {one}, {theirs} for {other}: all methods must have the same "
+                f"data and the same budget; set it for all of them: --set {key}={mine}"
             )
 
 
@@ -254,7 +252,7 @@ def read_methods(text: str) -> tuple[str, ...]:
         if name not in known:
             raise IsthmusError(f"no method is called {name!r}; {nearest(name, known)}")
         if names.count(name) > 1:
-            raise IsthmusError(f"--methods names {name} twice; expected each once; leave one out")
+            raise IsthmusError(f"--methods names {name} twice; leave one of them out")
     return names
 
 
@@ -268,13 +266,13 @@ def read_seeds(text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.removesuffix(",").split(",")]
     if not all(re.fullmatch("[0-9]{1,19}", word) for word in words) or text.strip() == "0":
         raise IsthmusError(
-            f"--seeds {quote(text)}; expected how many, or which; for example --seeds 5 for 1 to "
-            "5, or --seeds 3,7,11"
+            f"--seeds {quote(text)} is neither a number of seeds nor a list of seeds; for example "
+            "--seeds 5 for 1 to 5, or --seeds 3,7,11"
         )
     if not listed and int(text) > RUNS:
         raise IsthmusError(
-            f"--seeds {text}; expected {RUNS:,} at most; to name a single seed, write --seeds "
-            f"{text},"
+            f"--seeds {text} asks for more than {RUNS:,} seeds; for the single seed {text} write "
+            f"--seeds {text},"
         )
     return tuple(int(word) for word in words) if listed else tuple(range(1, int(text) + 1))
 
@@ -308,14 +306,16 @@ def _refuse_partial(text: str, methods: Sequence[str], flag: str) -> None:
     """Refuse an option that some of the methods have and others do not."""
     key = text.partition("=")[0].strip()
     if key == "seed":
-        raise IsthmusError(f"{flag} {text}; expected the seeds as --seeds; for example --seeds 5")
+        raise IsthmusError(
+            f"{flag} {text}: give the seeds of a comparison with --seeds; for example --seeds 5"
+        )
     option = key.removeprefix("method.")
     having = [method for method in methods if option in list_options("method")[method]]
     without = [method for method in methods if method not in having]
     if having and without and key not in Experiment.model_fields:
         raise IsthmusError(
-            f"{flag} {text} is for all methods, and {without[0]} has no {option}; expected an "
-            f"option of all; write {having[0]}.{text.removeprefix('method.')}"
+            f"{flag} {text} is for all methods, and {without[0]} has no {option}; for {having[0]} "
+            f"alone, write {flag} {having[0]}.{text.removeprefix('method.')}"
         )
 
 
@@ -335,7 +335,7 @@ def read_tuning(
             values = [value.strip() for value in re.split(r",(?![^\[{]*[\]}])", listed)]
             if not key or not all(values) or key in tune.get(method, {}):
                 raise IsthmusError(
-                    f"--tune {text}; expected each setting once, with values; for example --tune "
+                    f"--tune {text}: name each setting once, with its values; for example --tune "
                     "lr=0.01,0.1"
                 )
             tune.setdefault(method, {})[key] = tuple(values)
@@ -348,15 +348,14 @@ def refuse_another(grid: Grid, out: Path) -> None:
         return
     if not is_comparison(out):
         raise IsthmusError(
-            f"{out} is not empty and holds no comparison; expected a new directory, so that "
-            "nothing is lost; name another one with --out"
+            f"{out} is not empty and holds no comparison; name a new directory with --out, so that "
+            "nothing is lost"
         )
     there = read(out)
     if replace(there, reference=grid.reference) != grid:
         differences = "; ".join(islice(_describe_differences(grid, there), 3))
         raise IsthmusError(
-            f"{out} holds another comparison ({differences}); expected a new directory; name "
-            "another one with --out"
+            f"{out} holds another comparison ({differences}); name a new directory with --out"
         )
 
 
@@ -394,6 +393,6 @@ def refuse_other_runs(cells: Sequence[Cell], out: Path) -> None:
             for key, (mine, theirs) in differences.items():
                 if key not in list_filled():
                     raise IsthmusError(
-                        f"{file.parent} holds another run ({key}={theirs} there, {mine} asked "
-                        "for); expected a run of this comparison; move it elsewhere"
+                        f"{file.parent} holds a run of other settings ({key}={theirs} there, "
+                        f"{mine} in this comparison); move it elsewhere"
                     )

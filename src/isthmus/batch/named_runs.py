@@ -137,8 +137,7 @@ def read_jobs(jobs: int | None) -> int:
     """Return how many runs to compute at a time: as many as cores if nothing is asked for."""
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
         raise IsthmusError(
-            f"--jobs {quote(jobs)}; expected at least 1 and at most {MOST_JOBS:,}; for example "
-            "--jobs 2"
+            f"--jobs must be 1 to {MOST_JOBS:,}, not {quote(jobs)}; for example --jobs 2"
         )
     return count_cores() if jobs is None else jobs
 

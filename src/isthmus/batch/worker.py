@@ -33,7 +33,7 @@ def main() -> None:
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     sys.stdout = sys.stderr  # what a library prints is no message
     lines = os.fdopen(os.dup(sys.stdin.fileno()))
-    sys.stdin = open(os.devnull)  # noqa: SIM115  # a fork closes it, as if nobody were reading
+    sys.stdin = open(os.devnull)  # noqa: SIM115  # a forked process closes it, and must not close the jobs
     jobs: Queue[dict[str, Any]] = Queue()
     stop = Event()
     Thread(target=_read, args=(lines, jobs, stop), daemon=True).start()

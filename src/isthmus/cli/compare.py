@@ -138,7 +138,7 @@ def carry_out(
                 at_a_time = share.runs
             held.enter_context(hold(out, grids.LOCK))
             is_mine = is_new
-            grids.refuse_another(grid, out)  # somebody may have started one here meanwhile
+            grids.refuse_another(grid, out)  # another process may have started one here
             planned = PlannedComparison(grid, out)
             _print_plan(planned, at_a_time)
             rounds = {cell.name: cell.experiment.rounds for cell in planned.cells}
