@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import SequenceMatcher
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,18 @@ def find_nearest(expected: str, lines: list[str]) -> str:
     return best
 
 
+def keep_wildcards(expected: str, line: str) -> str:
+    """Return a line with what was expected of words that may be anything, beside a known one."""
+    old, new = ["", *expected.split(), ""], ["", *line.split(), ""]
+    for (before, word, after), j in product(
+        zip(old, old[1:], old[2:], strict=False), range(1, len(new) - 1)
+    ):
+        beside = before == new[j - 1] or after == new[j + 1]
+        if ANYTHING in word and beside and matches(word, new[j]):
+            new[j] = word
+    return " ".join(new[1:-1])
+
+
 class Messages:
     """The expected messages of one test, and those that it has checked."""
 
@@ -106,7 +119,7 @@ class Messages:
         found = []
         for each in expected.split("\n"):
             kept = any(matches(each, line) for line in lines)
-            found.append(each if kept else find_nearest(each, lines))
+            found.append(each if kept else keep_wildcards(each, find_nearest(each, lines)))
         return "\n".join(found)
 
     def end(self) -> None:

@@ -62,6 +62,7 @@ def test_writing_keeps_what_matches_and_takes_the_nearest_line() -> None:
     rewrite = Messages("", [], writes=True).rewrite
     assert rewrite("rounds: <...>", lines) == "rounds: <...>"
     assert rewrite("lr is a number, not a word", lines) == lines[1]
+    assert rewrite("rounds are <...> of 4", lines) == "rounds: <...> of 4"
     assert rewrite("lr is a number, not a word\nseed: 2", lines) == "\n".join(lines[1:])
     assert rewrite(None, lines[:1]) == lines[0]
     for odd in (None, "nothing like it at all"):
