@@ -156,7 +156,7 @@ BUDGET = {
     "contract": 908,
     "isthmus/batch": 657,
     "isthmus/cli": 1447,
-    "isthmus/data": 3989,
+    "isthmus/data": 3769,
     "isthmus/engines": 1916,
     "isthmus/experiment": 416,
     "isthmus/formulas": 92,

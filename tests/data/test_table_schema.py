@@ -64,7 +64,7 @@ def test_a_schema_is_written_edited_and_followed(isthmus: Isthmus) -> None:
         "# counts the rows",
         "# 0 to 58; 9 of 60 cells have no value",
         "# the 4 most frequent of 12 words",
-        "# say which: format = '%d/%m/%Y' or '%m/%d/%Y'",
+        "# choose one: format = '%d/%m/%Y' or '%m/%d/%Y'",
         "# 2 classes",
     ):
         assert note in text

@@ -13,7 +13,7 @@ from isthmus.data.own.arrays import (
     check_range,
     check_usable,
     check_weights,
-    number_parts,
+    number_splits,
     to_native,
 )
 from isthmus.data.own.cells import number_owners
@@ -146,7 +146,7 @@ class Federation:
             raise IsthmusError(
                 f"{len(labels)} names for {classes} classes; expected one for each; give the rest"
             )
-        part = None if split is None else number_parts(split)
+        part = None if split is None else number_splits(split)
         if part is not None and len(part) != len(y):
             raise IsthmusError(
                 f"{len(part)} entries in split for {len(y)} examples; expected one for each; give "

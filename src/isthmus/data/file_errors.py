@@ -34,7 +34,7 @@ def reading(where: object, advice: str = AGAIN) -> Iterator[None]:
         if isinstance(where, Path):
             open_regular(where).close()
         yield
-    except (IsthmusError, MemoryError):
+    except IsthmusError:
         raise
     except Exception as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:200]

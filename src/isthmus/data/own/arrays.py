@@ -11,89 +11,82 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isthmus.data.arrays import TEST, TRAIN, VALIDATION, Arrays
-from isthmus.data.own.cells import decode_texts, find_missing, merge_spellings, number_owners
+from isthmus.data.file_errors import reading
+from isthmus.data.own.cells import (
+    decode_texts,
+    merge_spellings,
+    natural_order,
+    number_owners,
+    refuse_missing_values,
+)
 from isthmus.data.own.own_files import ARRAYS, find_own_files, list_visible
 from isthmus.errors import IsthmusError
 from isthmus.ranges import Positive
-from isthmus.system.files import open_regular
 from isthmus.system.machine import free_memory
 
-PARTS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
+SPLITS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
 FEWEST = 1000  # classes that are believed, however few the examples
 MOST = float(np.finfo(np.float32).max)
 
 
 class Piece(NamedTuple):
-    """Some examples of one owner, all in one part if the data are divided."""
+    """Some examples of one owner, all in one split if the data are divided."""
 
     path: Path
     owner: str | None
-    part: int | None
+    split: int | None
     x: NDArray[Any]
     y: NDArray[Any]
     weight: NDArray[np.float64] | None = None  # how much each counts in training, if that is said
 
 
 def unpack_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Reads the arrays of an .npz file by their names, if there is memory for them."""
-    with open_regular(path) as file:
-        with zipfile.ZipFile(file) as members:
-            needed = sum(member.file_size for member in members.infolist())
-        if needed > (free_memory() or needed):
-            raise ValueError(f"it unpacks to {needed / 1e6:,.0f} MB, more than there is memory")
-        with np.load(file, allow_pickle=False) as arrays:
-            return {name: np.asarray(arrays[name]) for name in arrays.files}
+    """Return the arrays of an .npz file by their names, if there is memory for them."""
+    with zipfile.ZipFile(path) as members:
+        needed = sum(member.file_size for member in members.infolist())
+    if needed > (free_memory() or needed):
+        raise ValueError(f"it unpacks to {needed / 1e6:,.0f} MB, more than there is memory")
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name: np.asarray(arrays[name]) for name in arrays.files}
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Reads the arrays of an .npz or .safetensors file by their names."""
-    try:
+    """Return the arrays of an .npz or .safetensors file by their names."""
+    with reading(path, "write it again with np.savez(path, x=..., y=...)"):
         if path.suffix == ".safetensors":
             from safetensors.numpy import load_file
 
-            open_regular(path).close()
             return load_file(path)
         return unpack_arrays(path)
-    except Exception as error:  # what a damaged file makes a reader raise is anybody's guess
-        reason = " ".join(str(error).split())[:160] or type(error).__name__
-        raise IsthmusError(
-            f"{path} cannot be read ({reason}); expected an .npz or .safetensors file of arrays x "
-            "and y; write it with np.savez(path, x=..., y=...)"
-        ) from None
 
 
-def read_pieces(path: Path, owner: str | None, part: int | None = None) -> list[Piece]:
-    """Reads x and y of one owner, or train_x, train_y, test_x, ... where they are divided.
+def read_pieces(path: Path, owner: str | None, split: int | None = None) -> list[Piece]:
+    """Read x and y of one owner, or train_x, train_y, test_x, ... where they are divided.
 
     A `weight`, or `train_weight`, says how much each example counts in training.
     """
-    return _split_pieces(path, read_arrays(path), owner, part)
+    return _split_pieces(path, read_arrays(path), owner, split)
 
 
 def _split_pieces(
-    path: Path, arrays: Mapping[str, NDArray[Any]], owner: str | None, part: int | None
+    path: Path, arrays: Mapping[str, NDArray[Any]], owner: str | None, split: int | None
 ) -> list[Piece]:
-    prefixes = {"": part} if part is not None else {"": None, **{f"{n}_": PARTS[n] for n in PARTS}}
-    known = {p: part for p, part in prefixes.items() if {f"{p}x", f"{p}y"} <= set(arrays)}
+    prefixes = {"": split} | ({} if split is not None else {f"{n}_": SPLITS[n] for n in SPLITS})
+    known = {p: each for p, each in prefixes.items() if {f"{p}x", f"{p}y"} <= set(arrays)}
     if not known or ("" in known and len(known) > 1):
         raise IsthmusError(
-            f"{path} has arrays {', '.join(sorted(arrays)) or 'none'}; expected x and y, or "
-            "train_x, train_y, test_x, test_y and perhaps validation_x, validation_y; name them so"
+            f"{path} has arrays {', '.join(sorted(arrays)) or 'none'}; name them x and y, or "
+            "train_x, train_y, test_x, test_y and perhaps validation_x, validation_y"
         )
     result = []
     for prefix, place in known.items():
         x, y = arrays[f"{prefix}x"], decode_texts(arrays[f"{prefix}y"])
         if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
             raise IsthmusError(
-                f"{path} has {prefix}x of shape {x.shape} and {prefix}y of shape {y.shape}; "
-                "expected a row of inputs and one label for each example; reshape them"
+                f"{path} has {prefix}x of shape {x.shape} and {prefix}y of shape {y.shape}, not a "
+                "row of inputs and one label for each example; reshape them"
             )
-        row = find_missing(y)
-        if row is not None:
-            raise IsthmusError(
-                f"{path} has no label in row {row} of {prefix}y; expected one for each example; "
-                "fill it, or delete the row"
-            )
+        refuse_missing_values(y, f"{prefix}y in {path}", "label")
         weight = arrays.get(f"{prefix}weight")
         if weight is not None:
             weight = check_weights(weight, len(y), f"{path}: {prefix}weight")
@@ -101,67 +94,42 @@ def _split_pieces(
     return result
 
 
-def read_owners_file(path: Path, scale: float, like: Arrays | None = None) -> Arrays:
-    """Reads one file of many owners: `client` says whose, `split` in which part an example is."""
-    arrays = read_arrays(path)
-    joined = join_pieces(_split_pieces(path, arrays, None, None), scale, like)
-    for name in ("client", "split"):
-        if name in arrays and arrays[name].shape != joined.y.shape:
-            raise IsthmusError(
-                f"{path} has {name} of shape {arrays[name].shape} for {len(joined.y)} examples; "
-                "expected one for each; reshape it"
-            )
-    if "client" in arrays:
-        owners = number_owners(arrays["client"], str(path))
-        joined = joined._replace(
-            owner=owners.numbers, names=owners.names, notes=joined.notes + owners.notes
-        )
-    if "split" in arrays:
-        joined = joined._replace(split=number_parts(arrays["split"]))
-    return joined
+def number_splits(values: Sequence[Any] | NDArray[Any]) -> NDArray[np.int8]:
+    """Turn train, validation and test, or 0, 1 and 2, into numbers of splits.
 
-
-def number_parts(values: Sequence[Any] | NDArray[Any]) -> NDArray[np.int8]:
-    """Turns train, validation and test, or 0, 1 and 2, into numbers of parts.
-
-    >>> number_parts(["train", "test"]).tolist()
+    >>> number_splits(["train", "test"]).tolist()
     [0, 2]
     """
-    numbers = {**PARTS, **{str(number): number for number in PARTS.values()}}
-    array = decode_texts(np.asarray(values))
-    if array.dtype.kind not in "Uiuf":
+    numbers = {**SPLITS, **{str(number): number for number in SPLITS.values()}}
+    given = decode_texts(np.asarray(values))
+    known, rows = np.unique(given.ravel().astype(str), return_inverse=True)
+    words = [word.strip().lower() for word in known.tolist()]
+    wrong = [place for place, word in enumerate(words) if word not in numbers]
+    if wrong:
+        row = int(np.argmax(np.isin(rows, wrong)))
         raise IsthmusError(
-            f"the split has type {array.dtype}; expected train, validation or test, or 0, 1 or 2; "
-            "convert it"
+            f"the split is {reprlib.repr(words[rows[row]])} in row {row + 1}; it must be train, "
+            "validation or test"
         )
-    values = array.ravel().tolist()
-    texts = {value: str(value).strip().lower() for value in values}  # few, however many the rows
-    for row, value in enumerate(values, start=1):
-        if texts[value] not in numbers:
-            raise IsthmusError(
-                f"the split says {reprlib.repr(texts[value])} in row {row}; expected train, "
-                "validation or test; rename it"
-            )
-    if values and TRAIN not in map(numbers.__getitem__, texts.values()):
+    places = np.array([numbers[word] for word in words], np.int8)
+    if len(places) and TRAIN not in places:
         raise IsthmusError(
-            f"the split says {' or '.join(sorted(set(texts.values())))} in all {len(values)} rows; "
-            "expected some that say train; correct it"
+            f"the split is {' or '.join(words)} in all {len(rows)} rows; some must be train"
         )
-    return np.array([numbers[texts[value]] for value in values], np.int8)
+    return places[rows]
 
 
 def join_pieces(pieces: Sequence[Piece], scale: float, like: Arrays | None = None) -> Arrays:
-    """Joins pieces to one data set; labels that are words are numbered in their order."""
+    """Join pieces to one data set; labels that are words are numbered in their order."""
     if not sum(len(piece.y) for piece in pieces):
-        raise IsthmusError("there are no examples; expected at least one; give other files")
+        raise IsthmusError("there are no examples; give other files")
     first = pieces[0]
     for piece in pieces:
         words = piece.y.dtype.kind == "U"
         if piece.x.shape[1:] != first.x.shape[1:] or words != (first.y.dtype.kind == "U"):
             raise IsthmusError(
                 f"{piece.path} has inputs {piece.x.shape[1:]} and {piece.y.dtype} labels, "
-                f"{first.path} {first.x.shape[1:]} and {first.y.dtype}; expected one kind; convert "
-                "one of them"
+                f"{first.path} {first.x.shape[1:]} and {first.y.dtype}; make them alike"
             )
     x = to_native(np.concatenate([piece.x for piece in pieces]))
     y = np.concatenate([piece.y for piece in pieces])
@@ -176,7 +144,7 @@ def join_pieces(pieces: Sequence[Piece], scale: float, like: Arrays | None = Non
     names = sorted({piece.owner for piece in pieces if piece.owner is not None}, key=natural_order)
     number = {name: i for i, name in enumerate(names)}
     owner = [np.full(len(p.y), number[p.owner]) for p in pieces if p.owner is not None]
-    split = [np.full(len(p.y), TRAIN if p.part is None else p.part, np.int8) for p in pieces]
+    split = [np.full(len(p.y), TRAIN if p.split is None else p.split, np.int8) for p in pieces]
     check_usable(x, y, may_lack=like is not None and any(c.fills for c in like.columns))
     joined = Arrays(
         x,
@@ -187,7 +155,7 @@ def join_pieces(pieces: Sequence[Piece], scale: float, like: Arrays | None = Non
         scale=scale,
         owner=np.concatenate(owner) if owner else None,
         names=tuple(names),
-        split=np.concatenate(split) if any(p.part is not None for p in pieces) else None,
+        split=np.concatenate(split) if any(p.split is not None for p in pieces) else None,
         labels=labels,
         weight=_join_weights(pieces),
         notes=notes,
@@ -197,96 +165,80 @@ def join_pieces(pieces: Sequence[Piece], scale: float, like: Arrays | None = Non
 
 
 def _join_weights(pieces: Sequence[Piece]) -> NDArray[np.float64] | None:
-    """Joins how much examples count: for all that are trained on, or for none."""
+    """Join how much examples count: for all that are trained on, or for none."""
     if all(piece.weight is None for piece in pieces):
         return None
-    trained = [piece for piece in pieces if piece.part in (None, TRAIN)]
+    trained = [piece for piece in pieces if piece.split in (None, TRAIN)]
     lacking = next((piece for piece in trained if piece.weight is None), None)
     if lacking is not None:
         raise IsthmusError(
-            f"{lacking.path} has no weight, and other files have; expected one in each file of "
-            "training examples, or in none; add np.ones where all count alike"
+            f"{lacking.path} has no weight, and other files have; add np.ones where all count alike"
         )
     return np.concatenate([np.ones(len(p.y)) if p.weight is None else p.weight for p in pieces])
 
 
 def to_native(values: NDArray[Any]) -> NDArray[Any]:
-    """Gives numbers in the order of bytes that the machine has, which is all that torch takes."""
+    """Return numbers in the order of bytes that the machine has, which is all that torch takes."""
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
 def number_labels(texts: Iterable[str], labels: Sequence[str], path: Path) -> NDArray[np.int64]:
-    """Numbers labels that are words."""
+    """Number labels that are words."""
     number: Mapping[str, int] = {label: i for i, label in enumerate(labels)}
     try:
         return np.array([number[text] for text in texts], np.int64)
     except KeyError as error:
+        known = reprlib.repr(list(labels)) if labels else "the numbers of the classes"
         raise IsthmusError(
-            f"{path} has the label {reprlib.repr(error.args[0])}; expected one of "
-            f"{reprlib.repr(list(labels)) if labels else 'the numbers of the classes'}; correct it"
+            f"{path} has the label {reprlib.repr(error.args[0])}, which is not one of {known}"
         ) from None
 
 
-def natural_order(text: str) -> tuple[bool, float, str]:
-    """Orders numbers by their size, and words after them.
-
-    >>> sorted(["10", "9", "b", "a"], key=natural_order)
-    ['9', '10', 'a', 'b']
-    """
-    try:
-        number = float(text)
-    except ValueError:
-        number = float("nan")
-    return (False, number, text) if np.isfinite(number) else (True, 0.0, text)
-
-
 def check_usable(x: NDArray[Any], y: NDArray[Any], may_lack: bool = False) -> None:
-    """Refuses inputs that are no numbers a network takes, and labels that are not 0, 1, ...
+    """Refuse inputs that are no numbers a network takes, and labels that are not 0, 1, ...
 
     Inputs that are missing, nan, pass where they `may_lack`: they are filled in later.
     """
     if y.ndim != 1 or y.dtype.kind not in "iu" or y.min(initial=0) < 0:
+        given = f"have type {y.dtype} and shape {y.shape}"
+    elif y.max(initial=0) >= max(len(y), FEWEST):
+        given = f"go up to {y.max()} in {len(y)} examples"
+    else:
+        given = ""
+    if given:
         raise IsthmusError(
-            f"labels have type {y.dtype} and shape {y.shape}; expected whole numbers 0, 1, ... "
-            "one per example; number the classes with np.unique(labels, return_inverse=True)"
-        )
-    if y.max(initial=0) >= max(len(y), FEWEST):
-        raise IsthmusError(
-            f"labels go up to {y.max()} in {len(y)} examples; expected classes 0, 1, ...; number "
-            "them with np.unique(labels, return_inverse=True)"
+            f"labels {given}; number the classes 0, 1, ... with np.unique(labels, "
+            "return_inverse=True)"
         )
     if x.dtype.kind not in "iuf" or x.dtype.itemsize > 8:
         raise IsthmusError(
-            f"inputs have type {x.dtype}; expected numbers of at most 64 bits; convert them, for "
+            f"inputs have type {x.dtype}, not numbers of at most 64 bits; convert them, for "
             "example with x.astype(np.float32)"
         )
     if 0 in x.shape[1:]:
-        raise IsthmusError(
-            f"inputs have shape {x.shape[1:]}; expected at least one number each; give them some"
-        )
+        raise IsthmusError(f"inputs have shape {x.shape[1:]}: no number each")
     if x.dtype.kind == "f" and not (np.isfinite(x) | (np.isnan(x) & may_lack)).all():
-        raise IsthmusError("inputs hold nan or infinity; expected numbers; fill or drop them")
+        raise IsthmusError("inputs have nan or infinity; fill or drop them")
 
 
 def check_weights(weights: Any, count: int, where: str) -> NDArray[np.float64]:
-    """Refuses weights of examples that are not one number of 0 or more for each."""
+    """Refuse weights of examples that are not one number of 0 or more for each."""
     given = np.asarray(weights)
     if given.shape != (count,) or given.dtype.kind not in "iuf":
         raise IsthmusError(
-            f"{where} of shape {given.shape} and type {given.dtype} for {count} examples; expected "
-            "a number for each; reshape it"
+            f"{where} of shape {given.shape} and type {given.dtype} is not a number for each of "
+            f"{count} examples"
         )
     wrong = np.flatnonzero(~((given >= 0) & (given < MOST)))
     if len(wrong):
         raise IsthmusError(
-            f"{where} is {given[wrong[0]]} in row {wrong[0] + 1}; expected a number of 0 or more; "
-            "correct it"
+            f"{where} is {given[wrong[0]]} in row {wrong[0] + 1}, not a number of 0 or more"
         )
     return given.astype(np.float64)
 
 
 def check_range(arrays: Arrays) -> None:
-    """Refuses inputs that are beyond 32-bit numbers once they are scaled as a network sees them.
+    """Refuse inputs that are beyond 32-bit numbers once they are scaled as a network sees them.
 
     Tokens are not scaled, but looked up: they are places of a list.
     """
@@ -294,8 +246,7 @@ def check_range(arrays: Arrays) -> None:
     if arrays.tokens and any(x.dtype.kind not in "iu" or x.min() < 0 for x in given):
         least = min(x.min() for x in given)
         raise IsthmusError(
-            f"tokens have type {arrays.x.dtype} and go down to {least}; expected whole numbers "
-            "0, 1, ...; number the symbols"
+            f"tokens have type {arrays.x.dtype} and go down to {least}; number symbols 0, 1, ..."
         )
     bounds = [(np.fmin.reduce(x, None), np.fmax.reduce(x, None)) for x in given]  # but for nan
     largest = max(abs(float(bound)) for pair in bounds for bound in pair)
@@ -304,8 +255,8 @@ def check_range(arrays: Arrays) -> None:
         seen = (seen + max(map(abs, arrays.mean))) / min(arrays.std)
     if seen > MOST:
         raise IsthmusError(
-            f"inputs go up to {largest:.3g}, scaled {seen:.3g}; expected them below "
-            f"{MOST:.2g}; divide them, or set another scale"
+            f"inputs go up to {largest:.3g}, scaled {seen:.3g}, more than {MOST:.2g}; divide them, "
+            "or set another scale"
         )
 
 
@@ -322,26 +273,40 @@ class Files:
     partition: ClassVar[str] = "natural"
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Reads the files."""
+        """Read the files."""
         return self.like(find_own_files(self.path, root), None)
 
     def like(self, path: Path, other: Arrays | None) -> Arrays:
-        """Reads files, with the classes of other data if there are any."""
-        arrays = self._read(path, other)._replace(tokens=self.tokens)
-        if self.tokens:
-            check_range(arrays)
+        """Read files, with the classes of other data if there are any."""
+        if path.is_file():
+            arrays = self._read_owners(path, other)
+        else:
+            files = list_visible(path)
+            for file in files:
+                if file.suffix not in ARRAYS:
+                    raise IsthmusError(
+                        f"{file} lies among clients' files, which end in {' or '.join(ARRAYS)}; "
+                        "move it away"
+                    )
+            pieces = [piece for file in files for piece in read_pieces(file, file.stem)]
+            arrays = join_pieces(pieces, self.scale, other)
+        arrays = arrays._replace(tokens=self.tokens)
+        check_range(arrays)
         return arrays
 
-    def _read(self, path: Path, other: Arrays | None) -> Arrays:
-        if path.is_file():
-            return read_owners_file(path, self.scale, other)
-        clients = list_visible(path)
-        for file in clients:
-            if file.suffix not in ARRAYS:
+    def _read_owners(self, path: Path, other: Arrays | None) -> Arrays:
+        """Read one file of many owners: `client` says whose, `split` in which split one is."""
+        given = read_arrays(path)
+        arrays = join_pieces(_split_pieces(path, given, None, None), self.scale, other)
+        for name in ("client", "split"):
+            if name in given and given[name].shape != arrays.y.shape:
                 raise IsthmusError(
-                    f"{file} lies among clients' files; expected one .npz or .safetensors per "
-                    "client and nothing else; move it away"
+                    f"{path} has {name} of shape {given[name].shape}, not one for each of "
+                    f"{len(arrays.y)} examples"
                 )
-        return join_pieces(
-            [p for file in clients for p in read_pieces(file, file.stem)], self.scale, other
-        )
+        if "client" in given:
+            names, numbers, notes = number_owners(given["client"], str(path))
+            arrays = arrays._replace(owner=numbers, names=names, notes=arrays.notes + notes)
+        if "split" in given:
+            arrays = arrays._replace(split=number_splits(given["split"]))
+        return arrays

@@ -1,36 +1,33 @@
 """The schema of a table, as a file that a person reads and edits: what each of its columns is."""
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import tomli_w
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
 
-from isthmus.data.arrays import BOOLEAN
-from isthmus.data.own.arrays import natural_order
-from isthmus.data.own.cells import CYCLES, ISO, Cells, find_formats
+from isthmus.data.file_errors import reading
+from isthmus.data.own.cells import ISO, Cells, find_formats, natural_order
 from isthmus.data.own.columns import CATEGORY, DATE, NUMBER, ColumnRule, Missing, find_kind
 from isthmus.data.own.reader import TableFile, read_columns
-from isthmus.errors import IsthmusError, nearest, quote
-from isthmus.system.files import open_regular
+from isthmus.errors import IsthmusError
 
 LABEL, CLIENT, SPLIT, WEIGHT, IGNORE = "label", "client", "split", "weight", "ignore"
-KINDS: Mapping[str, tuple[str, ...]] = {  # and what may be said of each
-    NUMBER: ("missing", "missing_values"),
-    CATEGORY: ("missing", "missing_values", "categories", "other"),
-    DATE: ("missing", "missing_values", "format", "cycles"),
-    BOOLEAN: ("missing", "missing_values"),
-    LABEL: ("categories",),
-    CLIENT: (),
-    SPLIT: (),
-    WEIGHT: (),
-    IGNORE: (),
-}
 NO_INPUTS = (LABEL, CLIENT, SPLIT, WEIGHT, IGNORE)
-LARGEST_FILE = 2**24  # bytes
 IDENTIFIERS = 1000  # different words from which on a column names its rows
 HEAD = """\
 # What isthmus reads from {name}. Change what is wrong, and use it with --set schema=FILE
@@ -38,6 +35,81 @@ HEAD = """\
 # missing, of an input: refuse, mean, median or indicator; left out: as --set missing says
 # missing_values, of an input: what stands for no value, as [-999, "unknown"]
 """
+
+
+def _check_different(words: list[str]) -> list[str]:
+    if len(set(words)) < len(words):
+        raise ValueError("words must be different")
+    return words
+
+
+def _check_format(form: str) -> str:
+    moment = datetime(2023, 11, 28)
+    if form != ISO and datetime.strptime(moment.strftime(form), form).date() != moment.date():
+        raise ValueError("a format is iso, or has days, months and years, as %d.%m.%Y")
+    return form
+
+
+PLAIN = {  # for pydantic's names of errors
+    "extra_forbidden": "a column of this kind has no such key",
+    "union_tag_not_found": "it has no kind",
+    "too_short": "it describes no column",
+}
+
+Words = Annotated[list[StrictStr], AfterValidator(_check_different)]
+
+
+class Role(BaseModel):
+    """A column that is no input."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Literal["client", "split", "weight", "ignore"]
+
+
+class Label(BaseModel):
+    """The column of the classes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Literal["label"]
+    categories: Words = []
+
+
+class Number(BaseModel):
+    """A number, or a truth value; what every input may have."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Literal["number", "boolean"]
+    missing: Missing | None = None
+    missing_values: list[StrictStr | StrictInt | StrictFloat] | None = None
+
+
+class Category(Number):
+    """Words, each of which has an input."""
+
+    kind: Literal["category"]  # type: ignore[assignment]
+    categories: Words = []
+    other: StrictBool = False
+
+
+class Date(Number):
+    """Days, and their places in cycles."""
+
+    kind: Literal["date"]  # type: ignore[assignment]
+    format: Annotated[str, AfterValidator(_check_format)] = ""
+    cycles: list[Literal["year", "week", "day"]] | None = None
+
+
+class TableSchema(BaseModel):
+    """The columns of a table by name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    columns: dict[
+        str, Annotated[Role | Label | Number | Category | Date, Field(discriminator="kind")]
+    ] = Field(min_length=1)
 
 
 class TableRoles(NamedTuple):
@@ -48,131 +120,74 @@ class TableRoles(NamedTuple):
     split: str | None
     weight: str | None
 
+    def names(self) -> list[str]:
+        """List those that there are."""
+        return [name for name in self if name]
+
 
 def inline_schema(data: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """Puts the schema of a table in the place of its file's name, so that records have it."""
+    """Put the schema of a table in the place of its file's name, so that records have it."""
     given = data.get("schema")
-    return (
-        {**data, "schema": _read_file(given, root)}
-        if given and isinstance(given, str)
-        else {**data}
-    )
+    named = given and isinstance(given, str)
+    return {**data, "schema": _read_file(str(given), root)} if named else {**data}
 
 
 def read_rules(
     given: str | Mapping[str, Any], missing: str, root: Path, missing_values: Sequence[str] = ()
 ) -> dict[str, ColumnRule]:
-    """Reads what a schema says of each column; the rest counts where it says nothing of holes."""
+    """Read what a schema says of each column; the rest holds where it says nothing of missing ones.
+
+    >>> read_rules({"columns": {"age": {"kind": "number"}}}, "mean", Path())["age"].missing
+    'mean'
+    """
     table = _read_file(given, root) if isinstance(given, str) else given
-    where = f"schema {given}" if isinstance(given, str) else "the schema"
-    unknown = next((key for key in table if key != "columns"), None)
-    columns = table.get("columns")
-    if unknown is not None or not isinstance(columns, Mapping) or not columns:
+    try:
+        columns = TableSchema.model_validate(table).columns
+    except ValidationError as error:
+        first = error.errors()[0]
+        name, *key = [str(part) for part in first["loc"][1:]] or [""]
+        where = f"column {name!r}" if name else "its table [columns.NAME]"
+        where += f", {key[1]}" if len(key) > 1 else ""  # key[0] is the kind
+        reason = PLAIN.get(first["type"], first["msg"].removeprefix("Value error, "))
+        given = isinstance(first["input"], str | int | float) and first["type"] not in PLAIN
+        found = f", not {first['input']!r}" if given else ""
         raise IsthmusError(
-            f"{where} has {quote(unknown) if unknown is not None else 'no columns'}; expected "
-            "a table [columns.NAME] for each column; write one with isthmus data schema"
+            f"the schema is wrong in {where}: {reason}{found}; isthmus data schema FILE writes one"
+        ) from None
+    rules = {}
+    for name, column in columns.items():
+        fields = {"missing": missing, **column.model_dump(exclude_none=True)}
+        values = fields.get("missing_values", missing_values)
+        rules[name] = ColumnRule(
+            fields["kind"],
+            fields["missing"],
+            tuple(fields.get("categories", ())),
+            fields.get("other", False),
+            fields.get("format", ""),
+            tuple(fields["cycles"]) if "cycles" in fields else None,
+            tuple(map(str, values)),
         )
-    rules = {name: _read_rule(f"{where}: column {name!r}", each) for name, each in columns.items()}
-    return {
-        name: rule._replace(
-            missing=rule.missing or missing,
-            missing_values=tuple(missing_values)
-            if rule.missing_values is None
-            else rule.missing_values,
-        )
-        for name, rule in rules.items()
-    }
+    return rules
 
 
 def find_roles(rules: Mapping[str, ColumnRule]) -> TableRoles:
-    """Finds the columns of the labels, of clients, of parts and of weights."""
+    """Return the columns of the labels, of clients, of splits and of weights."""
     found: dict[str, str | None] = {}
-    for kind in (LABEL, CLIENT, SPLIT, WEIGHT):
+    for kind in TableRoles._fields:
         names = [name for name, rule in rules.items() if rule.kind == kind]
-        if len(names) > 1:
+        if len(names) > 1 or (kind == LABEL and not names):
             raise IsthmusError(
-                f"the schema has {len(names)} columns of kind {kind}, {names[0]!r} and "
-                f"{names[1]!r}; expected one; change the other"
+                f"the schema has {len(names)} columns of kind {kind}; it "
+                f"needs {'one' if kind == LABEL else 'one at most'}"
             )
         found[kind] = names[0] if names else None
-    if found[LABEL] is None:
-        raise IsthmusError(
-            "the schema has no column of kind label; expected one that says the class of each row; "
-            "set kind = 'label' there"
-        )
     return TableRoles(**found)  # type: ignore[arg-type]  # the label is there
 
 
 def _read_file(name: str, root: Path) -> dict[str, Any]:
     place = next((p for p in (Path(name), root / name) if p.is_file()), Path(name))
-    try:
-        with open_regular(place) as file:
-            return tomllib.loads(file.read(LARGEST_FILE).decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:160]
-        raise IsthmusError(
-            f"schema {name} cannot be read ({reason}); expected a file as isthmus data schema "
-            "writes it; mend it, or check the path"
-        ) from None
-
-
-def _read_rule(where: str, given: Any) -> ColumnRule:
-    if not isinstance(given, Mapping):
-        raise IsthmusError(f"{where} is {quote(given)}; expected a table; write kind = 'number'")
-    kind = given.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise IsthmusError(
-            f"{where} has {'no kind' if kind is None else f'kind = {quote(kind)}'}; expected "
-            f"{', '.join(KINDS)}; {nearest(str(kind), list(KINDS))}"
-        )
-    for key in given:
-        if key != "kind" and key not in KINDS[kind]:
-            known = ["kind", *KINDS[kind]]
-            raise IsthmusError(
-                f"{where}, a {kind}, has {quote(key)}; expected {', '.join(known)}; "
-                f"{nearest(key, known)}"
-            )
-    checks: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-        "missing": (lambda v: v in get_args(Missing), "refuse, mean, median or indicator"),
-        "missing_values": (_are_values, "a list of words and numbers"),
-        "categories": (_are_words, "a list of different words"),
-        "other": (lambda v: isinstance(v, bool), "true or false"),
-        "format": (_is_format, "iso, or days, months and years as in %d.%m.%Y"),
-        "cycles": (lambda v: _are_words(v) and set(v) <= set(CYCLES), f"some of {[*CYCLES]}"),
-    }
-    for key, value in given.items():
-        if key != "kind" and not checks[key][0](value):
-            raise IsthmusError(
-                f"{where} has {key} = {quote(value)}; expected {checks[key][1]}; correct it"
-            )
-    return ColumnRule(
-        kind,
-        given.get("missing", ""),
-        tuple(given.get("categories", ())),
-        given.get("other", False),
-        given.get("format", ""),
-        tuple(given["cycles"]) if "cycles" in given else None,
-        tuple(map(str, given["missing_values"])) if "missing_values" in given else None,
-    )
-
-
-def _are_words(value: Any) -> bool:
-    words = isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)
-    return words and len(set(value)) == len(value)
-
-
-def _are_values(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(v, str | int | float) for v in value)
-
-
-def _is_format(value: Any) -> bool:
-    if value == ISO:
-        return True
-    try:
-        moment = datetime(2023, 11, 28)
-        return datetime.strptime(moment.strftime(value), value).date() == moment.date()
-    except (TypeError, ValueError):
-        return False
+    with reading(place, "write a schema with isthmus data schema, or check the path"):
+        return tomllib.loads(place.read_text("utf-8"))
 
 
 def write_schema(
@@ -183,7 +198,7 @@ def write_schema(
     missing: str,
     missing_values: Sequence[str] = (),
 ) -> str:
-    """Writes down what the columns of a table are, as far as their cells tell.
+    """Describe the columns of a table as a schema, as far as their cells tell.
 
     `roles` are the columns that are known: by name, label, client, split or weight.
     """
@@ -196,13 +211,12 @@ def write_schema(
     if LABEL not in roles.values():
         parts.append("# No column is the label yet: set kind = 'label' where the classes are\n")
     for name in names:
-        described = {"kind": roles[name]} if name in roles else None
-        note = ""
-        if described is None:
-            described, note = _describe(cells[name], name in categorical, most, missing)
-        elif described["kind"] == LABEL:
+        if name in roles:
+            described: dict[str, Any] = {"kind": roles[name]}
             classes = len(cells[name].list_words())
-            note = f"{classes:,} classes"
+            note = f"{classes:,} classes" if roles[name] == LABEL else ""
+        else:
+            described, note = _describe(cells[name], name in categorical, most, missing)
         text = tomli_w.dumps({"columns": {name: described}})
         parts.append(f"# {note}\n{text}" if note else text)
     return "\n".join(parts)
@@ -211,7 +225,7 @@ def write_schema(
 def _describe(
     cells: Cells, categorical: bool, most: int, missing: str
 ) -> tuple[dict[str, Any], str]:
-    """Says what an input's cells are, and what a person may want to know of them."""
+    """Return what an input's cells are, and what a person may want to know of them."""
     kind = CATEGORY if categorical else find_kind(cells)
     described: dict[str, Any] = {"kind": kind}
     notes = []
@@ -223,13 +237,13 @@ def _describe(
         if set(np.unique(known).tolist()) == {0.0, 1.0}:
             notes.append("boolean would leave 0 and 1 as they are")
         if len(known) == cells.rows > 2 and (np.diff(known) == 1).all():
-            described, notes = {"kind": IGNORE}, ["counts the rows"]
+            return {"kind": IGNORE}, "counts the rows"
     elif kind == DATE:
         formats = find_formats(cells.list_words())
         if len(formats) == 1:
             described["format"] = formats[0]
         else:
-            notes.append(f"say which: format = {' or '.join(map(repr, formats))}")
+            notes.append(f"choose one: format = {' or '.join(map(repr, formats))}")
     elif kind == CATEGORY:
         words = cells.list_words()
         if len(words) > IDENTIFIERS:
@@ -240,9 +254,9 @@ def _describe(
             notes.append(f"the {most} most frequent of {len(cells.words):,} words")
             described["other"] = True
         described["categories"] = sorted(words, key=natural_order)
-    holes = int(cells.find_holes().sum())
-    if holes and described["kind"] != IGNORE:
-        notes.append(f"{holes:,} of {cells.rows:,} cells have no value")
+    empty = int(cells.find_missing().sum())
+    if empty:
+        notes.append(f"{empty:,} of {cells.rows:,} cells have no value")
         described |= {"missing": missing} if missing else {}
         if cells.missing_values:
             described["missing_values"] = list(cells.missing_values)
