@@ -8,7 +8,7 @@ import pytest
 
 from commands import Isthmus
 from deployed import Deployment, digest_at_sites, simulate
-from isthmus import Experiment, Federation, federate
+from isthmus import Experiment, Federation
 from isthmus.data.own.newcomer_files import read_newcomers
 from isthmus.data.scaling import divide_sums, find_scales, sum_inputs
 from isthmus.errors import IsthmusError
@@ -148,28 +148,6 @@ def test_the_mean_of_sums_does_not_depend_on_their_order() -> None:
     together = np.concatenate(shares)
     assert scales.mean == pytest.approx(together.mean(0), rel=1e-15)
     assert scales.std == pytest.approx(together.std(0), rel=1e-6)
-
-
-@BOTH
-def test_a_newcomer_adapts_a_copy_of_the_servers_run(
-    way: str, tmp_path: Path, isthmus: Isthmus
-) -> None:
-    """It comes to what a newcomer to the simulated run comes to; no site's state is needed."""
-    experiment, data = patients(tmp_path, way, method="fedsimsup")
-    study = plan_study(experiment, data)
-    with Deployment(tmp_path / "sites", study, data) as deployed:
-        deployed.run(tmp_path / "run")
-    federate(experiment, out=tmp_path / "alone", workers=1)
-    later = tmp_path / "later.csv"
-    lines = write_patients(tmp_path / "all.csv").read_text().splitlines()
-    later.write_text("\n".join([lines[0], *lines[1:41]]) + "\n")
-    figures = []
-    for run in ("run", "alone"):
-        said = isthmus("adapt", run, "--data", "later.csv", "--read", "label=outcome")
-        assert said.code == 0, said.err
-        figures.append(said.out.splitlines()[1:-1])
-    assert figures[0] == figures[1]
-    assert "at the sites" in isthmus("export", "run", "--client", "0", "--out", "m").mistake
 
 
 @BOTH
