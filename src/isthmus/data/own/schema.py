@@ -149,8 +149,8 @@ def read_rules(
         where = f"column {name!r}" if name else "its table [columns.NAME]"
         where += f", {key[1]}" if len(key) > 1 else ""  # key[0] is the kind
         reason = PLAIN.get(first["type"], first["msg"].removeprefix("Value error, "))
-        given = isinstance(first["input"], str | int | float) and first["type"] not in PLAIN
-        found = f", not {first['input']!r}" if given else ""
+        shown = isinstance(first["input"], str | int | float) and first["type"] not in PLAIN
+        found = f", not {first['input']!r}" if shown else ""
         raise IsthmusError(
             f"the schema is wrong in {where}: {reason}{found}; isthmus data schema FILE writes one"
         ) from None
