@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +47,49 @@ def requested(driver: Any) -> set[str]:
         each["request"]["url"] for each in mine if each["request"]["url"] != each["documentURL"]
     }
     return {url for url in urls if not url.startswith(("data:", "blob:"))}
+
+
+class Tags(HTMLParser):
+    """Collects start tags and text, and checks that what is opened is closed in order."""
+
+    VOID = frozenset({"meta", "br", "input", "rect", "circle", "path"})
+
+    def __init__(self) -> None:
+        HTMLParser.__init__(self)
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def parsed(text: str) -> Tags:
+    tags = Tags()
+    tags.feed(text)
+    tags.close()
+    assert tags.open == []
+    return tags
+
+
+def contrast(first: str, second: str) -> float:
+    """Computes the contrast of two colours, #rrggbb or rgb(...), as WCAG 2 defines it."""
+
+    def luminance(colour: str) -> float:
+        digits = colour[4:-1].split(",") if "(" in colour else None
+        parts = digits or [str(int(colour[i : i + 2], 16)) for i in (1, 3, 5)]
+        shares = [int(part) / 255 for part in parts]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in shares]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted([luminance(first), luminance(second)])
+    return (high + 0.05) / (low + 0.05)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import runs as fixture
-from browser import chromium, requested
+from browser import chromium, contrast, requested
 from golden import check
 from isthmus.report import page
 from isthmus.report.figures import curves
@@ -199,16 +199,6 @@ def test_both_themes_can_be_read(opened: Page, theme: str, tone: int) -> None:
         assert contrast(ink, behind) >= 4.5, what
 
 
-def contrast(first: str, second: str) -> float:
-    def luminance(colour: str) -> float:
-        parts = [int(part) / 255 for part in colour[4:-1].split(",")]
-        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    low, high = sorted([luminance(first), luminance(second)])
-    return (high + 0.05) / (low + 0.05)
-
-
 def test_the_keyboard_reaches_every_control(wide: Page) -> None:
     """Radio buttons of one name are one stop; folded parts have none."""
     controls = 'a[href], button, input, select, summary, [tabindex="0"]'
@@ -229,11 +219,3 @@ def test_the_keyboard_reaches_every_control(wide: Page) -> None:
         "wanted.filter((one) => !seen.has(one)).map((one) => one.outerHTML.slice(0, 99))"
     )
     assert missed == []
-
-
-def test_arrow_keys_move_a_switch(wide: Page) -> None:
-    wide.driver.execute_script("document.querySelector('[name=curves-axes]').focus()")
-    press = {"key": "ArrowRight", "code": "ArrowRight", "windowsVirtualKeyCode": 39}
-    for kind in ("rawKeyDown", "keyUp"):
-        wide.driver.execute_cdp_cmd("Input.dispatchKeyEvent", {"type": kind, **press})
-    assert {trace["meta"]["axis"] for trace in wide.traces("figure-rounds")} == {"seconds"}

@@ -1,12 +1,12 @@
 """Names from a run's files are shown as they are, wherever they are printed, and do nothing."""
 
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from plotly.offline import get_plotlyjs
 
+from browser import parsed
 from isthmus.report import page
 from isthmus.report.contrasts import compare
 from isthmus.report.tables import comparison, summary
@@ -18,21 +18,6 @@ Write = Callable[..., Path]
 EVIL = "</script><img src=x onerror=alert(1)>%{x}'\"|\\input{y}&$_"
 FOLDER = "<b onclick=alert(1)>'\"&"  # a directory's name may be anything but a slash
 SETTING = "{{ 7 * 7 }}<i>"  # neither is a value a template
-
-
-class Reader(HTMLParser):
-    """Collects tags with their attributes, and the text between them."""
-
-    def __init__(self) -> None:
-        HTMLParser.__init__(self)
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 @pytest.fixture
@@ -48,11 +33,10 @@ def runs(tiny: Write) -> list[RecordedRun]:
 
 def test_a_page_shows_names_and_runs_nothing(runs: list[RecordedRun]) -> None:
     text = page.render(runs, title=EVIL).replace(get_plotlyjs(), "")
-    reader = Reader()
-    reader.feed(text)
-    tags = {tag for tag, _ in reader.tags}
+    reader = parsed(text)
+    tags = {tag for tag, _ in reader.seen}
     assert not tags & {"img", "b", "i"}
-    assert not any(name.startswith("on") for _, attributes in reader.tags for name in attributes)
+    assert not any(name.startswith("on") for _, attributes in reader.seen for name in attributes)
     assert text.count("<script") == text.count("</script>") == 3
     for name in (EVIL, FOLDER, SETTING):
         assert name in reader.text

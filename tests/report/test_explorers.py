@@ -11,7 +11,7 @@ from browser import chromium, complaints, requested
 from golden import check
 from isthmus import Experiment, federate
 from isthmus.report import page, read
-from isthmus.report.figures import measured, simplex
+from isthmus.report.figures import measured
 from isthmus.run import landscape as measuring
 from isthmus.run.record import RecordedRun
 
@@ -100,16 +100,6 @@ def test_the_slider_moves_the_dots_to_the_recorded_values(
     said = f"λ = 0.3: mean accuracy {100 * run.clients.top1[rows].mean():.2f} %"
     assert control.get_attribute("aria-valuetext").startswith(said)
     assert driver.find_element("id", f"{slider}-said").text.startswith(said)
-
-
-def test_the_simplex_shows_the_recorded_points(runs: list[RecordedRun], driver: Any) -> None:
-    """On the triangle with a corner at the top, y = alpha_1 - (alpha_2 + alpha_3) / 2."""
-    clients = simplex.find_places(runs[2])
-    discs = driver.execute_script(
-        "return document.getElementById('figure-simplex-2').data"
-        ".find(({ name }) => name === 'clients').y"
-    )
-    assert discs == pytest.approx((clients.at @ [1, -0.5, -0.5]).tolist(), abs=1e-4)
 
 
 def test_another_client_changes_the_surface(runs: list[RecordedRun], driver: Any) -> None:

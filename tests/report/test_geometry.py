@@ -40,10 +40,6 @@ def test_a_path_holds_what_was_recorded_of_owners(five: list[RecordedRun]) -> No
         assert paths.personal[metric][place] == paths.values[metric][place, at]
 
 
-def test_methods_without_a_path_have_none(five: list[RecordedRun]) -> None:
-    assert path.collect_path(five[1]) is None
-
-
 def test_similarity_is_the_cosine_of_label_counts(similar: RecordedRun) -> None:
     found = similarity.compute_similarity(similar)
     labels = torch.tensor(np.array(similar.federation.labels))[found.client.tolist()]

@@ -17,7 +17,6 @@ from isthmus.errors import IsthmusError
 from isthmus.report import figures
 from isthmus.report.contents import PRINT_FIGURES
 from isthmus.report.figures import curves, gain, path, reliability
-from isthmus.report.groups import group_by_seed
 from isthmus.run import cross
 from isthmus.run.landscape import survey
 from isthmus.run.record import RecordedRun, read
@@ -190,10 +189,3 @@ def test_without_matplotlib_the_command_says_what_to_install(
     monkeypatch.delitem(sys.modules, "isthmus.report.figures.printing")
     monkeypatch.delattr(figures, "printing")
     check(isthmus("figure", str(five[0].path), "gain").mistake)
-
-
-def test_seeds_that_were_not_asked_for_are_left_out(write: Write) -> None:
-    runs = [read(write("fedavg", f"fedavg-{seed}", seed=seed)) for seed in (1, 2)]
-    assert len(saving.choose_input(runs).groups[0].runs) == 2
-    given = saving.choose_input(runs, seed=2)
-    assert group_by_seed(given.runs)[0].seeds == (2,)

@@ -110,9 +110,3 @@ def test_show_says_what_a_target_cost(three: list[RecordedRun]) -> None:
     for target in (0.0, 90.0):
         with raises(IsthmusError):
             show.collect(fedavg, target)
-
-
-def test_show_names_what_is_pooled(three: list[RecordedRun]) -> None:
-    """(0.5 + 0.5 + 0.7 + 0.7) / 4 of equal clients; the older tables have no bins."""
-    said = show.describe(show.collect(three[1].path))
-    check(said)

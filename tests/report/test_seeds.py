@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import runs as fixture
-from golden import check
+from golden import check, raises
+from isthmus.errors import IsthmusError
 from isthmus.report import page
 from isthmus.report.contents import SECTIONS
 from isthmus.report.figures import curves, reliability
@@ -182,3 +183,22 @@ def test_drawn_numbers_are_rounded_to_what_can_be_seen() -> None:
     mark = Lines(x=np.arange(3), y=np.array([1 / 3, 12345.678, np.nan]), style=plain("red"))
     (encoded,) = encode(Figure([mark]))["marks"]
     assert encoded["y"] == [0.33333, 12346.0, None]
+
+
+def test_seeds_come_together_in_order(write: Write) -> None:
+    paths = [write("fedavg", f"fedavg-{seed}", seed=seed) for seed in (3, 1, 2)]
+    groups = group_by_seed([read(path) for path in [paths[0], write("local"), *paths[1:]]])
+    assert [group.label for group in groups] == ["fedavg", "local"]
+    assert groups[0].seeds == (1, 2, 3)
+    assert groups[0].method == "fedavg"
+
+
+def test_settings_that_differ_tell_groups_apart(write: Write) -> None:
+    runs = [read(write("fedavg", f"lr-{lr}", lr=lr)) for lr in (0.1, 0.01)]
+    assert [group.label for group in group_by_seed(runs)] == ["fedavg · lr=0.1", "fedavg · lr=0.01"]
+
+
+def test_the_same_run_twice_is_refused(write: Write) -> None:
+    run = read(write("fedavg"))
+    with raises(IsthmusError):
+        group_by_seed([run, run])

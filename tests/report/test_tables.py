@@ -84,6 +84,7 @@ def test_percentages_have_two_decimals(pair: list[RecordedRun]) -> None:
         "| 70.00 ± 18.71 | 50.00 | 0.143 | 0.300 | – | 10.00 | 20.00 | 50.00 | 55.00 | 1 / 4 |"
         in summary.markdown(rows)
     )
+    assert "†" not in summary.markdown(rows)
 
 
 def test_every_table_says_which_number_it_is(pair: list[RecordedRun]) -> None:
@@ -141,10 +142,6 @@ def test_calibration_per_batch_is_marked_wherever_it_appears(write: Write) -> No
     names = {mark.name for mark in marks if mark.shown["view"] == "ece"}
     assert names == {"fedavg‡", "local"}
     assert "‡" not in summary.markdown(rows[1:])
-
-
-def test_honest_numbers_carry_none(pair: list[RecordedRun]) -> None:
-    assert "†" not in summary.markdown(summary.summarize(pair))
 
 
 def test_markup_in_a_name_is_inert(tiny: Write) -> None:
