@@ -471,7 +471,7 @@ def filling(disk: Path, progress: bytes, leave: int) -> Callable[[Database, Any]
 
 
 # LMDB calls a write that was cut short an input/output error.
-FULL = r"cannot be written \((.*No space left on device|.*Input/output error)\); expected room on"
+FULL = r"cannot be written: (.*No space left on device|.*Input/output error); free some"
 WIDE = {"model": {"name": "mlp", "hidden": 512}}  # 13,834 parameters: 55 kB per client and server
 
 

@@ -208,7 +208,7 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, kind: str) -> Non
             there.bind(os.path.relpath(path))
     else:
         path.symlink_to("/dev/zero" if kind == "device" else path)
-    with pytest.raises(OSError, match=r"no regular file|symbolic links"):
+    with pytest.raises(OSError, match=r"not a regular file|symbolic links"):
         open_regular(path)
 
 
@@ -233,7 +233,7 @@ HOPELESS = {
     "a directory": (lambda folder: folder, "Is a directory"),
     "a name of 300 letters": (lambda folder: folder / ("a" * 300), "File name too long.*shorter"),
     "a folder of 300 letters": (lambda folder: folder / ("a" * 300) / "b", "File name too long"),
-    "a full disk": (small_disk_that_is_full, "No space left on device.*room on the disk"),
+    "a full disk": (small_disk_that_is_full, "No space left on device; free some space"),
     "no place for files": (lambda folder: Path("/proc/a.txt"), "No such file|denied|not permitted"),
 }
 
@@ -259,12 +259,6 @@ def test_the_longest_names_are_written(tmp_path: Path) -> None:
         assert (tmp_path / name).read_text() == "here"
 
 
-def test_a_pipe_that_nobody_reads_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UnwritableError, match="No such device or address"):
-        write_text(tmp_path / "pipe", "here")
-
-
 def test_directories_that_are_missing_are_made(tmp_path: Path) -> None:
     write_text(tmp_path / "b" / "c" / "a.txt", "here")
     assert (tmp_path / "b" / "c" / "a.txt").read_text() == "here"
@@ -283,5 +277,5 @@ def test_text_is_added_at_the_end_or_refused_in_one_line(tmp_path: Path) -> None
     for text in ("é\r\n", "b\n"):
         append_text(path, text)
     assert path.read_bytes() == "é\r\nb\n".encode()
-    with pytest.raises(UnwritableError, match=r"cannot be written \(Not a directory\)"):
+    with pytest.raises(UnwritableError, match=r"cannot be written: Not a directory"):
         append_text(path / "b", "c")

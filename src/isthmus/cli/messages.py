@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on, and how they stop it."""
+"""What a user sees during a run, and how they stop it."""
 
 import io
 import os
@@ -16,36 +16,36 @@ if TYPE_CHECKING:
     from isthmus.run.writer import Cost
 
 
-LONGEST = 1000  # characters of a line that says what is wrong
+MAX_LETTERS = 1000  # of an error message
 
 
 def prepare_output() -> None:
-    """Makes letters that an output cannot show come out escaped, in place of an error."""
+    """Escape letters that the output cannot show, in place of an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def print_line(text: str) -> None:
-    """Prints a line for the person at the terminal, apart from a command's result."""
-    with suppress(OSError):  # nobody is left to be told
+    """Print a line to standard error, apart from the result of a command."""
+    with suppress(OSError):  # standard error is closed
         print(text, file=sys.stderr, flush=True)
 
 
 def to_one_line(text: str) -> str:
-    r"""Shows a message on one line of bearable length, whatever was quoted in it.
+    r"""Return a message as one printable line of at most MAX_LETTERS or so.
 
     >>> to_one_line("no\x1b[31m such\n  file")
     'no\\x1b[31m such file'
     """
     line = " ".join(text.split())
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-    half = LONGEST // 2
-    return shown if len(shown) <= LONGEST else f"{shown[:half]} ... {shown[-half:]}"
+    half = MAX_LETTERS // 2
+    return shown if len(shown) <= MAX_LETTERS else f"{shown[:half]} ... {shown[-half:]}"
 
 
 def discard_output() -> None:
-    """Discards what is still to be printed where nothing can be printed any more."""
+    """Discard pending output if standard output is closed."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -53,21 +53,21 @@ def discard_output() -> None:
 
 
 def print_note(text: str) -> None:
-    """Prints what somebody should know, though nothing is wrong."""
+    """Print a note: something to know, though nothing is wrong."""
     print_line(f"note: {text}")
 
 
 def exit_stopped(how: str) -> NoReturn:
-    """Ends the program after Ctrl-C, and says how it stopped."""
+    """Exit after Ctrl-C with a line about how the program stopped."""
     print_line(f"isthmus: {how}")
     sys.exit(130)
 
 
 @contextmanager
 def show_arrivals() -> Iterator[Callable[[str, int, int], None]]:
-    """Shows how much of each thing has arrived: a bar on a terminal, a line per quarter elsewhere.
+    """Show progress by name: a bar on a terminal, a line per quarter elsewhere.
 
-    Yields a function of what arrives, how much of it has, and how much there is.
+    Yield a function of a name, how much is done, and how much there is.
     """
     from rich.console import Console
     from rich.progress import Progress, TaskID
@@ -96,7 +96,7 @@ def show_arrivals() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def describe_length(seconds: float) -> str:
-    """Says how long something takes.
+    """Return a length of time in words.
 
     >>> describe_length(75), describe_length(7500)
     ('1 min 15 s', '2 h 5 min')
@@ -131,7 +131,7 @@ def print_traffic(experiment: "Experiment", cost: "Cost") -> None:
 
 
 def print_profile(spent: Mapping[str, float], costs: "Sequence[Cost]", seconds: float) -> None:
-    """Prints where the time of the rounds went."""
+    """Print where the time of the rounds was spent."""
     from rich.console import Console
     from rich.table import Table
 
@@ -159,9 +159,9 @@ def print_profile(spent: Mapping[str, float], costs: "Sequence[Cost]", seconds: 
 
 @contextmanager
 def catch_interrupts() -> Iterator[Callable[[], bool]]:
-    """Makes the first Ctrl-C stop after the round; a second one stops at once.
+    """Let the first Ctrl-C stop after the round, and a second one at once.
 
-    Yields a function that tells whether to stop.
+    Yield a function that returns whether to stop.
     """
     stop = False
 
@@ -180,7 +180,7 @@ def catch_interrupts() -> Iterator[Callable[[], bool]]:
 
 
 def print_result(run: "Run", out: Path) -> None:
-    """Prints how a run ended: its figures, its place, its digest."""
+    """Print the result of a run: metrics, directory, digest."""
     from rich.console import Console
 
     from isthmus.report.tables import summary

@@ -17,7 +17,7 @@ def draw_picture(
     encoding: str = "utf-8",
     names: Sequence[str] = (),
 ) -> str:
-    """Draws label counts [N, C] as shares of each client's examples.
+    """Draw label counts [N, C] as shares of each client's examples.
 
     >>> print(draw_picture(np.array([[4, 0], [1, 3]]), encoding="ascii"))
     client  examples
@@ -56,14 +56,14 @@ def draw_picture(
 
 
 def _choose_clients(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Picks ROWS clients at most, evenly from them all in the order of their largest class."""
+    """Pick ROWS clients at most, evenly from them all in the order of their largest class."""
     order = np.argsort(counts.argmax(axis=1), kind="stable")
     even = np.linspace(0, len(counts) - 1, min(ROWS, len(counts)))
     return np.sort(order[even.round().astype(int)])
 
 
 def _join_classes(shares: NDArray[np.float64], room: int) -> tuple[NDArray[np.float64], int]:
-    """Joins neighbouring classes until there is room for all columns."""
+    """Join neighbouring classes until there is room for all columns."""
     joined = -(-shares.shape[1] // room)
     return np.add.reduceat(shares, np.arange(0, shares.shape[1], joined), axis=1), joined
 

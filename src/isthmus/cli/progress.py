@@ -1,4 +1,4 @@
-"""Runs while they go on: a table that lives on a terminal, lines elsewhere.
+"""Runs in progress: a live table on a terminal, lines elsewhere.
 
 The table is not made of rich.progress columns: those have no heads, style no row as a whole, show
 all rows or none, and measure speed over a sliding window instead of per round.
@@ -62,7 +62,7 @@ class BoardRow(NamedTuple):
 
 
 class Board:
-    """Shows runs by their names and numbers of rounds; to be used in a `with` block.
+    """Show runs by their names and numbers of rounds; to be used in a `with` block.
 
         with Board({"local": 50, "fedavg": 50}) as board:
             with board.follow("local", experiment) as show:
@@ -119,7 +119,7 @@ class Board:
     def follow(
         self, name: str, experiment: "Experiment", done: int = 0, best: "Best | None" = None
     ) -> Iterator[Show]:
-        """Gives what is to be called after each round of a run; `best` is what it had before."""
+        """Yield a function to call after each round; `best` is the best evaluation so far."""
         self.start(name, done, *((math.inf, 0) if best is None else (best.loss, best.round)))
         from isthmus.batch.headline import Headline
 
@@ -147,7 +147,7 @@ class Board:
             print_line(f"{name}: {how}")
 
     def skip(self, name: str) -> None:
-        """Shows that a run was done before."""
+        """Show a run that was finished earlier."""
         row = self._rows[name]
         self._rows[name] = row._replace(status="done", first=row.rounds, round=row.rounds)
 
@@ -158,7 +158,7 @@ class Board:
         headline: "Headline | None" = None,
         notes: Sequence[str] = (),
     ) -> None:
-        """Shows that a round of a run is done."""
+        """Show that a round of a run is done."""
         ends, now = self._ends[name], time.monotonic()
         ends.append((round, now))
         row = self._rows[name]._replace(round=round, updated=now, pace=find_pace(ends))
@@ -176,7 +176,7 @@ class Board:
         self._rows[name] = row
 
     def end(self, name: str, status: Status = "done", why: str = "") -> None:
-        """Shows that a run is done, or failed and why."""
+        """Show that a run is done, or failed and why."""
         row = self._rows[name] = self._rows[name]._replace(status=status)
         how = describe_headline(row.headline) if status == "done" and row.headline else why
         line = f"{name}: {status}: {how}" if how else f"{name}: {status}"
@@ -186,7 +186,7 @@ class Board:
             print_line(line)
 
     def _count(self) -> str:
-        """Counts runs by their status, and says how long it took and will take."""
+        """Return how many runs have which status, and the time elapsed and left."""
         rows = list(self._rows.values())
         statuses = [row.status for row in rows]
         counts = [f"{statuses.count(each)} {each}" for each in BEFORE if each in statuses]
@@ -210,7 +210,7 @@ class Board:
         return sum(paces) / len(paces) if paces else 1.0
 
     def _conclude(self) -> str:
-        """Says in a line what is left of the table when it goes."""
+        """Return the line that replaces the table in the end."""
         if len(self._rows) > 1:
             return self._count()
         ((name, row),) = self._rows.items()
@@ -219,13 +219,13 @@ class Board:
         return f"{name}: round {row.round}/{row.rounds} after {seconds}{means}"
 
     def _choose_rows(self, room: int) -> dict[str, BoardRow]:
-        """Chooses rows where there are more than fit; they stay in their order."""
+        """Return the rows to show if not all fit, in their order."""
         ranks = {name: (BEFORE[row.status], -row.updated) for name, row in self._rows.items()}
         names = sorted(ranks, key=lambda name: ranks[name])[: max(1, room)]
         return {name: row for name, row in self._rows.items() if name in names}
 
     def draw(self, height: int) -> "Group":
-        """Draws the table for a terminal of so many lines."""
+        """Draw the table for a terminal of so many lines."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -281,9 +281,9 @@ def open_batch(
 
 
 def find_pace(ends: Sequence[tuple[int, float]]) -> float:
-    """Gives the seconds per round, of rounds that ended when, over the later half of them.
+    """Return the seconds per round over the later half of (round, time at its end).
 
-    What is done once, as compiling, is soon left behind.
+    What is done once, such as compiling, soon stops to count.
 
     >>> find_pace([(0, 0), (1, 1), (2, 21), (3, 22), (4, 23), (5, 24)])
     1.0
@@ -293,7 +293,7 @@ def find_pace(ends: Sequence[tuple[int, float]]) -> float:
 
 
 def format_clock(seconds: float) -> str:
-    """Writes a length of time.
+    """Return a length of time as on a clock.
 
     >>> format_clock(3725)
     '1:02:05'
@@ -303,7 +303,7 @@ def format_clock(seconds: float) -> str:
 
 
 def _write_cells(row: BoardRow, now: float) -> Iterator[str]:
-    """Yields what the table says of a run, behind its name."""
+    """Yield the cells of a run's row after its name."""
     yield f"{row.round}/{row.rounds}"
     headline = row.headline
     dagger = "†" if headline and headline.on_test else ""
@@ -319,7 +319,7 @@ def _write_cells(row: BoardRow, now: float) -> Iterator[str]:
 
 
 def describe_headline(headline: "Headline") -> str:
-    """Says a headline in a few words; a number chosen on test data is marked."""
+    """Return a headline in a few words; a number chosen on test data is marked."""
     dagger = "†" if headline.on_test else ""
     means = f"personal{dagger} {headline.personal:.1%}"
     means += "" if headline.shared is None else f", shared {headline.shared:.1%}"
@@ -328,7 +328,7 @@ def describe_headline(headline: "Headline") -> str:
 
 
 def _describe_row(row: BoardRow, headline: "Headline") -> str:
-    """Says in a line how an evaluation came out, the best so far, and how long it will take."""
+    """Return an evaluation, the best so far and the time left as one line."""
     parts = [describe_headline(headline)]
     if row.best_round:
         parts.append(f"least validation loss {row.best:.4g} after round {row.best_round}")

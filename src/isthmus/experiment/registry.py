@@ -1,6 +1,6 @@
-"""The parts of an experiment that have names: method, data, partition, model and noise.
+"""The named parts of an experiment: method, data, partition, model and noise.
 
-A part is written as a name, or as a table of a name and options; it is kept as the complete table.
+A part is written as a name, or as a table of a name and options, and kept as the complete table.
 """
 
 import ast
@@ -141,7 +141,7 @@ def _describe_about(about: About) -> dict[str, Any]:
 
 
 def describe_method(method: "Method") -> dict[str, Any]:
-    """Names a method of one's own by its class, with its options as TOML has them."""
+    """Return what an experiment records of a method from Python: its class and options."""
     options: dict[str, Any] = {}
     if dataclasses.is_dataclass(method):
         options = {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}
@@ -153,7 +153,7 @@ def describe_method(method: "Method") -> dict[str, Any]:
 
 
 def build(part: str, table: Table, *arguments: Any) -> Any:
-    """Makes what a complete part describes."""
+    """Return the object that a complete part describes."""
     owner = PARTS[part][table["name"]]
     chosen = {key: value for key, value in table.items() if key != "name"}
     if inspect.isclass(owner) or inspect.isfunction(owner):
@@ -162,9 +162,9 @@ def build(part: str, table: Table, *arguments: Any) -> Any:
 
 
 def read_network(text: str, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Reads a second network, written as a name and options, for inputs of some shape.
+    """Return the table of a second network that is written as a name and options.
 
-    `auto` is about a sixth of LeNet-5 for images, and of `mlp` for all else.
+    `auto` is about a sixth of LeNet-5 for images, and of `mlp` for anything else.
 
     >>> read_network("mlp hidden=8", (16,)), read_network("auto", (16,))
     ({'name': 'mlp', 'hidden': 8}, {'name': 'mlp', 'hidden': 11})
@@ -177,14 +177,14 @@ def read_network(text: str, shape: tuple[int, ...]) -> dict[str, Any]:
         chosen = tomllib.loads("\n".join(given))
     except (ValueError, RecursionError):
         raise IsthmusError(
-            f"{quote(text)} names no network; expected a model and options; for example "
+            f"{quote(text)} is not a network; give a model and its options, for example "
             "'mlp hidden=8'"
         ) from None
     return complete("model", {"name": name, **chosen})
 
 
 def complete(part: str, given: Table) -> dict[str, Any]:
-    """Checks a part's name and options, and fills in the options that were left out."""
+    """Return a part with all its options, after checking those that are given."""
     name = given.get("name")
     if (name == OWN and part not in ("method", "noise")) or (part == "method" and given.get(OWN)):
         return dict(given)
@@ -212,9 +212,9 @@ def _build_check(kind: Any) -> TypeAdapter[Any]:
 
 
 def merge(first: Table, second: Table) -> dict[str, Any]:
-    """Joins two tables of settings; where both set a key, the second wins.
+    """Return two tables of settings as one; where both have a key, the second wins.
 
-    A part that changes its name loses the options it had: they were another's.
+    A part that changes its name loses its options, which belonged to the other name.
 
     >>> merge({"method": {"name": "fedprox", "mu": 1}}, {"method": "fedavg"})
     {'method': {'name': 'fedavg'}}
@@ -231,7 +231,7 @@ def merge(first: Table, second: Table) -> dict[str, Any]:
 
 
 def restrict_preset(preset: Table, wanted: Table) -> dict[str, Any]:
-    """Leaves out of a preset the options that the chosen parts do not have."""
+    """Return a preset without the options that the chosen parts do not have."""
     result = dict(preset)
     for part in PARTS:
         known = read_options(part, str(wanted[part].get("name")))
@@ -240,9 +240,9 @@ def restrict_preset(preset: Table, wanted: Table) -> dict[str, Any]:
 
 
 def find_owner(option: str, settings: list[str], chosen: Mapping[str, str]) -> str:
-    """Finds the part of an option that was named without it: `mu` is `method.mu`.
+    """Return the part that an option belongs to: `method` for `mu`.
 
-    Where several parts might have it, it is that of the one that has it as it is chosen.
+    If several parts may have such an option, the one counts that has it as it is chosen.
     """
     owners = [part for part in PARTS if option in read_options(part, chosen.get(part, ""))]
     if len(owners) == 1:
@@ -253,21 +253,21 @@ def find_owner(option: str, settings: list[str], chosen: Mapping[str, str]) -> s
         return owners[0]
     if owners:
         raise IsthmusError(
-            f"{option!r} is an option of {' and of '.join(owners)}; expected one of them; write "
-            f"{owners[0]}.{option}"
+            f"{option!r} is an option of {' and of '.join(owners)}; write "
+            f"{' or '.join(f'{owner}.{option}' for owner in owners)}"
         )
     known = [*settings, *sorted({name for _, name in every})]
     raise IsthmusError(f"no setting is called {option!r}; {nearest(option, known)}")
 
 
 def explain_error(error: ValidationError, name: str, default: Any) -> str:
-    """Says of the first thing that is wrong what was given, what was expected, what would do."""
+    """Return the first mistake as a sentence: what would be right, what was given, an example."""
     first = error.errors()[0]
-    expected = first["msg"].removeprefix("Input should be ").split(", unable")[0]
+    expected = first["msg"].removeprefix("Input should be ").split(", unable")[0].split(", got")[0]
     expected = f"{expected[0].lower()}{expected[1:]}"
-    return f"{name}={quote(first['input'])}; expected {expected}; for example {name}={default}"
+    return f"{name} must be {expected}, not {quote(first['input'])}; for example {name}={default}"
 
 
 def to_table(part: Any) -> Table:
-    """Makes a table of a part that is written as its name alone."""
+    """Return the table of a part, which may be written as its name alone."""
     return part if isinstance(part, Mapping) else {"name": part}

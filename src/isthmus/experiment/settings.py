@@ -1,6 +1,6 @@
-"""Everything that decides a number, validated; TOML in, the same TOML at the head of every record.
+"""All settings that decide a number, with what is known of each; read from and written to TOML.
 
-What cannot move a number (paths, verbosity) is not here.
+What cannot change a number (paths, verbosity) is not here.
 """
 
 import errno
@@ -67,7 +67,7 @@ class Experiment(BaseModel):
     (1.0, 20, 'mlp')
 
     `method`, `data`, `partition`, `model` and `noise` are a name, or a table of a name and options.
-    What is left out takes the preset's value, then the default, which is the paper's.
+    A setting that is left out takes the preset's value, then its default, which is the paper's.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")  # of files from before
@@ -131,31 +131,31 @@ class Experiment(BaseModel):
             raise _mistake(error, str(error.errors()[0]["loc"][0])) from None
         if self.clients_per_round > self.clients > 0:
             raise IsthmusError(
-                f"clients_per_round={self.clients_per_round} of clients={self.clients}; expected "
-                "at most as many as there are; lower clients_per_round"
+                f"clients_per_round={self.clients_per_round} is more than clients="
+                f"{self.clients}; lower clients_per_round"
             )
         sample = 1 if self.eval_sample is None else self.eval_sample
         if not (0 < sample <= 1 or (1 < sample < inf and sample % 1 == 0)):
             raise IsthmusError(
-                f"eval_sample={sample:g}; expected a share of the clients, above 0 and "
-                "at most 1, or a whole number of them; set eval_sample=0.1, or eval_sample=1000"
+                "eval_sample must be a share of the clients, above 0 and at most 1, or a whole "
+                f"number of them, not {sample:g}; for example eval_sample=0.1 or eval_sample=1000"
             )
         for name, example in (("validation", 0.1), ("eval_every", 10)):
             if self.patience and not getattr(self, name):
                 raise IsthmusError(
-                    f"patience={self.patience} with {name}=0; expected validation losses to stop "
-                    f"by; set {name}={example}, or patience=0"
+                    f"patience={self.patience} needs validation losses, and there are none with "
+                    f"{name}=0; set {name}={example}, or patience=0"
                 )
 
     @classmethod
     def load(cls, path: Path | str, changes: Table | None = None) -> "Experiment":
-        """Reads an experiment file, with some settings changed."""
+        """Return the experiment of a file, with some settings changed."""
         given, changes = read(Path(path)), changes or {}
         preset = given.get("preset", changes.get("preset"))
         if changes.get("preset", preset) != preset:
             raise IsthmusError(
-                f"{path} has preset={preset}, not {changes['preset']}; expected no other, since "
-                "the file states its values; leave the file or the preset out"
+                f"{path} states the values of preset={preset}, which another preset would not "
+                "change; leave out the file or the preset"
             )
         return cls(**merge(given, changes))
 
@@ -163,8 +163,8 @@ class Experiment(BaseModel):
     def parse(cls, text: str, place: object = "the experiment") -> "Experiment":
         """Return the experiment that a run, a plan or a consent recorded.
 
-        It is complete: nothing is filled in but what is younger than the record, no default and no
-        preset counts, and the options of its parts are not held against the code that there is now.
+        A record is complete: only settings that are younger than it are filled in. The names and
+        options of its parts are not checked against the code that is installed now.
 
         >>> Experiment.parse(Experiment(lr=0.5).toml()) == Experiment(lr=0.5)
         True
@@ -206,22 +206,22 @@ class Experiment(BaseModel):
         return self.seed if self.split_seed is None else self.split_seed
 
     def toml(self) -> str:
-        """Writes all settings as TOML that `load` reads back; what it could not is refused."""
+        """Return all settings as TOML that reads back as the same experiment."""
         for name, value in self.flat().items():
             if value is not None and not _survives_toml(value):
                 raise IsthmusError(
-                    f"{name}={quote(value)} would not come back from a file; expected what UTF-8 "
-                    "and TOML can hold; give another value, or rename the file"
+                    f"{name}={quote(value)} cannot be written in TOML or UTF-8; give another "
+                    "value, or rename the file"
                 )
         return tomli_w.dumps(self.table())
 
     def table(self) -> dict[str, Any]:
-        """Lists all settings but those that are None, of which TOML knows nothing."""
+        """Return all settings but those that are None, which TOML has no word for."""
         settings = dict(self) | {part: dict(getattr(self, part)) for part in PARTS}
         return {name: value for name, value in settings.items() if value is not None}
 
     def flat(self) -> dict[str, Any]:
-        """Lists all settings by their names, options of a part as `part.option`.
+        """Return all settings by their names, options of a part as `part.option`.
 
         >>> Experiment(method="fedprox").flat()["method.mu"]
         0.01
@@ -275,7 +275,7 @@ def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Reads what an experiment file states."""
+    """Return what an experiment file states."""
     from_shell = str(path).startswith(("/dev/fd/", "/dev/stdin", "/proc/self/fd/"))  # as by <(...)
     try:
         with path.open("rb") if from_shell else open_regular(path) as file:
@@ -286,16 +286,14 @@ def read(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise IsthmusError(
-            f"{path} cannot be read ({reason}); expected an experiment in TOML; check the path"
+            f"{path} cannot be read as an experiment ({reason}); check the path"
         ) from None
     except (ValueError, RecursionError) as error:  # also where numbers or tables are too long
-        raise IsthmusError(
-            f"{path} is not TOML ({error}); expected an experiment; mend that line"
-        ) from None
+        raise IsthmusError(f"{path} is not valid TOML: {error}") from None
 
 
 def name_parts(given: Table) -> dict[str, Any]:
-    """Names the parts that were left out: after the data set, which brings the others."""
+    """Name the parts that were left out; a data set brings a partition and a model of its own."""
     wanted = merge({"method": "superfed-mm", "data": "digits"}, given)
     source = wanted["data"].get("name")
     brings = SOURCES.get(source) if isinstance(source, str) else None
@@ -309,7 +307,7 @@ def name_parts(given: Table) -> dict[str, Any]:
 
 
 def complete(given: Table) -> dict[str, Any]:
-    """Fills in what was left out: the preset's values first, then what the data set brings."""
+    """Return all settings: what is given, then the preset's values, then those of the data set."""
     known = list(Experiment.model_fields)
     for key in given:
         if key not in known:
@@ -321,29 +319,31 @@ def complete(given: Table) -> dict[str, Any]:
     engine = wanted.get("engine", "auto")
     if isinstance(engine, str) and engine not in ("auto", *ENGINES):
         raise IsthmusError(
-            f"engine={quote(engine)}; expected auto, {', '.join(ENGINES)}; for example engine=auto"
+            f"engine must be one of auto, {', '.join(ENGINES)}, not {quote(engine)}; for example "
+            "engine=auto"
         )
     for key, value in wanted.items():
-        if isinstance(value, bool):  # which would pass for 0 or 1
-            example = Experiment.model_fields[key].default
+        example = Experiment.model_fields[key].default
+        if isinstance(value, bool) and not isinstance(example, str):  # or it would be 0 or 1
             raise IsthmusError(
-                f"{key}={str(value).lower()}; expected no truth value; for example {key}={example}"
+                f"{key} must be a number, not a boolean; for example {key}={example or 0}"
             )
     return {k: registry.complete(k, v) if k in PARTS else v for k, v in wanted.items()}
 
 
 @cache
 def read_presets() -> dict[str, Any]:
-    """Reads the preset families."""
+    """Return the presets: settings by preset and by method or data set."""
     return tomllib.loads((files("isthmus.experiment") / "presets.toml").read_text("utf-8"))
 
 
 def read_assignments(
     texts: Iterable[str], given: Table, changes: Table = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Reads several `key=value` as further changes of what is given.
+    """Return the changes that several `key=value` make to what is given.
 
-    The last one of a setting counts. Names of parts come first: whose an option is depends on them.
+    The last value of a setting counts. Names of parts are read first: they decide which part an
+    option belongs to.
 
     >>> read_assignments(["alpha=0.1", "partition=dirichlet-hsu"], {})
     {'partition': {'name': 'dirichlet-hsu', 'alpha': 0.1}}
@@ -367,14 +367,14 @@ def _read_name(text: str) -> dict[str, Any]:
 
 
 def read_assignment(text: str, given: Table = MappingProxyType({})) -> dict[str, Any]:
-    """Reads `key=value` as from --set.
+    """Return the setting that `key=value` gives, as from --set.
 
     >>> read_assignment("nu=2"), read_assignment("partition=iid")
     ({'method': {'nu': 2}}, {'partition': 'iid'})
     """
     key, equals, value = (piece.strip() for piece in text.partition("="))
     if not key or not equals or not value:
-        raise IsthmusError(f"--set {text!r}; expected key=value; for example --set lr=0.1")
+        raise IsthmusError(f"--set needs key=value, not {text!r}; for example --set lr=0.1")
     parsed = read_value(value)
     top, dot, option = key.partition(".")
     if dot and top in PARTS:
@@ -387,7 +387,7 @@ def read_assignment(text: str, given: Table = MappingProxyType({})) -> dict[str,
 
 
 def read_value(text: str) -> Any:
-    """Reads a value that is TOML, or a string where it is not.
+    """Return the value that a text is in TOML, or the text itself where it is none.
 
     >>> read_value("0.1"), read_value("validation")
     (0.1, 'validation')
@@ -401,7 +401,7 @@ def read_value(text: str) -> Any:
 
 
 def read_rounds(text: str) -> int:
-    """Reads a number of rounds."""
+    """Return the number of rounds that a text gives."""
     try:
         return TypeAdapter(Repeats).validate_python(read_value(text))
     except ValidationError as error:
@@ -409,7 +409,7 @@ def read_rounds(text: str) -> int:
 
 
 def _survives_toml(value: Any) -> bool:
-    """Tells whether a value that is written is the same when it is read, nan included."""
+    """Return whether a value reads back from TOML as it was written, nan included."""
     try:
         text = tomli_w.dumps({"value": value})
         return tomli_w.dumps(tomllib.loads(text.encode().decode())) == text

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, locked by one process, read if they are files."""
+"""Files: written whole or not at all, locked by one process, read only if they are regular."""
 
 import errno
 import os
@@ -15,11 +15,10 @@ from typing import IO, BinaryIO
 
 from isthmus.errors import UnwritableError
 
-ROOM = ("room on the disk", "make some, or name another place")
-USABLE = ("a place to write to", "check it and whose it is, or name another")
-SHORT = ("names that the disk can hold", "give a shorter one")
-# What was expected and what to do, by the number of the error.
-ADVICE = {
+ROOM = "free some space, or name another place"
+USABLE = "check the path and its permissions, or name another"
+SHORT = "use a shorter name"
+ADVICE = {  # by the number of the error
     **dict.fromkeys((errno.ENAMETOOLONG, errno.EILSEQ), SHORT),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENXIO), USABLE),
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST), USABLE),
@@ -29,19 +28,17 @@ DRAFT = re.compile(r".*\.[0-9a-f]{8}\.part", re.DOTALL)
 
 @contextmanager
 def overwrite(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
-    """Opens a file to write anew; it takes the place of what was there when all is written.
+    """Open a new file for writing; it replaces the old one when all is written.
 
-    Who reads meanwhile finds the old file whole, or none where there was none; so does everybody if
-    the writing fails, or the process dies, which may leave a draft that ends in ".part" (see
-    `remove_drafts`). Drafts have names of their own, so several processes and threads may write one
-    file: the last one stays, whole. With `sync` the bytes are on the disk before the name is
-    theirs. What is there and no regular file, such as /dev/null or a pipe, is written into and
-    stays what it is. Directories that are missing are made. What the system refuses is an
-    UnwritableError.
+    Readers find the old file meanwhile, and also if writing fails or the process dies, which may
+    leave a draft that ends in ".part" (see `remove_drafts`). Drafts have unique names, so several
+    processes and threads may write one file: the last one stays. With `sync` the bytes are on disk
+    before the file is replaced. A device or a pipe is written into. Missing directories are made.
+    An error of the system becomes an UnwritableError.
     """
     with explain_unwritable(path):
         if path.exists() and not path.is_file():
-            with _open_special(path) as there:
+            with path.open("wb") as there:
                 yield there
             return
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +50,7 @@ def overwrite(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
                 if sync:
                     os.fsync(file.fileno())
                 if os.name == "posix":
-                    draft.replace(path)  # still locked, so that nobody takes it for left behind
+                    draft.replace(path)  # still locked, so that no process takes it for a leftover
             if os.name != "posix":
                 draft.replace(path)  # an open file keeps its name there
         except BaseException:
@@ -61,35 +58,18 @@ def overwrite(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
             raise
 
 
-def _open_special(path: Path) -> BinaryIO:
-    """Opens a device or a pipe to write; a pipe that nobody begins to read is not waited for."""
-    if os.name != "posix":
-        return path.open("wb")
-    ends = time.monotonic() + 1
-    while True:
-        try:
-            number = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError as error:
-            if error.errno != errno.ENXIO or time.monotonic() > ends:
-                raise
-            time.sleep(0.02)
-        else:
-            os.set_blocking(number, True)
-            return os.fdopen(number, "wb")
-
-
 def _open_draft(path: Path) -> tuple[Path, BinaryIO]:
-    """Opens a draft that no other process has, and locks it for as long as it is open."""
+    """Open a draft that no other process has, locked while it is open."""
     short = os.fsdecode(os.fsencode(path.name)[:200])  # a name has 255 bytes at most
     while True:
         draft = path.with_name(f"{short}.{secrets.token_hex(4)}.part")
         file = draft.open("xb")
         try:
             take_lock(file)
-        except BlockingIOError:  # somebody saw it before it was locked, and is removing it
+        except BlockingIOError:  # another process saw it before it was locked, and is removing it
             file.close()
             continue
-        except OSError:  # a disk that knows no locks: nobody removes it either
+        except OSError:  # a disk without locks: no process removes it either
             pass
         if os.fstat(file.fileno()).st_nlink:
             return draft, file
@@ -97,7 +77,7 @@ def _open_draft(path: Path) -> tuple[Path, BinaryIO]:
 
 
 def remove_drafts(folder: Path) -> None:
-    """Removes drafts that killed processes left in a folder; those of live ones are locked."""
+    """Remove the drafts of killed processes from a folder; those of live ones are locked."""
     with suppress(OSError):
         for draft in [path for path in folder.iterdir() if DRAFT.fullmatch(path.name)]:
             with suppress(OSError), open_regular(draft) as file:
@@ -106,12 +86,12 @@ def remove_drafts(folder: Path) -> None:
 
 
 def take_lock(file: IO[bytes]) -> None:
-    """Locks a file until it is closed, or the process ends; an OSError if another has done so."""
+    """Lock a file until it is closed or the process ends; raise OSError if another holds it."""
     if sys.platform == "win32":
         import msvcrt
 
         place = file.tell()
-        file.seek(2**30)  # far from what is written: a locked region cannot be read by others
+        file.seek(2**30)  # far from the data: others cannot read a locked region
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
         file.seek(place)
     else:
@@ -123,10 +103,10 @@ def take_lock(file: IO[bytes]) -> None:
 
 @contextmanager
 def hold_lock(path: Path, seconds: float, tell: Callable[[], None]) -> Iterator[bool]:
-    """Holds a lock that one process at a time has; yields whether another was waited for.
+    """Hold a lock that one process at a time has; yield whether another was waited for.
 
-    `tell` is called once if there is one to wait for. The lock is a file that goes in the end; if
-    a process was killed, it stays and is no lock.
+    `tell` is called once if the lock is held by another. The lock is a file that is removed in the
+    end; what a killed process leaves of it locks nothing.
     """
     ends, waited = time.monotonic() + seconds, False
     while True:
@@ -155,7 +135,7 @@ def hold_lock(path: Path, seconds: float, tell: Callable[[], None]) -> Iterator[
 
 
 def _is_there(path: Path, file: IO[bytes]) -> bool:
-    """Tells whether a file still has its name: who had it before may have removed it."""
+    """Return whether a file still has its name; its last owner may have removed it."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:
@@ -163,13 +143,13 @@ def _is_there(path: Path, file: IO[bytes]) -> bool:
 
 
 def open_regular(path: Path | str) -> BufferedReader:
-    """Opens a file to read; an OSError of anything else: a pipe is silent, a device never ends.
+    """Open a regular file for reading; raise OSError for a pipe or a device, which may never end.
 
     >>> open_regular(os.devnull)
     Traceback (most recent call last):
-    OSError: [Errno 22] it is no regular file: '/dev/null'
+    OSError: [Errno 22] not a regular file: '/dev/null'
     """
-    wrong = OSError(errno.EINVAL, "it is no regular file", str(path))
+    wrong = OSError(errno.EINVAL, "not a regular file", str(path))
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # first: some devices act when they are opened
             raise wrong
@@ -184,24 +164,24 @@ def open_regular(path: Path | str) -> BufferedReader:
 
 
 def write_bytes(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Writes a file as `overwrite` does."""
+    """Write a file as `overwrite` does."""
     with overwrite(path, sync=sync) as file:
         file.write(data)
 
 
 def write_text(path: Path, text: str, *, sync: bool = False) -> None:
-    """Writes a file of text as `overwrite` does, with its line ends as they are."""
+    """Write a file of text as `overwrite` does, with its line ends as they are."""
     write_bytes(path, encode_text(text), sync=sync)
 
 
 def append_text(path: Path, text: str) -> None:
-    """Adds text to the end of a file, with its line ends as they are."""
+    """Add text to the end of a file, with its line ends as they are."""
     with explain_unwritable(path), path.open("ab") as file:
         file.write(encode_text(text))
 
 
 def encode_text(text: str) -> bytes:
-    r"""Encodes text in UTF-8, names of files that are not UTF-8 escaped.
+    r"""Encode text in UTF-8, names of files that are not UTF-8 escaped.
 
     >>> encode_text("\xe9"), encode_text("\udce9")
     (b'\xc3\xa9', b'\\udce9')
@@ -211,7 +191,7 @@ def encode_text(text: str) -> bytes:
 
 @contextmanager
 def explain_unwritable(path: Path) -> Iterator[None]:
-    """Makes one line of whatever keeps the system from writing to a place."""
+    """Turn an error of the system about a place to write to into one line."""
     try:
         yield
     except OSError as error:
@@ -219,8 +199,7 @@ def explain_unwritable(path: Path) -> Iterator[None]:
 
 
 def describe_unwritable(path: Path, error: Exception) -> UnwritableError:
-    """Says why a place cannot be written to, and what to do about it."""
-    number = getattr(error, "errno", None)
-    expected, advice = ADVICE.get(number, ROOM) if number else ROOM
+    """Return an error that says why a place cannot be written to and what to do about it."""
     reason = getattr(error, "strerror", None) or error
-    return UnwritableError(f"{path} cannot be written ({reason}); expected {expected}; {advice}")
+    advice = ADVICE.get(getattr(error, "errno", None) or 0, ROOM)
+    return UnwritableError(f"{path} cannot be written: {reason}; {advice}")

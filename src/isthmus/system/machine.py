@@ -12,7 +12,7 @@ TOO_LARGE = ("allocate memory", "Storage size calculation overflowed")  # as tor
 
 
 def count_cores() -> int:
-    """Counts the cores that this process may use."""
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -22,18 +22,18 @@ def free_memory() -> int:
 
 
 def refuse_lack_of_memory(what: str, wanted: int, advice: str) -> None:
-    """Refuses what takes more bytes than are free, before any is taken."""
+    """Refuse what needs more bytes than are free."""
     free = free_memory()
     if wanted > free:
         raise IsthmusError(
             f"{what} about {wanted / 1e9:,.4g} GB of memory, {free / 1e9:,.4g} GB are free; "
-            f"expected it to fit; {advice}"
+            f"{advice}"
         )
 
 
 @contextmanager
 def explain_lack_of_memory() -> Iterator[None]:
-    """Makes one line of memory that the system refuses, to numpy or to torch."""
+    """Turn an error about memory, of numpy or torch, into one line."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:

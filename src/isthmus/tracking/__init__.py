@@ -1,6 +1,6 @@
-"""Figures of a run, written to other programs while it goes on.
+"""Metrics of a run, written to other programs while it runs.
 
-A new tracker is its file here and one entry of TRACKERS.
+A new tracker is its file here and an entry of TRACKERS, or an entry point of another package.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ TRACKERS = Registry(
 
 
 def check(names: Sequence[str]) -> None:
-    """Refuses trackers that are not known, or not installed."""
+    """Refuse trackers that are not known, or not installed."""
     for name in names:
         if name not in TRACKERS:
             raise IsthmusError(f"no tracker is called {name!r}; {nearest(name, list(TRACKERS))}")
@@ -35,7 +35,7 @@ def check(names: Sequence[str]) -> None:
 
 @contextmanager
 def track(names: Sequence[str], run: Path, experiment: "Experiment") -> Iterator[Write]:
-    """Writes to the named trackers, with what must stay with the run in its directory."""
+    """Write to the named trackers, with what must stay with the run in its directory."""
     with ExitStack() as stack:
         writers = [
             stack.enter_context(TRACKERS[name].open(run, experiment))

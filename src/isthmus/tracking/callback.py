@@ -36,9 +36,9 @@ class Tracker:
 
 
 def scalars(experiment: "Experiment", done: "RoundResult") -> dict[str, float]:
-    """Names the numbers of a round: its cost and, where it was evaluated, means over clients.
+    """Return the metrics of a round by name: its cost and, if evaluated, means over clients.
 
-    A name says which model it is about, which part of the data, and over what it is a mean.
+    A name contains the model, the split of the data, and what the mean is over.
     """
     cost, evaluation = done.cost, done.evaluation
     numbers: dict[str, float | None] = {
@@ -63,16 +63,16 @@ def scalars(experiment: "Experiment", done: "RoundResult") -> dict[str, float]:
 
 
 def settings(experiment: "Experiment") -> dict[str, Value]:
-    """Lists all settings of an experiment by their names, options of a part as `part.option`."""
+    """Return all settings of an experiment by their names, options of a part as `part.option`."""
     flat = experiment.flat()
     return {key: v if isinstance(v, Value) else str(v) for key, v in flat.items()}
 
 
 def check_installed(name: str, tracker: Tracker) -> None:
-    """Refuses a tracker that is not installed."""
+    """Refuse a tracker that is not installed."""
     missing = [module for module in tracker.needs if find_spec(module) is None]
     if missing:
         raise IsthmusError(
-            f"{name} needs {missing[0]}, which is not installed; expected the extra tracking; "
-            "type: pip install 'isthmus[tracking]'"
+            f"{name} needs {missing[0]}, which is not installed; install it: pip install "
+            "'isthmus[tracking]'"
         )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def write_run(
     experiment: "Experiment", name: str | None = None, keep: Path | None = None
 ) -> Iterator[Write]:
-    """Writes a run to MLflow, wherever its environment variables say.
+    """Write a run to MLflow, to the place that its environment variables name.
 
     With none set that is MLflow's own default, a file in the current directory. `keep` is a file
     for the id of MLflow's run: where it is there already, that run goes on. MLflow's reports about
@@ -67,13 +67,13 @@ def write_run(
     except (MlflowException, SQLAlchemyError) as error:
         reason = str(error).splitlines()[0]
         raise IsthmusError(
-            f"MLflow did not take the run ({reason}); expected a tracking server or file that "
-            "does; set MLFLOW_TRACKING_URI, or track without it"
+            f"MLflow rejected the run: {reason}; set MLFLOW_TRACKING_URI to another server or "
+            "file, or leave out mlflow"
         ) from None
 
 
 def _try_file(address: str) -> None:
-    """Tries whether MLflow's database can be written: it would itself try for two minutes."""
+    """Check that MLflow's database can be written; MLflow itself would retry for two minutes."""
     kind, _, rest = address.partition(":///")
     if kind == "sqlite" and rest:
         path = Path(rest.partition("?")[0])

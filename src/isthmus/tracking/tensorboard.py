@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def write_events(directory: Path | str, experiment: "Experiment") -> Iterator[Write]:
-    """Writes event files for TensorBoard; a run that goes on adds one to those that are there."""
+    """Write event files for TensorBoard; a resumed run adds another file."""
     check_installed("tensorboard", TENSORBOARD)
     from torch.utils.tensorboard import SummaryWriter
     from torch.utils.tensorboard.summary import hparams
