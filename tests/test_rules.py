@@ -157,7 +157,7 @@ BUDGET = {
     "isthmus/batch": 657,
     "isthmus/cli": 1447,
     "isthmus/data": 3773,
-    "isthmus/engines": 1916,
+    "isthmus/engines": 1915,
     "isthmus/experiment": 415,
     "isthmus/formulas": 92,
     "isthmus/methods": 1679,

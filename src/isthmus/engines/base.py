@@ -20,7 +20,7 @@ from isthmus.data.federation import Federation
 from isthmus.errors import IsthmusError
 from isthmus.models.flat import Flat
 
-SMALL = 5_000  # parameters up to which calling operations costs more than computing them
+SMALL_PARAMETERS = 5_000  # parameters up to which calling operations costs more than computing them
 
 
 class ClientError(RuntimeError):

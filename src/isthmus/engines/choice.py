@@ -5,14 +5,14 @@ measurements behind the numbers.
 """
 
 from isthmus.engines import ENGINES, devices
-from isthmus.engines.base import SMALL, Plan
+from isthmus.engines.base import SMALL_PARAMETERS, Plan
 from isthmus.engines.compiled import UNROLL, has_compiler, repays, repays_several
 from isthmus.engines.stacked import count_block
 from isthmus.errors import IsthmusError
 from isthmus.models.flat import Flat
 
-MANY = 50  # clients a round from which `stacked` outdoes two processes
-EVEN = 2.0  # steps of the largest client over the mean, up to which little is padding
+MANY_CLIENTS = 50  # clients a round from which `stacked` outdoes two processes
+EVEN_RATIO = 2.0  # steps of the largest client over the mean, up to which little is padding
 
 
 def choose(plan: Plan) -> Plan:
@@ -39,9 +39,9 @@ def choose_engine(plan: Plan) -> str:
     if plan.own or plan.step == "compiled" or plan.mixes_examples or plan.random:
         return "loop"
     steps = plan.steps
-    small = plan.parameters <= SMALL
-    even = max(steps) <= EVEN * sum(steps) / len(steps)
-    many = plan.clients_per_round >= MANY
+    small = plan.parameters <= SMALL_PARAMETERS
+    even = max(steps) <= EVEN_RATIO * sum(steps) / len(steps)
+    many = plan.clients_per_round >= MANY_CLIENTS
     return "stacked" if plan.device != "cpu" or (small and many and even) else "loop"
 
 

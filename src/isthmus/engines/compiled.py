@@ -30,15 +30,16 @@ from isthmus.engines import native
 from isthmus.engines.base import Plan
 from isthmus.models.flat import SHALLOW, Flat
 
-REPAID = 10_000  # steps, for each layer of the network, after which compiling has paid,
-SOONER = 10  # times as few where it pools convolutions, which native/pooling.py makes faster
-SOON = 1_000  # steps of a round, for each layer of the network, that take less than compiling does
+# Steps, for each layer of the network, after which compiling has paid; a tenth of them where it
+# pools convolutions, which native/pooling.py makes faster.
+REPAYING_STEPS, POOLED_FACTOR = 10_000, 10
+SHORT_ROUND_STEPS = 1_000  # of a round, for each layer, that take less than compiling does
 TOLERANCE = 1e-4  # of the largest entry, by which a program's first step may differ,
 POOLED_TOLERANCE = 1e-2  # and where pooling may choose the other of two that differ by rounding
-EMPTIEST = 4  # how many times a client's examples may fit into a batch that is filled up
-UNROLL = 4  # steps that a program takes where they are short:
-LIGHT = 1 << 22  # where a network without convolutions has at most so many weights times examples
-LASTING = 4  # times as long as repays compiling must a run be to repay programs of several steps
+MOST_FILLED_UP = 4  # how many times a client's examples may fit into a batch that is filled up
+# Steps are short, and a program takes several, where a network without convolutions has at most
+# this product of weights and examples, and the run this many times the steps that repay compiling.
+UNROLL, LIGHT_PRODUCT, UNROLL_FACTOR = 4, 1 << 22, 4
 
 Program = Callable[..., Any]
 Make = Callable[[torch.fx.GraphModule, list[Tensor]], Program]
@@ -80,7 +81,7 @@ class Compiled:
         """
         layers = plan.networks[0].layers
         mixes_examples = plan.own or plan.mixes_examples  # an own network may do so unnoticed
-        since = int(plan.steps_per_round <= SOON * layers)
+        since = int(plan.steps_per_round <= SHORT_ROUND_STEPS * layers)
         unroll = max(1, plan.unroll) if native.load() else 1  # without them several gain nothing
         return cls(plan.batch_size, layers, since, not mixes_examples, plan.random, unroll)
 
@@ -109,7 +110,7 @@ class Compiled:
         if not self.fills:
             return batches, None
         full = torch.ones(self.batch_size, dtype=dtype)
-        if EMPTIEST * n < self.batch_size:
+        if MOST_FILLED_UP * n < self.batch_size:
             return batches, [full[: len(batch)] for batch in batches]
         rows, weights = [], []
         for batch in batches:
@@ -294,7 +295,9 @@ def repays(network: Flat, steps: float) -> bool:
     """Whether a run of so many steps is worth compiling the step of this network."""
     if network.recurrent or network.random:  # no program of random steps can be held against them
         return False
-    enough = REPAID // SOONER if network.pools and native.is_known() else REPAID
+    enough = (
+        REPAYING_STEPS // POOLED_FACTOR if network.pools and native.is_known() else REPAYING_STEPS
+    )
     return has_compiler() and steps >= enough * network.layers
 
 
@@ -304,6 +307,6 @@ def repays_several(plan: Plan) -> bool:
     Such programs take longer to make, and save the calling of others, which only short steps show.
     """
     network, steps = plan.networks[0], plan.rounds * plan.steps_per_round
-    light = not network.convolutional and network.size * plan.batch_size <= LIGHT
-    lasting = steps >= LASTING * REPAID * network.layers
+    light = not network.convolutional and network.size * plan.batch_size <= LIGHT_PRODUCT
+    lasting = steps >= UNROLL_FACTOR * REPAYING_STEPS * network.layers
     return light and lasting and native.load()

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-ALIGNED = 64  # bytes: tensors begin where torch would have put them
-SHARED = 1 << 30  # bytes of addresses; memory is taken only where something is written
+ALIGNMENT_BYTES = 64  # tensors begin where torch would have put them
+SHARED_BYTES = 1 << 30  # of addresses; memory is taken only where something is written
 
 
 class CannotSend(Exception):  # noqa: N818 - the caller computes here instead
@@ -33,7 +33,7 @@ class Message(NamedTuple):
 
 def allocate_shared() -> mmap.mmap:
     """Allocate memory that processes forked from this one share."""
-    return mmap.mmap(-1, SHARED)
+    return mmap.mmap(-1, SHARED_BYTES)
 
 
 def write(value: Any, known: Mapping[int, str], memory: mmap.mmap | None) -> Message:
@@ -48,7 +48,7 @@ def write(value: Any, known: Mapping[int, str], memory: mmap.mmap | None) -> Mes
         if memory is not None and end + raw.nbytes <= len(memory):
             memory[end : end + raw.nbytes] = raw
             parts.append((end, raw.nbytes))
-            end += -(-raw.nbytes // ALIGNED) * ALIGNED
+            end += -(-raw.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         else:
             parts.append(raw.tobytes())
     return Message(head, parts)

@@ -32,9 +32,9 @@ from isthmus.engines.devices import Place
 from isthmus.engines.loop import fold
 from isthmus.errors import IsthmusError
 
-VECTORS = 6  # of P parameters: weights, momentum, gradient, and what a step makes of them
-CACHE = 12 << 20  # bytes, of the last level
-MEMORY = 1 << 30  # bytes, of a device that is not the CPU
+VECTORS_PER_CLIENT = 6  # of P parameters: weights, momentum, gradient, and what a step computes
+CACHE_BYTES = 12 << 20  # of the last level
+DEVICE_BLOCK_BYTES = 1 << 30  # on a device that is not the CPU
 LARGEST_BLOCK = 256  # clients in a block
 
 Fold = Callable[[StepFunction, Any, Iterator[Batch]], Any]
@@ -42,8 +42,8 @@ Fold = Callable[[StepFunction, Any, Iterator[Batch]], Any]
 
 def count_block(parameters: int, device: str) -> int:
     """Count the clients, of so many parameters each, that stay in cache together."""
-    room = CACHE if device == "cpu" else MEMORY
-    return max(1, min(LARGEST_BLOCK, room // (4 * VECTORS * parameters)))
+    room = CACHE_BYTES if device == "cpu" else DEVICE_BLOCK_BYTES
+    return max(1, min(LARGEST_BLOCK, room // (4 * VECTORS_PER_CLIENT * parameters)))
 
 
 class ClientBlock(NamedTuple):

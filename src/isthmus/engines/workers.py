@@ -21,7 +21,7 @@ from typing import Any
 
 from isthmus.context import Call, Request, RunContext
 from isthmus.engines import messages
-from isthmus.engines.base import SMALL, Plan
+from isthmus.engines.base import SMALL_PARAMETERS, Plan
 from isthmus.engines.pool import Answer, Ended, Pool
 from isthmus.engines.profile import Profile
 from isthmus.errors import IsthmusError
@@ -29,7 +29,7 @@ from isthmus.system.machine import count_cores
 
 Compute = Callable[[RunContext, Call, Request], Answer]
 
-BRIEF = 500  # steps of a small network, which take about as long as it takes to start workers
+BRIEF_STEPS = 500  # steps of a small network, which take about as long as it takes to start workers
 START_METHOD = "fork" if sys.platform == "linux" else "spawn"  # elsewhere forking is not safe
 
 
@@ -40,7 +40,7 @@ def choose_workers(plan: Plan) -> int:
     step of every round.
     """
     steps = plan.rounds * (plan.steps_per_round + len(plan.sizes))
-    brief = plan.parameters <= SMALL and steps <= BRIEF
+    brief = plan.parameters <= SMALL_PARAMETERS and steps <= BRIEF_STEPS
     return 1 if brief or START_METHOD != "fork" else count_cores()
 
 
