@@ -59,29 +59,18 @@ def expected(made: Any, weigh: Callable[[int, np.ndarray], np.ndarray]) -> list[
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_loss_is_the_weighted_mean(engine: str) -> None:
-    weight = np.random.default_rng(0).uniform(0, 5, sum(SIZES))
-    data = patients(weight)
-    made = setting(data, ENGINES[engine]())
-    found = losses(made)
-    by_hand = expected(made, lambda i, y: weight[data.splits[i].train])
-    np.testing.assert_allclose(found, by_hand, rtol=1e-5)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_balanced_classes_count_alike(engine: str) -> None:
-    """Both classes of a client together weigh 1/2 each; with weights, by their weights inside."""
-    made = setting(patients(), ENGINES[engine](), balance="classes")
-    by_hand = expected(made, lambda i, y: 1 / np.bincount(y)[y])
-    np.testing.assert_allclose(losses(made), by_hand, rtol=1e-5)
-    weight = np.random.default_rng(0).uniform(1, 5, sum(SIZES))
-    data = patients(weight)
+@pytest.mark.parametrize("balance", ["none", "classes"])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_the_loss_is_the_weighted_mean(engine: str, balance: str, weighted: bool) -> None:
+    """Balanced, both classes of a client weigh 1/2 together, and by their weights inside."""
+    weight = np.random.default_rng(0).uniform(1, 5, sum(SIZES)) if weighted else np.ones(sum(SIZES))
+    data = patients(weight if weighted else None)
 
     def weigh(i: int, y: np.ndarray) -> np.ndarray:
         own = weight[data.splits[i].train]
-        return own / np.bincount(y, own)[y]
+        return own if balance == "none" else own / np.bincount(y, own)[y]
 
-    made = setting(data, ENGINES[engine](), balance="classes")
+    made = setting(data, ENGINES[engine](), balance=balance)
     np.testing.assert_allclose(losses(made), expected(made, weigh), rtol=1e-5)
 
 
@@ -111,18 +100,6 @@ def test_a_compiled_step_counts_them_too() -> None:
 
 def descend(client: Client, own: Any, w: Any) -> Any:
     return client.descend(w)
-
-
-def test_equal_weights_change_nothing_beyond_rounding() -> None:
-    ends = []
-    for weight in (None, np.full(sum(SIZES), 3.0)):
-        run = federate(
-            Experiment(method="fedavg", rounds=2, epochs=1, clients_per_round=3),
-            data=patients(weight),
-            workers=1,
-        )
-        ends.append(run.evaluation("personal").figures.loss)
-    np.testing.assert_allclose(*ends, rtol=1e-5)
 
 
 def test_weights_that_are_all_zero_get_one_line() -> None:
