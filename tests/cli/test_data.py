@@ -62,38 +62,24 @@ def test_the_digest_shown_is_that_of_the_run(isthmus: Isthmus) -> None:
     assert other["digest"] != shown["digest"]
 
 
-MISTAKES: dict[str, tuple[list[str], str]] = {
-    "no command": (["data"], "Missing command"),
-    "an unknown command": (["data", "shwo"], "shwo"),
-    "an unknown partition": (["data", "show", "--set", "partition=dirichlet"], "did you mean"),
-    "an unknown option": (["data", "show", "--set", "partition.alfa=1"], "'alfa'"),
-    "a concentration of 0": (
-        ["data", "show", "--set", "partition={name='dirichlet-hsu', alpha=0}"],
-        "partition.alpha must be greater than 0, not 0",
-    ),
-    "one fold": (
-        ["data", "show", "--set", "partition={name='five-fold', folds=1}"],
-        "partition.folds must be",
-    ),
-    "more than there are": (
-        ["data", "show", "--set", "partition=quantity", "--set", "clients=200"],
-        "200 clients with least=10 need 2000 examples, but there are only 1497",
-    ),
-    "data that are somebody's own": (["data", "show", "--set", "data=own"], "somebody's own"),
-    "a partition that is": (["data", "show", "--set", "partition=own"], "somebody's own"),
-    "missing data": (["data", "show", "--data", "mnist"], "no train-images-idx3-ubyte.gz"),
-    "a missing file": (["data", "show", "missing.toml"], "missing.toml cannot be read"),
+MISTAKES: dict[str, list[str]] = {
+    "no command": [],
+    "an unknown command": ["shwo"],
+    "an unknown partition": ["show", "--set", "partition=dirichlet"],
+    "an unknown option": ["show", "--set", "partition.alfa=1"],
+    "a concentration of 0": ["show", "--set", "partition={name='dirichlet-hsu', alpha=0}"],
+    "one fold": ["show", "--set", "partition={name='five-fold', folds=1}"],
+    "more than there are": ["show", "--set", "partition=quantity", "--set", "clients=200"],
+    "data that are somebody's own": ["show", "--set", "data=own"],
+    "a partition that is": ["show", "--set", "partition=own"],
+    "missing data": ["show", "--data", "mnist"],
+    "a missing file": ["show", "missing.toml"],
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_line_and_code_2(isthmus: Isthmus, name: str) -> None:
-    arguments, message = MISTAKES[name]
-    code, _, err = isthmus(*arguments)
-    assert code == 2
-    assert err.startswith("isthmus: ")
-    assert err.count("\n") == 1
-    assert message in err
+    check(isthmus("data", *MISTAKES[name]).mistake)
 
 
 def test_a_run_says_what_its_partition_relaxed(isthmus: Isthmus) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from commands import Isthmus
+from golden import check, raises
 from isthmus import IsthmusError
 from isthmus.data.named.femnist import Femnist
 from isthmus.data.named.hub import Hub
@@ -121,7 +122,7 @@ WRONG_HUBS: dict[str, Any] = {
 @pytest.mark.parametrize("name", WRONG_HUBS)
 def test_a_wrong_hub_is_one_line(isthmus: Isthmus, the_hub: dict[str, Any], name: str) -> None:
     the_hub.update(WRONG_HUBS[name])
-    assert "flwrlabs/femnist" in isthmus("data", "get", "femnist", "--source", "hub").mistake
+    check(isthmus("data", "get", "femnist", "--source", "hub").mistake)
     assert not list(Path("data").glob("femnist/*"))
 
 
@@ -152,24 +153,24 @@ def test_a_set_of_numbers_is_got_by_its_name(isthmus: Isthmus, the_hub: dict[str
     arrays = Hub("me/rows").load(Path("data"), seed=0)
     assert arrays.x[3].tolist() == [1.5, 3, 1]
     assert (arrays.labels, arrays.y[:2].tolist()) == (("n", "y"), [1, 0])
-    assert "me/none" in isthmus("data", "get", "hf:me/none").mistake
+    check(isthmus("data", "get", "hf:me/none").mistake)
 
 
 def test_a_mistake_in_a_name_is_one_line(tmp_path: Path) -> None:
     for config in ("one", "two"):
         save(tmp_path / "hub/me/rows", {"train": [{"a": 1.0, "y": 0}] * 3}, {}, config)
-    for source, message in (
-        (Hub("me/none"), "isthmus data get hf:me/none"),
-        (Hub("me/rows"), "has the configurations one, two"),
-        (Hub("me/rows", config="one"), "no column 'label'; its columns are a, y"),
-        (Hub("me/rows", config="one", label="a"), "labels have type float64"),
+    for source in (
+        Hub("me/none"),
+        Hub("me/rows"),
+        Hub("me/rows", config="one"),
+        Hub("me/rows", config="one", label="a"),
     ):
-        with pytest.raises(IsthmusError, match=message):
+        with raises(IsthmusError):
             source.load(tmp_path, seed=0)
     save(
         tmp_path / "hub/me/sizes",
         {"train": [{"i": image(1, (n, 4)), "y": 0} for n in (4, 5)]},
         {"i": {"_type": "Image"}},
     )
-    with pytest.raises(IsthmusError, match="images of 2 sizes"):
+    with raises(IsthmusError):
         Hub("me/sizes", label="y").load(tmp_path, seed=0)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from golden import check
 from isthmus.data.arrays import TEST, TRAIN, VALIDATION, Arrays
 from isthmus.data.named.femnist import Femnist
 from isthmus.data.named.shakespeare import ALPHABET, Shakespeare, symbols
@@ -135,13 +136,13 @@ WRONG_ARRAYS: dict[str, dict[str, Any]] = {
 def test_a_file_of_arrays_that_contradicts_itself_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "femnist").mkdir()
     np.savez(tmp_path / "femnist/femnist.npz", **packed(**WRONG_ARRAYS[name]))
-    refused(femnist, tmp_path, "femnist.npz")
+    refused(femnist, tmp_path)
 
 
-def refused(load: Load, root: Path, message: str) -> None:
+def refused(load: Load, root: Path) -> None:
     with pytest.raises(IsthmusError) as error:
         load(root)
-    assert message in str(error.value)
+    check(str(error.value))
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 400
 
@@ -179,7 +180,7 @@ WRONG: dict[str, object] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_femnist_file_is_one_line(tmp_path: Path, name: str) -> None:
     write(tmp_path / "femnist/data/all_data/0.json", WRONG[name])
-    refused(femnist, tmp_path, "none of 0 users" if name == "nobody" else "0.json")
+    refused(femnist, tmp_path)
 
 
 @pytest.mark.parametrize("deep", [100, 900, 100_000])
@@ -188,7 +189,7 @@ def test_deep_nesting_is_one_line(tmp_path: Path, deep: int, place: str) -> None
     path = tmp_path / "femnist/data/all_data/0.json"
     path.parent.mkdir(parents=True)
     path.write_text(place.replace("@", "[" * deep + "]" * deep))
-    refused(femnist, tmp_path, "0.json")
+    refused(femnist, tmp_path)
 
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])
@@ -199,30 +200,31 @@ def test_every_truncation_of_a_file_is_refused(tmp_path: Path, suffix: str) -> N
     shakespeare(tmp_path)
     for length in range(0, len(whole), 7):
         path.write_bytes(whole[:length])
-        refused(shakespeare, tmp_path, f"roles{suffix} cannot be read")
+        with pytest.raises(IsthmusError):
+            shakespeare(tmp_path)
 
 
 def test_half_a_split_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "femnist/data/train/0.json", WRITERS)
-    refused(femnist, tmp_path, "json files in train only")
+    refused(femnist, tmp_path)
 
 
 def test_a_split_by_user_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "femnist/data/train/0.json", file_of(a=(images(1), [1])))
     write(tmp_path / "femnist/data/test/0.json", file_of(b=(images(1), [1])))
-    refused(femnist, tmp_path, "user 'b' has test examples")
+    refused(femnist, tmp_path)
 
 
 def test_files_of_two_runs_are_refused(tmp_path: Path) -> None:
     for name in ("all_data_0_keep_0.json", "all_data_0_keep_64.json"):
         write(tmp_path / "femnist/data/all_data" / name, WRITERS)
-    refused(femnist, tmp_path, "comes twice")
+    refused(femnist, tmp_path)
 
 
 @pytest.mark.parametrize("load", [femnist, shakespeare])
 def test_missing_files_come_with_the_command_that_gets_them(tmp_path: Path, load: Load) -> None:
     root = tmp_path / "my data"
-    refused(load, root, f"isthmus data get {load.__name__} --data-root '{root}'")
+    refused(load, root)
 
 
 def test_the_alphabet_is_leafs() -> None:
@@ -331,7 +333,7 @@ WRONG_WINDOWS: dict[str, object] = {
 @pytest.mark.parametrize("name", WRONG_WINDOWS)
 def test_a_wrong_window_is_one_line(tmp_path: Path, name: str) -> None:
     write(tmp_path / "shakespeare/data/all_data/all_data.json", WRONG_WINDOWS[name])
-    refused(shakespeare, tmp_path, "user" if name.startswith("too little") else "all_data.json")
+    refused(shakespeare, tmp_path)
 
 
 WRONG_TEXTS: dict[str, object] = {
@@ -347,7 +349,7 @@ WRONG_TEXTS: dict[str, object] = {
 @pytest.mark.parametrize("name", WRONG_TEXTS)
 def test_a_wrong_text_is_one_line(tmp_path: Path, name: str) -> None:
     write(tmp_path / "shakespeare/roles.json", WRONG_TEXTS[name])
-    refused(shakespeare, tmp_path, "none of 0 users" if name == "nobody" else "roles.json")
+    refused(shakespeare, tmp_path)
 
 
 def test_the_real_roles_are_the_660_of_the_paper() -> None:

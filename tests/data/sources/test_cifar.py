@@ -13,6 +13,7 @@ import pytest
 from written import batch, cifar10, cifar100, packed, pickled, python2
 
 from commands import Isthmus
+from golden import check, raises
 from isthmus.data.arrays import Arrays
 from isthmus.data.named import cifar
 from isthmus.data.named.cifar import Cifar10, Cifar100
@@ -98,44 +99,42 @@ def test_cifar100_has_fine_and_coarse_labels(
     assert arrays.mean == (0.5071, 0.4866, 0.4409)
 
 
-def refused(root: Path, message: str) -> str:
-    with pytest.raises(IsthmusError, match=message) as error:
+def refused(root: Path) -> None:
+    with raises(IsthmusError) as error:
         Cifar10().load(root, seed=0)
     assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 def test_what_is_missing_is_named_with_the_command_that_gets_it(tmp_path: Path) -> None:
-    command = f"get them with: isthmus data get cifar10 --data-root {tmp_path}"
-    assert refused(tmp_path, "no cifar-10-batches-py or cifar-10-python").endswith(command)
+    refused(tmp_path)
     files = cifar10()
     del files["data_batch_3"]
     packed(tmp_path / ARCHIVE, members(files))
-    assert refused(tmp_path, f"no data_batch_3 in .*{ARCHIVE}; ").endswith(command)
+    refused(tmp_path)
     pickled(tmp_path / FOLDER, files)
-    assert refused(tmp_path, f"no data_batch_3 in .*{FOLDER}; ").endswith(command)
+    refused(tmp_path)
 
 
-DAMAGED: dict[str, tuple[str, Callable[[dict[str, Any]], Any], str]] = {
-    "no data": ("test_batch", lambda b: b.pop("data"), "'data'"),
-    "a list": ("test_batch", lambda b: b.update(data=[1, 2]), "images int64"),
-    "narrow": ("test_batch", lambda b: b.update(data=b["data"][:, :784].copy()), "10, 784"),
-    "no labels": ("data_batch_1", lambda b: b.pop("labels"), "'labels'"),
-    "fewer labels": ("data_batch_1", lambda b: b["labels"].pop(), "49 labels and images"),
-    "label 10": ("data_batch_1", lambda b: b.update(labels=[10] * 10), "not 0 to 9"),
-    "label -1": ("data_batch_1", lambda b: b.update(labels=[-1] * 10), "not 0 to 9"),
-    "half a label": ("data_batch_1", lambda b: b.update(labels=[0.5] * 10), "not 0 to 9"),
-    "fewer names": ("batches.meta", lambda b: b["label_names"].pop(), "9 names for 10"),
+DAMAGED: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
+    "no data": ("test_batch", lambda b: b.pop("data")),
+    "a list": ("test_batch", lambda b: b.update(data=[1, 2])),
+    "narrow": ("test_batch", lambda b: b.update(data=b["data"][:, :784].copy())),
+    "no labels": ("data_batch_1", lambda b: b.pop("labels")),
+    "fewer labels": ("data_batch_1", lambda b: b["labels"].pop()),
+    "label 10": ("data_batch_1", lambda b: b.update(labels=[10] * 10)),
+    "label -1": ("data_batch_1", lambda b: b.update(labels=[-1] * 10)),
+    "half a label": ("data_batch_1", lambda b: b.update(labels=[0.5] * 10)),
+    "fewer names": ("batches.meta", lambda b: b["label_names"].pop()),
 }
 
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_file_of_other_things_is_refused(tmp_path: Path, name: str) -> None:
-    file, damage, message = DAMAGED[name]
+    file, damage = DAMAGED[name]
     files = cifar10()
     damage(files[file])
     pickled(tmp_path / FOLDER, files)
-    refused(tmp_path, f"CIFAR-10 in .*{message}.*; get the files again")
+    refused(tmp_path)
 
 
 class Calls:
@@ -171,7 +170,7 @@ def test_a_hostile_pickle_is_refused_and_not_run(
         packed(tmp_path / ARCHIVE, files)
     else:
         (pickled(tmp_path / FOLDER, cifar10()) / "data_batch_3").write_bytes(hostile)
-    refused(tmp_path, "data_batch_3 cannot be read")
+    refused(tmp_path)
     assert not Path("it-ran").exists()
 
 
@@ -181,7 +180,7 @@ def test_every_truncation_is_refused() -> None:
     for whole in (python2(table), pickle.dumps(table, 4)):
         assert cifar.read_table(whole, "batch")["data"].tolist() == table["data"].tolist()
         for length in range(len(whole)):
-            with pytest.raises(IsthmusError, match="batch cannot be read"):
+            with raises(IsthmusError):
                 cifar.read_table(whole[:length], "batch")
 
 
@@ -214,19 +213,19 @@ def test_a_broken_archive_is_refused(tmp_path: Path, damage: str) -> None:
             "nothing": b"",
         }[damage]
     )
-    refused(tmp_path, f"{ARCHIVE}.*")
+    refused(tmp_path)
 
 
 def test_options_are_checked_where_an_experiment_is_loaded(isthmus: Isthmus) -> None:
     said = isthmus("run", "--data", "cifar10", "--set", "size=30")
-    assert "data.size=30; expected 32 or 28" in said.mistake
+    check(said.mistake)
     said = isthmus("run", "--data", "cifar100", "--set", "data.labels=super")
-    assert "expected 'fine' or 'coarse'" in said.mistake
+    check(said.mistake)
 
 
 def test_a_run_says_what_is_missing_in_one_line(isthmus: Isthmus) -> None:
     said = isthmus("run", "--data", "cifar100", "--data-root", "here")
-    assert said.mistake.endswith("get them with: isthmus data get cifar100 --data-root here")
+    check(said.mistake)
 
 
 def real(folder: str) -> Path:

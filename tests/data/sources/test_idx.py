@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from written import idx, write
 
+from golden import check, raises
 from isthmus.data.arrays import Source
 from isthmus.data.named.mnist import Emnist, FashionMnist, Mnist
 from isthmus.errors import IsthmusError
@@ -63,8 +64,7 @@ def test_a_set_is_read_from_its_four_files(
 
 def test_mnist_in_the_root_is_not_taken_for_fashion_mnist(tmp_path: Path) -> None:
     write(tmp_path, contents(), zipped=True)
-    command = f"isthmus data get fashion-mnist --data-root {tmp_path}"
-    with pytest.raises(IsthmusError, match=f"get them with: {command}$"):
+    with raises(IsthmusError):
         FashionMnist().load(tmp_path, seed=0)
 
 
@@ -106,7 +106,7 @@ def test_a_broken_archive_is_refused(tmp_path: Path, damage: str) -> None:
         name = "gzip/emnist-byclass-train-images-idx3-ubyte.gz"
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(name if damage.startswith("a member") else "other.txt", b"plain")
-    with pytest.raises(IsthmusError, match=r"gzip\.zip: .*-images.* cannot be read") as error:
+    with raises(IsthmusError) as error:
         Emnist().load(tmp_path, seed=0)
     assert "\n" not in str(error.value)
 
@@ -121,10 +121,7 @@ def test_a_missing_file_is_named_with_the_command_that_gets_it(
     write(root, files, zipped=True)
     with pytest.raises(IsthmusError) as error:
         Mnist().load(root, seed=0)
-    assert str(error.value) == (
-        f"no {missing}.gz in {root}/mnist or {root}; expected the original files of mnist; get "
-        f"them with: isthmus data get mnist --data-root '{root}'"
-    )
+    check(str(error.value))
 
 
 @pytest.mark.parametrize("zipped", [True, False], ids=["gz", "raw"])
@@ -134,7 +131,7 @@ def test_every_truncation_is_refused(tmp_path: Path, zipped: bool) -> None:
     whole = path.read_bytes()
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        with pytest.raises(IsthmusError, match="train-images"):
+        with pytest.raises(IsthmusError):
             Mnist().load(tmp_path, seed=0)
 
 
@@ -142,38 +139,26 @@ def replaced(position: int, new: bytes) -> Callable[[bytes], bytes]:
     return lambda data: data[:position] + new + data[position + len(new) :]
 
 
-DAMAGED: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
-    "wrong type": ("train-images-idx3-ubyte", replaced(2, b"\x0d"), "begins with 00000d03"),
-    "wrong rank": ("train-images-idx3-ubyte", replaced(3, b"\x01"), "begins with 00000801"),
-    "too many": ("train-images-idx3-ubyte", replaced(7, b"\x0d"), "which says 13 x 3 x 2"),
-    "huge": ("train-images-idx3-ubyte", replaced(4, b"\xff" * 12), "which says 4294967295 x"),
-    "longer": (
-        "t10k-labels-idx1-ubyte",
-        lambda data: data + b"\0",
-        "more than 5 bytes follow",
-    ),
-    "fewer labels": (
-        "train-labels-idx1-ubyte",
-        lambda _: idx(np.zeros(11, np.uint8)),
-        "train files hold 12 images and 11 labels",
-    ),
-    "a label of no digit": ("t10k-labels-idx1-ubyte", replaced(8, b"\x0a"), "labels from 0 to 10"),
-    "another size": (
-        "t10k-images-idx3-ubyte",
-        lambda _: idx(np.zeros((5, 2, 2), np.uint8)),
-        r"\(3, 2\) and its test images \(2, 2\)",
-    ),
+DAMAGED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "wrong type": ("train-images-idx3-ubyte", replaced(2, b"\x0d")),
+    "wrong rank": ("train-images-idx3-ubyte", replaced(3, b"\x01")),
+    "too many": ("train-images-idx3-ubyte", replaced(7, b"\x0d")),
+    "huge": ("train-images-idx3-ubyte", replaced(4, b"\xff" * 12)),
+    "longer": ("t10k-labels-idx1-ubyte", lambda data: data + b"\0"),
+    "fewer labels": ("train-labels-idx1-ubyte", lambda _: idx(np.zeros(11, np.uint8))),
+    "a label of no digit": ("t10k-labels-idx1-ubyte", replaced(8, b"\x0a")),
+    "another size": ("t10k-images-idx3-ubyte", lambda _: idx(np.zeros((5, 2, 2), np.uint8))),
 }
 
 
 @pytest.mark.parametrize("zipped", [True, False], ids=["gz", "raw"])
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_file_that_contradicts_itself_is_refused(tmp_path: Path, name: str, zipped: bool) -> None:
-    file, damage, message = DAMAGED[name]
+    file, damage = DAMAGED[name]
     files = contents()
     files[file] = damage(files[file])
     write(tmp_path, files, zipped=zipped)
-    with pytest.raises(IsthmusError, match=message) as error:
+    with raises(IsthmusError) as error:
         Mnist().load(tmp_path, seed=0)
     assert "\n" not in str(error.value)
 
@@ -185,7 +170,7 @@ def test_a_corrupt_zipped_file_is_refused(tmp_path: Path, damage: str) -> None:
     data = bytearray(path.read_bytes())
     data[0 if damage == "no gzip at all" else len(data) - 6] ^= 1
     path.write_bytes(data)
-    with pytest.raises(IsthmusError, match=r"train-labels.* cannot be read .*get the file again"):
+    with raises(IsthmusError):
         Mnist().load(tmp_path, seed=0)
 
 
@@ -193,7 +178,7 @@ def peak(load: Callable[[], object]) -> int:
     """Measures the most memory that was taken while a load was refused."""
     tracemalloc.start()
     try:
-        with pytest.raises(IsthmusError, match="its header, which says"):
+        with raises(IsthmusError):
             load()
         return tracemalloc.get_traced_memory()[1]
     finally:

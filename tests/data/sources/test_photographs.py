@@ -12,6 +12,7 @@ import pytest
 from written import WNIDS, folders, photo, tiny_imagenet
 
 from commands import Isthmus
+from golden import check, raises
 from isthmus.data import progress
 from isthmus.data.named import photographs
 from isthmus.data.named.imagenet import ImageNet
@@ -40,7 +41,7 @@ def test_a_tree_with_three_classes_gives_three(tmp_path: Path) -> None:
     for channel in range(3):
         assert arrays.test_x[:, channel].mean((1, 2)) == pytest.approx(60 * arrays.test_y, abs=3)
     assert arrays.labels == ("cat, tabby", "goldfish", WNIDS[2])
-    assert arrays.notes == ("tiny-imagenet-200 has 3 of its 200 classes here",)
+    check(*arrays.notes)
     assert (arrays.classes, arrays.scale) == (3, 255.0)
 
 
@@ -158,28 +159,28 @@ def png_that_claims(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + body
 
 
-BROKEN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "cut short": (lambda data: data[: len(data) // 2], "cannot be read"),
-    "a head only": (lambda data: data[:30], "cannot be read"),
-    "empty": (lambda _: b"", "cannot be read"),
-    "text": (lambda _: b"<html>not found</html>", "cannot be read"),
-    "another format": (lambda _: b"GIF89a" + bytes(50), "cannot be read"),
-    "a bomb": (lambda _: png_that_claims(30_000, 30_000), "cannot be read"),
-    "no pixels": (lambda _: png_that_claims(64, 64), "cannot be read"),
+BROKEN: dict[str, Callable[[bytes], bytes]] = {
+    "cut short": lambda data: data[: len(data) // 2],
+    "a head only": lambda data: data[:30],
+    "empty": lambda _: b"",
+    "text": lambda _: b"<html>not found</html>",
+    "another format": lambda _: b"GIF89a" + bytes(50),
+    "a bomb": lambda _: png_that_claims(30_000, 30_000),
+    "no pixels": lambda _: png_that_claims(64, 64),
 }
 
 
 @pytest.mark.parametrize("source", ["tinyimagenet", "imagenet"])
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_image_is_named_in_one_line(tmp_path: Path, name: str, source: str) -> None:
-    damage, message = BROKEN[name]
+    damage = BROKEN[name]
     if source == "tinyimagenet":
         path = tiny_imagenet(tmp_path) / f"train/{WNIDS[1]}/images/{WNIDS[1]}_1.JPEG"
     else:
         folders(tmp_path / "imagenet")
         path = tmp_path / "imagenet/val/dog/1.png"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(IsthmusError, match=f"{path.name} {message}") as error:
+    with raises(IsthmusError) as error:
         (TinyImageNet if source == "tinyimagenet" else ImageNet)().load(tmp_path, seed=0)
     assert "\n" not in str(error.value)
     assert not list(tmp_path.rglob("*.part"))
@@ -188,7 +189,7 @@ def test_a_broken_image_is_named_in_one_line(tmp_path: Path, name: str, source: 
 def test_an_image_of_another_size_is_not_tiny_imagenet_s(tmp_path: Path) -> None:
     tree = tiny_imagenet(tmp_path)
     photo(tree / "val/images/val_0.JPEG", size=(64, 32))
-    with pytest.raises(IsthmusError, match=r"val_0.JPEG is 64 x 32, not 64 x 64"):
+    with raises(IsthmusError):
         TinyImageNet().load(tmp_path, seed=0)
 
 
@@ -201,24 +202,22 @@ def test_what_a_tree_lacks_is_named_with_the_command_that_gets_it(
 ) -> None:
     tree = tiny_imagenet(tmp_path)
     (tree / what).rename(tmp_path / "elsewhere")
-    with pytest.raises(IsthmusError, match=f"no {what}") as error:
+    with raises(IsthmusError):
         TinyImageNet().load(tmp_path, seed=0)
-    command = f"isthmus data get tinyimagenet --data-root {tmp_path}"
-    assert str(error.value).endswith(f"get them with: {command}")
 
 
 LINES = {
-    "no such image": ("val_77.JPEG\tn00000001\n", "val_77.JPEG cannot be read"),
-    "other classes": ("val_0.JPEG\tn99999999\n", "no image of these classes"),
-    "nothing": ("\n", "no image of these classes"),
+    "no such image": "val_77.JPEG\tn00000001\n",
+    "other classes": "val_0.JPEG\tn99999999\n",
+    "nothing": "\n",
 }
 
 
 @pytest.mark.parametrize("name", LINES)
 def test_annotations_name_images_of_the_tree_only(tmp_path: Path, name: str) -> None:
-    tree, (line, message) = tiny_imagenet(tmp_path), LINES[name]
-    (tree / "val/val_annotations.txt").write_text(line)
-    with pytest.raises(IsthmusError, match=message) as error:
+    tree = tiny_imagenet(tmp_path)
+    (tree / "val/val_annotations.txt").write_text(LINES[name])
+    with raises(IsthmusError) as error:
         TinyImageNet().load(tmp_path, seed=0)
     assert "\n" not in str(error.value)
 
@@ -258,18 +257,18 @@ def test_arrays_of_other_classes_and_sizes_stay(tmp_path: Path) -> None:
 
 
 MISTAKES = {
-    "another name": (ImageNet(path="photos"), r"no folder .*photos/train; put images there in"),
-    "a class": (ImageNet(classes="cat,dgo"), r"no class is called 'dgo'; did you mean 'dog'"),
-    "a class that climbs": (ImageNet(classes="../val/dog"), r"no class is called '../val/dog'"),
-    "a long list": (ImageNet(classes="cat," * 5000 + "cow"), r"no class is called 'cow'"),
+    "another name": ImageNet(path="photos"),
+    "a class": ImageNet(classes="cat,dgo"),
+    "a class that climbs": ImageNet(classes="../val/dog"),
+    "a long list": ImageNet(classes="cat," * 5000 + "cow"),
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_said_in_one_line(tmp_path: Path, name: str) -> None:
-    source, message = MISTAKES[name]
+    source = MISTAKES[name]
     folders(tmp_path / "root/imagenet")
-    with pytest.raises(IsthmusError, match=message) as error:
+    with raises(IsthmusError) as error:
         source.load(tmp_path / "root", seed=0)
     assert "\n" not in str(error.value)
 
@@ -278,7 +277,7 @@ def test_a_class_without_images_is_named(tmp_path: Path) -> None:
     folders(tmp_path / "imagenet")
     for path in (tmp_path / "imagenet/val/dog").iterdir():
         path.rename(path.with_suffix(".txt"))
-    with pytest.raises(IsthmusError, match=r"val/dog holds no images; put files there that end"):
+    with raises(IsthmusError):
         ImageNet().load(tmp_path, seed=0)
 
 
@@ -287,7 +286,7 @@ def test_without_pillow_the_command_that_installs_it_is_printed(
 ) -> None:
     tiny_imagenet(tmp_path)
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(IsthmusError, match=r"pip install 'isthmus\[images\]'$"):
+    with raises(IsthmusError):
         TinyImageNet().load(tmp_path, seed=0)
 
 
@@ -328,7 +327,7 @@ def test_a_run_notes_which_classes_are_missing(isthmus: Isthmus, tmp_path: Path)
     tiny_imagenet(tmp_path, train=10)
     said = isthmus("run", "--data", "tinyimagenet", "--data-root", tmp_path, *SMALL)
     assert said.code == 0, said.err
-    assert "note: tiny-imagenet-200 has 3 of its 200 classes here" in said.err
+    check(said.err)
 
 
 @pytest.mark.skipif(
