@@ -154,7 +154,7 @@ def test_sites_and_papers_use_public_names_only(path: Path) -> None:
 # comes with a commit that says why; one that can fall is lowered with what lowers it.
 BUDGET = {
     "contract": 908,
-    "isthmus/batch": 657,
+    "isthmus/batch": 644,
     "isthmus/cli": 1447,
     "isthmus/data": 3773,
     "isthmus/engines": 1915,
@@ -167,7 +167,7 @@ BUDGET = {
     "isthmus/run": 2684,
     "isthmus/system": 182,
     "isthmus/tracking": 138,
-    "isthmus_papers": 1466,
+    "isthmus_papers": 1471,
     "isthmus_sites": 4179,
 }
 

@@ -95,9 +95,7 @@ def reproduce(
     from rich.console import Console
 
     from isthmus_papers import conduct, record, show
-    from isthmus_papers.recipe import choose_cells, find_recipes, list_cells
-    from isthmus_papers.show import describe_counts
-    from isthmus_papers.verdict import count_outcomes
+    from isthmus_papers.recipe import choose_cells, find_recipes
 
     recipes = find_recipes(names or [])
     wanted = [word.strip() for word in (methods or "").split(",") if word.strip()]
@@ -120,8 +118,9 @@ def reproduce(
         print(json.dumps(show.list_rows(published, records, chosen), indent=1))
         return
     if not names and not running:
-        Console().print(show.draw_list(recipes, records, chosen))
-        print(describe_counts(count_outcomes(list_cells(), records, chosen)))
+        table, counts = show.draw_list(recipes, records, chosen)
+        Console().print(table)
+        print(show.describe_counts(counts))
         print("Hours: those of the records, where they are known; + where some runs are not.")
         print("To check an installation, without any data: isthmus reproduce check --out checked")
     if names or page is not None or running:

@@ -305,21 +305,28 @@ def draw_section(section: RecipeSection) -> list[Table]:
     return tables
 
 
-def draw_list(recipes: Iterable[Recipe], records: Records, preset: Preset) -> Table:
-    """Draw all recipes for a terminal: their cells, what became of them, the hours of all runs."""
+def draw_list(
+    recipes: Iterable[Recipe], records: Records, preset: Preset
+) -> tuple[Table, Counter[str]]:
+    """Draw all recipes for a terminal: their cells, what became of them, the hours of all runs.
+
+    Return also what became of all cells together.
+    """
+    total: Counter[str] = Counter()
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("recipe", no_wrap=True)
     for title in ("numbers", "●", "▲", "▼", "·", "×", "runs", "hours"):
         table.add_column(title, justify="right")
     for recipe in recipes:
         counts = count_outcomes(recipe.cells, records, preset)
+        total += counts
         runs = plan([*recipe.cells, *recipe.runs], preset)
         seconds = [guess_seconds(run, records) for run in runs]
         known = [each for each in seconds if each is not None]
         shown = f"{sum(known) / 3600:,.1f}" + ("+" if len(known) < len(runs) else "")
         numbers = [str(counts[outcome]) for outcome in MARKS]
         table.add_row(recipe.name, str(len(recipe.cells)), *numbers, str(len(runs)), shown)
-    return table
+    return table, total
 
 
 def list_rows(cells: Iterable[TableCell], records: Records, preset: Preset) -> list[dict[str, Any]]:
