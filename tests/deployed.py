@@ -14,7 +14,7 @@ from isthmus_sites.consent import Consent, digest_experiment
 from isthmus_sites.engine import SitesEngine, read_state_name
 from isthmus_sites.federations import read_client
 from isthmus_sites.preparation import list_disclosures
-from isthmus_sites.protocol import Answerer, ServePlan, SiteAnswer
+from isthmus_sites.protocol import ServePlan, SiteAnswer
 from isthmus_sites.rehearsal import write_share
 from isthmus_sites.server import run_rounds
 from isthmus_sites.site import Site, prepare
@@ -25,7 +25,7 @@ from small import WIDTH, fitting
 class Corridor:
     """Carries messages to sites in the same process; `away` are those that do not answer."""
 
-    def __init__(self, sites: Mapping[str, Answerer]):
+    def __init__(self, sites: Mapping[str, Any]):
         self.sites = dict(sites)
         self.away: set[str] = set()
         self.sent: list[tuple[str, bytes, bytes]] = []

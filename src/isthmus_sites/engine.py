@@ -138,9 +138,6 @@ class SitesEngine(Engine):
         """Measure nothing: sites do not report where their time goes."""
         return dict
 
-    def close(self) -> None:
-        """Do nothing: there is nothing open."""
-
     def _outside(self, i: int, name: str, t: int = 0, own: str = "") -> CallHead:
         """Return the head of a call that belongs to no round."""
         token = secrets.token_hex(DIGEST)

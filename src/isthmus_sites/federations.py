@@ -60,7 +60,7 @@ def synthesize_newcomers(members: Federation, count: int = 1) -> Federation:
 def read_client(
     experiment: Experiment, i: int, path: Path, options: Mapping[str, Any]
 ) -> Federation:
-    """Return the data of client i at its site, as the schema wants them; nobody else has any.
+    """Return the data of client i at its site, as the schema wants them; no other client has any.
 
     `options` are those of the kind of file: which column has the labels, say.
     """

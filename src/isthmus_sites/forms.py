@@ -63,7 +63,7 @@ def find_function(setting: RunContext, name: str, brought: tuple[Any, ...]) -> C
         return kind(brought[0] if brought else None, splits_of(setting))
     if name == PATH:
         split = setting.task.rule.split
-        assert split is not None  # else nobody asks
+        assert split is not None  # else there is no such call
         return MeasurePath((split,))
     function: ClientFunction = getattr(setting.method, name)
     return function

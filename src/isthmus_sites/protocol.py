@@ -53,7 +53,9 @@ OUTCOMES = {
     **{f"refused:{code}": f"it refused: {text}" for code, text in REFUSALS.items()},
 }
 KINDS = ("answered", "late", "absent", "refused", "failed", "private")
-CODES = {text: code for code, text in OUTCOMES.items()}  # what runs before codes recorded
+# What runs recorded before there were codes.
+CODES = {text: code for code, text in OUTCOMES.items()}
+CODES |= {f"its figures are for sums of {n} sites or more": "private" for n in range(2, 100)}
 
 
 def count_as(outcome: str) -> str:
@@ -61,6 +63,8 @@ def count_as(outcome: str) -> str:
 
     >>> count_as("late"), count_as("refused:round"), count_as("odd")
     ('late', 'refused', 'failed')
+    >>> count_as("it refused: it has answered a later round")
+    'refused'
     """
     kind = CODES.get(outcome, outcome).partition(":")[0]
     return kind if kind in KINDS else "failed"
@@ -94,14 +98,6 @@ class Transport(Protocol):
         site gets a result, also one that is absent or did not answer in time. A caller that stops
         early closes the iterator; answers that come later are dropped.
         """
-        ...
-
-
-class Answerer(Protocol):
-    """A site, as a transport sees it."""
-
-    def answer(self, message: bytes) -> bytes:
-        """Answer a message; one that is refused is answered too, and nothing is raised."""
         ...
 
 

@@ -78,7 +78,7 @@ def read_calls(run: Path) -> CallRecord:
 
 
 class ReplayEngine(Engine):
-    """Runs the calls of a record for those clients that answered; nobody else is asked."""
+    """Runs the calls of a record for those clients that answered; no other is asked."""
 
     def __init__(self, engine: Engine, calls: CallRecord) -> None:
         self.notes = engine.notes

@@ -121,7 +121,7 @@ class SiteStates:
 
 
 # The personal models lie in files beside the store, so that the site's people can look at them and
-# predict with them while the run goes on. A file has the parameters, and their place on the
+# predict with them during the run. A file has the parameters, and their place on the
 # method's path: what chooses or tunes them are the site's data as they were then.
 WHICH = ("best", "last")
 

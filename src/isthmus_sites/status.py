@@ -116,7 +116,7 @@ def collect_status(folder: Path) -> dict[str, Any]:
 def _name_status(
     server: ServerFolder, summary: RunSummary, events: Sequence[Mapping[str, Any]]
 ) -> str:
-    """Return in a few words whether the run goes on."""
+    """Return in a few words whether the run continues."""
     if summary.finished:
         return "finished"
     last = str(events[-1].get("event")) if events else ""

@@ -211,7 +211,7 @@ def _build_table(heads: Sequence[str], rows: Any, styles: Sequence[str] | None =
 
 
 def render(facts: dict[str, Any]) -> str:
-    """Return the page: one file without scripts that loads itself again while the run goes on."""
+    """Return the page: one file without scripts that loads itself again during the run."""
     evaluation = facts["evaluation"]
     models = evaluation["models"] if evaluation else []
     words = (describe_call, format_bytes, format_moment, format_share, format_time)
@@ -298,7 +298,7 @@ def describe_terms(agreed: dict[str, Any]) -> Iterator[str]:
     yield f"discloses more in: {', '.join(agreed['disclose']) or 'nothing'}"
     yield (
         f"floors: {agreed['minimum_examples']} examples to train on, "
-        f"{agreed['minimum_label_count']} of each class whose count is told"
+        f"{agreed['minimum_label_count']} of each class whose count is disclosed"
     )
     yield f"figures of this site: {kept}"
 

@@ -27,7 +27,7 @@ from isthmus_sites.audit import read_lines
 from isthmus_sites.codec import VERSION, CallHead, ReplyHead
 from isthmus_sites.folders import ServerFolder, SiteFolder, write_table
 from isthmus_sites.preparation import consent, find_data, register
-from isthmus_sites.protocol import Answerer, ServePlan, SiteAnswer
+from isthmus_sites.protocol import ServePlan, SiteAnswer
 from isthmus_sites.rehearsal import write_share
 from isthmus_sites.replay import read_calls, replay
 from isthmus_sites.server import SiteJoin
@@ -224,7 +224,7 @@ def test_a_newcomer_takes_what_isthmus_adapt_gives_a_copy_of_the_run(
 class Slow(Corridor):
     """A newcomer does not answer before the end; it is waited for once."""
 
-    def __init__(self, sites: Mapping[str, Answerer]):
+    def __init__(self, sites: Mapping[str, Any]):
         Corridor.__init__(self, sites)
         self.waited = False
 

@@ -119,7 +119,7 @@ def leave(folder: Folder = Path()) -> None:
     print(f"{name} has left; nothing here was deleted")
     told_or_not = "it was told" if told else "it could not be told: tell its people"
     print(f"the server: {told_or_not}; what they do now:")
-    print(f"  isthmus serve revoke {name}   so that nobody else can use this name")
+    print(f"  isthmus serve revoke {name}   so that no one else can use this name")
     print(f"  isthmus serve forget {name}   once the run has ended: deletes its figures")
 
 

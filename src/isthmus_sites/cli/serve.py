@@ -47,7 +47,7 @@ def init(
 
     Example: `isthmus serve init trial --host fl.example.org --port 8002`
 
-    The folder decides who takes part: keep it, and a backup of it, where nobody else can read.
+    The folder decides who takes part: keep it, and a backup of it, where no one else can read.
     A host of 127.0.0.1 is for trials on one machine.
     """
     require_sites("serve")

@@ -171,7 +171,7 @@ def accept_admission(folder: Path, package: Path, fingerprint: str) -> SiteFolde
     if head["name"] != name or keys.name_of(certificate.subject) != name:
         refuse(package, f"it is for {quote(head['name'])}, and this site is {name}", ADMITTING)
     if not keys.was_signed_by(certificate, authority):
-        refuse(package, "its certificate is signed by somebody else", ADMITTING)
+        refuse(package, "its certificate is signed by another authority", ADMITTING)
     if not keys.is_valid_now(certificate) or not keys.is_valid_now(authority):
         last = f"{min(c.not_valid_after_utc for c in (certificate, authority)):%Y-%m-%d}"
         refuse(package, f"its certificate is valid until {last}, by this clock", ADMITTING)

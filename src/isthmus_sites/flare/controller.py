@@ -26,7 +26,7 @@ WAIT = 0.05
 class JobAbortedError(Exception):
     """The job ends in the middle of a round, which is as if it had not begun.
 
-    So it ends when a member of it is gone, too: the next job has the site in it again, or goes on
+    So it ends when a member of it is gone, too: the next job has the site in it again, or continues
     without it, and the round is played as if nothing had happened.
     """
 
@@ -65,7 +65,7 @@ class RoundController(Controller):  # type: ignore[misc]
         self.rounds = 0  # that this job has done
         self.seen: set[str] = set()
         self.slowest = 0.0  # seconds that a site took to fetch a call, once it was seen
-        self.busy: set[str] = set()  # still at a call that nobody waits for any more
+        self.busy: set[str] = set()  # still at a call that is no longer waited for
 
     def start_controller(self, fl_ctx: Any) -> None:
         """Do nothing: all is done in the flow."""

@@ -55,7 +55,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         return reply
 
     def _ask(self, call: bytes, seconds: float, abort_signal: Any) -> bytes | None:
-        """Ask the worker, one that was started anew if the last one died."""
+        """Ask the worker, or a new one if the last one died."""
 
         def is_aborted() -> bool:
             return bool(abort_signal.triggered)

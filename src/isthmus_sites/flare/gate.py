@@ -240,11 +240,11 @@ def guard_registration(server: ServerFolder) -> None:
             manager.logger.warning(f"refused {name!r}: its certificate is not in the list")
             return None
         client = verify(manager, request, context, kind)
-        if client and kind == ClientType.REGULAR:  # started anew: its process in a job is gone
+        if client and kind == ClientType.REGULAR:  # it restarted: its process in a job is gone
             note_leaving(server, name, left=False)
             engine = context.get_engine()
             for job in list(engine.run_processes):
-                engine.notify_dead_job(job, name, "it was started anew")
+                engine.notify_dead_job(job, name, "it restarted")
         return client
 
     def process_job_failure(federated: Any, request: Any) -> Any:

@@ -115,7 +115,7 @@ def _remind(settings: Mapping[str, Any], say: Callable[[str], None], last: float
 def leave_federation(folder: Path, seconds: float = TELLING) -> tuple[str, bool]:
     """Leave the federation; return the site's name, and whether the server was told.
 
-    Whoever keeps the connection up has it told, and ends.
+    The process that keeps the connection tells the server, and ends.
     """
     site = find_site(folder, accepted=True)
     settings = read_table(site.settings)

@@ -84,7 +84,7 @@ def wait_for_port(port: int, seconds: float = 10.0) -> None:
 
 
 def find_port() -> int:
-    """Return a port on the loopback that nobody uses."""
+    """Return a free port on the loopback."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

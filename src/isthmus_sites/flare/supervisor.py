@@ -1,7 +1,7 @@
-"""Keeps a server and its job going until the last round, whoever dies meanwhile.
+"""Keeps a server and its job going until the last round, whichever process fails.
 
 NVFlare's jobs have fixed members, and none outlives its server. So a job is submitted with the
-sites that are there, ends after a round when somebody is lost or comes back, and is submitted
+sites that are there, ends after a round when a site is lost or comes back, and is submitted
 again; the rounds continue from their store. Other sites that were admitted are in it as newcomers,
 and their number decides nothing.
 """
@@ -66,7 +66,7 @@ def supervise(
 ) -> bool:
     """Run the rounds that are left with these sites; False if it was asked to stop before.
 
-    Where none is left, nobody is needed: who is there hears of it, and newcomers join.
+    Where none is left, no site is needed: those connected hear of it, and newcomers join.
     Ctrl-C ends it at once: the current round is lost, and none before it.
     """
     server = find_server(folder.resolve())
@@ -209,7 +209,7 @@ class Supervisor:
                 enough = 0.0
                 if now - said > 60:
                     said = now
-                    missing = ", ".join(sorted(wanted - there)) or "nobody that is allowed"
+                    missing = ", ".join(sorted(wanted - there)) or "no site that is allowed"
                     text = f"{len(there)} of {self.needed} sites that are needed; waiting for "
                     text = text if self.needed else "all rounds are done; waiting for newcomers or "
                     gone = [f"; {name} {DEPARTED[how]}" for name, how in self.departed.items()]
@@ -236,7 +236,7 @@ class Supervisor:
         self._tell("job", f"a job with {', '.join(sites)}", job=self.job, sites=sites)
 
     def _watch(self) -> bool | None:
-        """Look at a job: whether it began, whether somebody is back, whether it is over."""
+        """Look at a job: whether it began, whether a site is back, whether it is over."""
         note = read_note(self.server, self.job)
         self._say_who_joined()
         status = ""

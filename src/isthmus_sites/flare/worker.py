@@ -1,7 +1,7 @@
 """The process at a site that computes: a child of the job's, so that its death costs one reply.
 
 Messages go over its standard input and output, each with its length before it. It ends when its
-input does, whatever it is doing then: nobody is left to hear of it.
+input does, whatever it is doing then: its answer would reach no process.
 """
 
 import os
