@@ -163,7 +163,7 @@ BUDGET = {
     "isthmus/methods": 1679,
     "isthmus/metrics": 262,
     "isthmus/models": 1466,
-    "isthmus/report": 3594,
+    "isthmus/report": 3564,
     "isthmus/run": 2684,
     "isthmus/system": 182,
     "isthmus/tracking": 138,

@@ -159,7 +159,7 @@ def test_many_clients_become_a_band(write: Write) -> None:
     run = read(write("superfed-mm", clients=80, evaluations=(50,)))
     paths = path.collect_path(run)
     assert paths is not None
-    names = [mark.name for mark in path.build(run, paths, [run]).marks]
+    names = [mark.name for mark in path.build(run, paths, [run], "#000000").marks]
     assert "each client" not in names
     assert "from the 10th to the 90th percentile of the clients" in names
 

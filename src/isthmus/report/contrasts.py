@@ -11,7 +11,6 @@ from isthmus.report import statistics
 from isthmus.report.groups import SEEDED, Group, group_by_seed, name_apart
 from isthmus.report.statistics import Interval, WinTieLoss
 from isthmus.report.tables.summary import SummaryRow, average_over_seeds, summarize
-from isthmus.run.columns import Floats
 from isthmus.run.record import RecordedRun
 
 FEDERATION = list_settings("data")  # runs that differ in one of them are on other data
@@ -194,12 +193,13 @@ def have_same_split(runs: Sequence[RecordedRun]) -> bool:
 
 def _find_best(groups: Sequence[Group], means: Mapping[str, Interval]) -> Group | None:
     known = [group for group in groups if not np.isnan(means[group.label].mean)]
-    fair = [group for group in known if _competes(group)] or known
-    return max(fair, key=lambda group: means[group.label].mean, default=None)
-
-
-def _competes(group: Group) -> bool:
-    return group.runs[0].federated and not group.runs[0].chosen_on_test
+    first = {group.label: group.runs[0] for group in known}
+    fair = [
+        group
+        for group in known
+        if first[group.label].federated and not first[group.label].chosen_on_test
+    ]
+    return max(fair or known, key=lambda group: means[group.label].mean, default=None)
 
 
 def _is_tied(group: Group, best: Group, means: Mapping[str, Interval]) -> bool:
@@ -224,7 +224,8 @@ def _difference(group: Group, reference: Group) -> Difference | None:
     if not sum(len(seed) for seed in differences):
         return None
     crossed = have_same_split([run for run, _ in both])
-    pairs = _average_over_seeds(differences) if crossed else np.concatenate(differences)
+    # Sums of fractions that cancel may leave 1e-17, which is no win.
+    pairs = np.mean(differences, axis=0).round(12) if crossed else np.concatenate(differences)
     p = statistics.wilcoxon(pairs)
     return Difference(
         mean=statistics.bootstrap(differences, crossed),
@@ -236,12 +237,6 @@ def _difference(group: Group, reference: Group) -> Difference | None:
         holm=p,
         chosen_on_test=group.runs[0].chosen_on_test or reference.runs[0].chosen_on_test,
     )
-
-
-def _average_over_seeds(differences: Sequence[Floats]) -> Floats:
-    # Sums of fractions that cancel may leave 1e-17, which is no win.
-    means: Floats = np.mean(np.stack(differences), axis=0).round(12)
-    return means
 
 
 def _rank(blocks: Sequence[MethodBlock]) -> Ranks | None:

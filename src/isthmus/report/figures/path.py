@@ -24,7 +24,7 @@ from isthmus.report.figures.figure import (
     plain,
     summarize_lines,
 )
-from isthmus.report.figures.theme import DASHED, DOTTED, SURFACE, Style, find_colour
+from isthmus.report.figures.theme import DASHED, DOTTED, SURFACE, Style, choose_colours
 from isthmus.report.section import Drawing, FigureInput, PrintFigure, Report, SectionContent
 from isthmus.report.tables.formats import DAGGER, format_percent, join_names
 from isthmus.report.tables.summary import describe_bands
@@ -106,7 +106,9 @@ def find_references(run: RecordedRun, runs: Sequence[RecordedRun]) -> list[Refer
         if other is not None and not np.isnan(other.values("top1", model)[places]).all():
             values = {metric: other.values(metric, model)[places] for metric in METRICS}
             means = {name: statistics.mean([each]) for name, each in values.items()}
-            references.append(Reference(name, find_colour(other, runs), kind, means))
+            tones = zip(runs, choose_colours(runs), strict=True)
+            colour = next(tone for each, tone in tones if each is other)
+            references.append(Reference(name, colour, kind, means))
     return references
 
 
@@ -119,7 +121,7 @@ def show(report: Report) -> SectionContent | None:
     figures = {}
     for panel in drawn:
         name, path = f"figure-path-{panel.place}", panel.found
-        figures[name] = build(panel.run, path, report.runs)
+        figures[name] = build(panel.run, path, report.runs, panel.tone)
         figures[f"{name}-clients"] = build_clients(panel.run, path, panel.tone)
     values = {
         "waiting": join_names([panel.row.label for panel in panels if not panel.found.client.size]),
@@ -143,9 +145,9 @@ def _list_means(paths: Sequence[ClientPaths]) -> list[list[str]]:
     ]
 
 
-def build(run: RecordedRun, path: ClientPaths, runs: Sequence[RecordedRun]) -> Figure:
+def build(run: RecordedRun, path: ClientPaths, runs: Sequence[RecordedRun], colour: str) -> Figure:
     """Return a metric from the shared model to the clients' own; a slider moves ring and dots."""
-    start, colour = path.middle, find_colour(run, runs)
+    start = path.middle
     here = f"client %{{customdata}}, {PLACE}: <b>%{{y:.4~g}}"
     marks: list[Mark] = []
     for view in VIEWS:

@@ -119,11 +119,6 @@ def choose_colours(runs: Sequence[RecordedRun]) -> list[str]:
     return [style.colour for style in choose_styles(runs)]
 
 
-def find_colour(run: RecordedRun, runs: Sequence[RecordedRun]) -> str:
-    """Return the colour of one of the runs."""
-    return dict(zip((each.path for each in runs), choose_colours(runs), strict=True))[run.path]
-
-
 def list_classes(federation: RecordTable, place: int, most: int = 6) -> str:
     """List the classes of a client with their counts, the most frequent first."""
     counts = federation.labels[place]

@@ -37,6 +37,15 @@ class Column(NamedTuple):
     narrow_bounds: bool = True  # whether there is room for those of an interval there
 
 
+def fill_columns(
+    columns: Sequence[Column], rows: Sequence[Any]
+) -> tuple[list[Column], list[list[str]]]:
+    """Return the columns that have a number for some row, and the cells of each row in them."""
+    lines = [[column.cell(row) for column in columns] for row in rows]
+    filled = [i for i in range(len(columns)) if any(line[i] != MISSING for line in lines)]
+    return [columns[i] for i in filled], [[line[i] for i in filled] for line in lines]
+
+
 def build_terminal_table(
     heads: Sequence[str],
     caption: str = "",

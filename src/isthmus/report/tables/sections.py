@@ -1,5 +1,6 @@
 """The sections of the page that are tables: result, differences, newcomers, settings."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,12 +15,11 @@ from isthmus.report.figures.theme import list_classes
 from isthmus.report.groups import SEEDED
 from isthmus.report.section import Report, SectionContent
 from isthmus.report.tables import comparison as tables
-from isthmus.report.tables.comparison import list_notes, list_ranks, print_rows
+from isthmus.report.tables.comparison import list_notes, list_ranks
 from isthmus.report.tables.formats import (
     MISSING,
-    Column,
+    fill_columns,
     format_percent,
-    format_points,
     format_setting,
     join_names,
 )
@@ -37,13 +37,18 @@ from isthmus.run.record import RecordedRun, find_counterpart, labels, mean_or_no
 def show_summary(report: Report) -> SectionContent:
     """Show the summary table, a row per group, and above it the best group's figures."""
     of_run = {run.path: row for run, row in zip(report.runs, report.rows, strict=True)}
-    notes = [_describe_range([of_run[run.path] for run in group.runs]) for group in report.groups]
-    tones = [style.colour for style in report.styles]
     several = report.several_seeds
+    notes = [
+        _describe_range([of_run[run.path] for run in group.runs]) if several else None
+        for group in report.groups
+    ]
+    tones = [style.colour for style in report.styles]
     values = {
-        "tiles": _list_tiles(report),
-        "table": _fill(report.averages, tones, notes if several else None),
-        "every_run": _fill(report.rows, report.tones, None) if several else None,
+        "best": _measure_best(report),
+        "table": _fill(report.averages, tones, notes),
+        "every_run": _fill(report.rows, report.tones, [None] * len(report.runs))
+        if several
+        else None,
         "seeds": f" {describe_seeds(report.groups)} Small: its lowest and highest seed.",
         "caption": describe(report.averages),
     }
@@ -62,65 +67,29 @@ def _describe_range(rows: Sequence[SummaryRow]) -> tuple[str, str]:
 
 
 def _fill(
-    rows: Sequence[SummaryRow], tones: Sequence[str], notes: Sequence[tuple[str, str]] | None
+    rows: Sequence[SummaryRow], tones: Sequence[str], notes: Sequence[tuple[str, str] | None]
 ) -> dict[str, Any]:
-    # A column without a single number says nothing; it is left out.
-    filled = [column for column in COLUMNS if any(column.cell(row) != MISSING for row in rows)]
-    groups: dict[str, list[Column]] = {}
-    for column in filled:
-        groups.setdefault(column.group, []).append(column)
-    best = find_best(rows) if len(rows) > 1 else None
+    columns, lines = fill_columns(COLUMNS, rows)
     return {
-        "groups": [(title, len(columns)) for title, columns in groups.items()],
-        "short": [column.short for column in filled],
-        "rows": [
-            {
-                "tone": tone,
-                "label": row.label,
-                "cells": [column.cell(row) for column in filled],
-                "best": place == best,
-                "notes": notes[place] if notes else None,
-            }
-            for place, (row, tone) in enumerate(zip(rows, tones, strict=True))
-        ],
+        "groups": Counter(column.group for column in columns),
+        "columns": columns,
+        "rows": list(zip(rows, tones, lines, notes, strict=True)),
+        "best": find_best(rows) if len(rows) > 1 else None,
     }
 
 
-def _list_tiles(report: Report) -> list[dict[str, str]]:
-    """List the figures of the best group: the number, what it is before its name, and after."""
+def _measure_best(report: Report) -> dict[str, Any] | None:
+    """Return the best group's row, and how it does against training alone, if that is known."""
     best = find_best(report.averages)
     if best is None:
-        return []
-    row, group = report.averages[best], report.groups[best]
-    many = f"; mean of {len(group.runs)} seeds" if len(group.runs) > 1 else ""
-    over = f", on clients' own test parts, after round {row.round}{many}"
-    tiles = [
-        (f"{format_percent(row.top1)} %", "highest mean personal accuracy: ", over),
-        (f"{format_percent(row.worst)} %", "mean of its worst twentieth of the clients: ", over),
-    ]
-    gains = gain.compute_by_seed(group, report.runs)
-    if gains and row.harmed is not None:
-        change = float(np.mean([np.mean(each.points) for each in gains.values()]))
-        counted = float(np.mean([len(each.points) for each in gains.values()]))
-        tiles += [
-            (
-                f"{format_points(change / 100)} points",
-                "mean change in accuracy over training alone (local): ",
-                many,
-            ),
-            (
-                f"{round(row.harmed, 1):g} of {round(counted, 1):g}",
-                "clients harmed: less accurate than training alone, under ",
-                many,
-            ),
-        ]
-    elif row.shared is not None and row.top1 is not None:
-        points = f"{format_points(row.top1 - row.shared)} points"
-        tiles.append((points, "mean personal accuracy against its shared model: ", over))
-    return [
-        {"number": row.mark(number), "what": what, "label": row.label, "over": after}
-        for number, what, after in tiles
-    ]
+        return None
+    gains = list(gain.compute_by_seed(report.groups[best], report.runs).values())
+    return {
+        "row": report.averages[best],
+        "seeds": len(report.groups[best].runs),
+        "change": float(np.mean([np.mean(each.points) for each in gains])) if gains else None,
+        "counted": float(np.mean([len(each.points) for each in gains])) if gains else None,
+    }
 
 
 def show_differences(report: Report) -> SectionContent | None:
@@ -131,16 +100,12 @@ def show_differences(report: Report) -> SectionContent | None:
     tones = {id(run): tone for run, tone in zip(report.runs, report.tones, strict=True)}
     blocks = []
     for block in comparison.blocks:
-        lines = print_rows(block)
-        # A column without a single number says nothing; it is left out.
-        filled = [
-            i for i in range(len(tables.COLUMNS)) if any(line[i] != MISSING for line in lines)
-        ]
+        columns, lines = fill_columns(tables.COLUMNS, block.rows)
         rows = [
-            (tones[id(row.group.runs[0])], row, [line[i].split(" [") for i in filled])
+            (tones[id(row.group.runs[0])], row, [cell.split(" [") for cell in line])
             for row, line in zip(block.rows, lines, strict=True)
         ]
-        blocks.append((block.name, [tables.COLUMNS[i].short for i in filled], rows))
+        blocks.append((block.name, [column.short for column in columns], rows))
     values = {
         "reference": comparison.reference,
         "blocks": blocks,
