@@ -167,7 +167,7 @@ BUDGET = {
     "isthmus/run": 2684,
     "isthmus/system": 182,
     "isthmus/tracking": 138,
-    "isthmus_papers": 1471,
+    "isthmus_papers": 1449,
     "isthmus_sites": 4179,
 }
 

@@ -155,14 +155,13 @@ def _run(
     from isthmus.batch.named_runs import hold, read_jobs
     from isthmus.cli.progress import open_batch
     from isthmus_papers import record
-    from isthmus_papers.conduct import LOCK, Reproducer, find_end
+    from isthmus_papers.conduct import LOCK, find_end, list_left, reproduce_runs
 
     at_a_time = min(read_jobs(jobs), len(runs))
     try:
         with hold(out, LOCK):
-            reproducer = Reproducer(out)
             known = record.read_all([record.find_shipped(), out / record.RESULTS])
-            left = reproducer.list_left(runs, known)
+            left = list_left(runs, out, known)
             length = messages.describe_length(find_end(left, at_a_time))
             unknown = sum(each.seconds is None for each in left)
             beside = f", and {unknown} of unknown length" if unknown else ""
@@ -174,10 +173,8 @@ def _run(
             failed: dict[str, Failure] = {}
             if left:
                 with open_batch(rounds, data_root, jobs) as (batch, board):
-                    failed = reproducer.run(left, batch, board, seconds)
-            waiting = [
-                each for each in reproducer.list_left(runs, known) if each.run.name not in failed
-            ]
+                    failed = reproduce_runs(left, out, batch, board, seconds)
+            waiting = [each for each in list_left(runs, out, known) if each.run.name not in failed]
     except KeyboardInterrupt:
         messages.exit_stopped("stopped; continue with the same command")
     reasons: dict[str, list[str]] = {}
@@ -240,7 +237,8 @@ def _show(
     sections = [build_section(recipe, cells[recipe.name], records, preset) for recipe in some]
     if not quiet:
         for section in sections:
-            print(f"{section.name}, {section.title}. {section.paper.note} {section.note}")
+            recipe = section.recipe
+            print(f"{recipe.name}, {recipe.title}. {recipe.paper.note} {recipe.note}")
             Console().print(*show.draw_section(section))
         print(LEGEND)
     if page is not None:

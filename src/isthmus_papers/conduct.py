@@ -32,76 +32,72 @@ class RunForecast(NamedTuple):
     seconds: float | None
 
 
-class Reproducer:
-    """Make runs again in a directory."""
+def find_place(run: PlannedRun, out: Path) -> Path:
+    """Return the directory of a run."""
+    return out / RUNS / run.name
 
-    def __init__(self, out: Path):
-        self._out = out
 
-    def place(self, run: PlannedRun) -> Path:
-        """Return the directory of a run."""
-        return self._out / RUNS / run.name
+def list_left(runs: Sequence[PlannedRun], out: Path, known: Records) -> list[RunForecast]:
+    """List the runs that have not ended, the quickest first; write the others' records.
 
-    def list_left(self, runs: Sequence[PlannedRun], known: Records) -> list[RunForecast]:
-        """List the runs that have not ended, the quickest first; write the others' records.
+    A run that diverged has ended: it would diverge again.
+    """
+    left = []
+    here = record.read_all([out / RESULTS])
+    for run in runs:
+        if run.identity in here and here[run.identity].failed:
+            continue
+        if is_finished(find_place(run, out), run.experiment):
+            _keep(run, out)
+            continue
+        seconds = guess_seconds(run, known)
+        share = _find_share_left(run, out)
+        left.append(RunForecast(run, None if seconds is None else share * seconds))
+    return sorted(left, key=lambda each: (each.seconds is None, each.seconds))
 
-        A run that diverged has ended: it would diverge again.
-        """
-        left = []
-        here = record.read_all([self._out / RESULTS])
-        lost = {name for name, each in here.items() if each.failed}
-        for run in runs:
-            if run.identity in lost:
-                continue
-            if is_finished(self.place(run), run.experiment):
-                self._keep(run)
-                continue
-            seconds = guess_seconds(run, known)
-            share = self._find_share_left(run)
-            left.append(RunForecast(run, None if seconds is None else share * seconds))
-        return sorted(left, key=lambda each: (each.seconds is None, each.seconds))
 
-    def run(
-        self,
-        left: Sequence[RunForecast],
-        batch: Batch,
-        display: Display,
-        seconds: float | None = None,
-    ) -> dict[str, Failure]:
-        """Make the runs, for so many seconds; return by name which failed."""
-        until = None if seconds is None else time.monotonic() + seconds
-        runs = {each.run.name: each.run for each in left}
-        named = [
-            NamedRun(
-                name,
-                run.experiment,
-                self.place(run),
-                shows_figures=not run.is_trial,
-                inputs=list_inputs(run.experiment),
-            )
-            for name, run in runs.items()
-        ]
-        failed: dict[str, Failure] = {}
-        for each, failure in batch.run(named, display, until):
-            if failure is None:
-                self._keep(runs[each.name])
-                continue
-            failed[each.name] = failure
-            if failure.diverged:
-                lost = record.note_divergence(each.experiment, failure.why)
-                record.write(lost, self._out / RESULTS)
-        return failed
+def reproduce_runs(
+    left: Sequence[RunForecast],
+    out: Path,
+    batch: Batch,
+    display: Display,
+    seconds: float | None = None,
+) -> dict[str, Failure]:
+    """Make the runs, for so many seconds; return by name which failed."""
+    until = None if seconds is None else time.monotonic() + seconds
+    runs = {each.run.name: each.run for each in left}
+    named = [
+        NamedRun(
+            name,
+            run.experiment,
+            find_place(run, out),
+            shows_figures=not run.is_trial,
+            inputs=list_inputs(run.experiment),
+        )
+        for name, run in runs.items()
+    ]
+    failed: dict[str, Failure] = {}
+    for each, failure in batch.run(named, display, until):
+        if failure is None:
+            _keep(runs[each.name], out)
+            continue
+        failed[each.name] = failure
+        if failure.diverged:
+            record.write(record.note_divergence(each.experiment, failure.why), out / RESULTS)
+    return failed
 
-    def _find_share_left(self, run: PlannedRun) -> float:
-        """Return which share of a run's rounds is left."""
-        done = 0
-        with suppress(OSError, IsthmusError):  # it has not begun, or its table is damaged
-            done = len(columns(self.place(run) / "rounds.csv", ["round"])["round"])
-        return max(0.0, 1 - done / run.experiment.rounds)
 
-    def _keep(self, run: PlannedRun) -> None:
-        there = reader.read(self.place(run))
-        record.write(record.measure(there, run.experiment), self._out / RESULTS)
+def _find_share_left(run: PlannedRun, out: Path) -> float:
+    """Return which share of a run's rounds is left."""
+    done = 0
+    with suppress(OSError, IsthmusError):  # it has not begun, or its table is damaged
+        done = len(columns(find_place(run, out) / "rounds.csv", ["round"])["round"])
+    return max(0.0, 1 - done / run.experiment.rounds)
+
+
+def _keep(run: PlannedRun, out: Path) -> None:
+    measured = record.measure(reader.read(find_place(run, out)), run.experiment)
+    record.write(measured, out / RESULTS)
 
 
 def guess_seconds(run: PlannedRun, records: Records) -> float | None:

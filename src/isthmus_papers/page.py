@@ -31,7 +31,7 @@ class Paragraph(NamedTuple):
     def belongs_to(self, sections: Sequence[RecipeSection]) -> bool:
         """Whether it is about one of these tables, or about no table in particular."""
         table = self.title.partition(",")[0]
-        shown = {section.title.partition(":")[0] for section in sections}
+        shown = {section.recipe.title.partition(":")[0] for section in sections}
         return table in shown or not table.startswith("Table ")
 
 
@@ -56,9 +56,9 @@ def render_page(
     Pictures are source and title, by the names of recipes.
     """
     parts = []
-    for paper, group in groupby(sections, key=lambda section: section.paper):
+    for paper, group in groupby(sections, key=lambda section: section.recipe.paper):
         inside = tuple(sorted(group, key=lambda section: not section.counts))  # figures at the end
-        folder = inside[0].name.partition("/")[0]
+        folder = inside[0].recipe.name.partition("/")[0]
         story = write_story(paper, folder, records, preset)
         about = tuple(paragraph for paragraph in story if paragraph.belongs_to(inside))
         parts.append(PaperPart(paper, _summarize(inside), about, inside))

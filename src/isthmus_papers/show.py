@@ -11,7 +11,7 @@ from rich.table import Table
 from isthmus.report.tables.formats import DAGGER, MISSING
 from isthmus_papers.conduct import guess_seconds
 from isthmus_papers.plan import group_columns, plan
-from isthmus_papers.recipe import Paper, Preset, Recipe, TableCell
+from isthmus_papers.recipe import Preset, Recipe, TableCell
 from isthmus_papers.verdict import (
     Outcome,
     Ranking,
@@ -88,7 +88,7 @@ class ColumnTable(NamedTuple):
 
     column: str
     metric: str
-    rows: tuple[TableRow, ...]
+    rows: list[TableRow]
     ranking: str  # how far the order held; empty with fewer than two that were run
 
     @property
@@ -106,26 +106,23 @@ class PrintedTable(NamedTuple):
     """The columns of one metric of which nothing was run: what is printed, and nothing else."""
 
     metric: str
-    columns: tuple[str, ...]
-    rows: Mapping[str, tuple[str, ...]]  # by method
+    columns: list[str]
+    rows: Mapping[str, list[str]]  # by method
 
 
 class RecipeSection(NamedTuple):
     """One recipe as it is shown."""
 
-    name: str
-    paper: Paper
-    title: str
-    note: str
-    numbers: tuple[str, ...]  # which numbers these are
-    columns: tuple[ColumnTable, ...]
-    reasons: tuple[str, ...]  # why some cannot be met
+    recipe: Recipe
+    numbers: list[str]  # which numbers these are
+    columns: list[ColumnTable]
+    reasons: list[str]  # why some cannot be met
     counts: Counter[str]
 
     @property
     def anchor(self) -> str:
         """Name its heading as a link to it does."""
-        return re.sub(r"[^\w -]", "", self.title.lower()).replace(" ", "-")
+        return re.sub(r"[^\w -]", "", self.recipe.title.lower()).replace(" ", "-")
 
     @property
     def run(self) -> list[ColumnTable]:
@@ -139,19 +136,13 @@ class RecipeSection(NamedTuple):
         for column in self.columns:
             if not column.is_run:
                 others.setdefault(column.metric, []).append(column)
-        return [_print_columns(metric, columns) for metric, columns in others.items()]
-
-
-def _print_columns(metric: str, columns: Sequence[ColumnTable]) -> PrintedTable:
-    cells = [
-        {row.method: f"{row.published} {row.mark}" for row in column.rows} for column in columns
-    ]
-    methods = dict.fromkeys(method for column in cells for method in column)
-    return PrintedTable(
-        metric,
-        tuple(column.column for column in columns),
-        {method: tuple(column.get(method, MISSING) for column in cells) for method in methods},
-    )
+        tables = []
+        for metric, columns in others.items():
+            cells = [{row.method: f"{row.published} {row.mark}" for row in c.rows} for c in columns]
+            methods = dict.fromkeys(method for column in cells for method in column)
+            rows = {m: [column.get(m, MISSING) for column in cells] for m in methods}
+            tables.append(PrintedTable(metric, [column.column for column in columns], rows))
+        return tables
 
 
 def build_section(
@@ -166,23 +157,15 @@ def build_section(
         ranking = rank(verdicts, beside.get((first.column, first.metric)))
         shown = [e for e in verdicts if e.judged or e.failed or e.cell.mean is not None]
         best = choose_trials(verdicts, records).values()
-        rows = tuple(
+        rows = [
             build_row(each)._replace(mark=CHOSEN) if each.cell in best else build_row(each)
             for each in shown
-        )
+        ]
         if rows:
             columns.append(ColumnTable(first.column, first.metric, rows, describe_ranking(ranking)))
     outcomes = (each.outcome for each in by_cell.values() if each.cell.mean is not None)
-    return RecipeSection(
-        recipe.name,
-        recipe.paper,
-        recipe.title,
-        recipe.note,
-        tuple(_describe_numbers(cells)),
-        tuple(columns),
-        tuple(_list_reasons(cells)),
-        Counter(outcomes),
-    )
+    numbers, reasons = list(_describe_numbers(cells)), list(_list_reasons(cells))
+    return RecipeSection(recipe, numbers, columns, reasons, Counter(outcomes))
 
 
 def _describe_numbers(cells: Sequence[TableCell]) -> Iterator[str]:

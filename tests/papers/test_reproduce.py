@@ -297,23 +297,22 @@ def test_of_a_run_that_is_continued_only_what_is_left_is_estimated(
     """Records say 9 and 4 seconds; of two rounds of the first one is done. Nothing is unknown:
     the third has the network and the data of the others.
     """
-    reproducer = conduct.Reproducer(tmp_path)
     first, second, third = three
-    reproducer.place(first).mkdir(parents=True)
-    (reproducer.place(first) / "rounds.csv").write_text("round,lr\n1,0.1\n2,")
+    conduct.find_place(first, tmp_path).mkdir(parents=True)
+    (conduct.find_place(first, tmp_path) / "rounds.csv").write_text("round,lr\n1,0.1\n2,")
     known = {
         run.identity: a_record(run.cells[0], 0.5)._replace(
             experiment=run.experiment.table(), seconds=seconds
         )
         for run, seconds in ((first, 9.0), (second, 4.0))
     }
-    left = reproducer.list_left(three, known)
+    left = conduct.list_left(three, tmp_path, known)
     assert [(each.run, each.seconds) for each in left] == [
         (second, 4.0),
         (first, 4.5),
         (third, 6.5),
     ]
-    assert [each.seconds for each in reproducer.list_left(three, {})] == [None] * 3
+    assert [each.seconds for each in conduct.list_left(three, tmp_path, {})] == [None] * 3
 
 
 def test_seconds_are_scaled_by_how_often_an_example_is_trained_on() -> None:

@@ -68,7 +68,7 @@ class Board:
             with board.follow("local", experiment) as show:
                 federate(experiment, watch=show)
 
-    Where runs go on in other processes, `start`, `update` and `end` do the same step by step. The
+    For runs in other processes, `start`, `update` and `end` do the same step by step. The
     time left follows from the rounds that ended: those of a run itself, else of runs of its kind,
     else of all.
     Where there is no terminal, one run has a line per evaluation; several have one when each of
@@ -112,7 +112,7 @@ class Board:
             return
         self._live.stop()
         self._live = None
-        if kind is None or issubclass(kind, Exception):  # who stops it is told how to go on
+        if kind is None or issubclass(kind, Exception):  # a stopped run has another last line
             print_line(self._conclude())
 
     @contextmanager
@@ -143,7 +143,7 @@ class Board:
         self._ends[name] = [(done, now)]
         self._rows[name] = row._replace(best=best_loss, best_round=best_round)
         if self._live is None and len(self._rows) > 1:
-            how = f"goes on after round {done}" if done else "begins"
+            how = f"continues after round {done}" if done else "begins"
             print_line(f"{name}: {how}")
 
     def skip(self, name: str) -> None:
