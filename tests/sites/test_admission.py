@@ -14,6 +14,7 @@ import pytest
 from cryptography import x509
 
 from commands import Isthmus
+from golden import check, raises
 from isthmus.errors import IsthmusError
 from isthmus.system.files import hold_lock
 from isthmus_sites.flare import keys
@@ -88,10 +89,10 @@ def test_from_nothing_to_an_accepted_site_by_commands(isthmus: Isthmus) -> None:
     assert f"telephone: {finger}" in admitted.out
     words = ["join", "accept", "hospital-a.package.zip", "--folder", "site", "--fingerprint"]
     wrong = isthmus(*words, finger[::-1]).mistake
-    assert "another fingerprint" in wrong
+    check(wrong)
     assert finger not in wrong
     accepted = isthmus(*words, finger.lower().replace("-", " "))
-    assert "hospital-a is accepted by 127.0.0.1:8002" in accepted.out
+    check(accepted.out)
     assert isthmus("serve", "revoke", "hospital-a", "--folder", "trial").code == 0
     assert read_sites(ServerFolder(Path("trial")))["hospital-a"].revoked
 
@@ -111,7 +112,7 @@ def test_private_keys_are_their_owners_alone_and_do_not_travel(asked: Asked) -> 
 
 
 def test_a_name_is_taken_once(asked: Asked, tmp_path: Path) -> None:
-    with pytest.raises(IsthmusError, match=r"admitted already; .*--renew"):
+    with raises(IsthmusError):
         admit_site(asked.server.root, asked.request, tmp_path)
 
 
@@ -119,7 +120,7 @@ def test_a_name_is_taken_once(asked: Asked, tmp_path: Path) -> None:
     "name", ["", "Hospital", "-a", "a.b", "../a", "a" * 64, "server", "lead", "a\n", "ä"]
 )
 def test_odd_names_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(IsthmusError, match="cannot be called"):
+    with raises(IsthmusError):
         request_admission(tmp_path, name)
     assert not any(tmp_path.iterdir())
 
@@ -135,40 +136,34 @@ def break_signature(parts: dict[str, bytes]) -> dict[str, bytes]:
     return parts | {"request.csr": broken}
 
 
-REQUESTS: dict[str, tuple[Change, str]] = {
-    "another name outside": (
-        lambda parts: parts | {"request.json": b'{"format": 1, "name": "hospital-x"}'},
-        "something else inside",
+REQUESTS: dict[str, Change] = {
+    "another name outside": lambda parts: (
+        parts | {"request.json": b'{"format": 1, "name": "hospital-x"}'}
     ),
-    "an odd name": (
-        lambda parts: parts | {"request.json": b'{"format": 1, "name": "../../etc"}'},
-        "cannot be called",
+    "an odd name": lambda parts: parts | {"request.json": b'{"format": 1, "name": "../../etc"}'},
+    "another format": lambda parts: (
+        parts | {"request.json": b'{"format": 9, "name": "hospital-a"}'}
     ),
-    "another format": (
-        lambda parts: parts | {"request.json": b'{"format": 9, "name": "hospital-a"}'},
-        "another version",
+    "more than is expected": lambda parts: (
+        parts | {"request.json": b'{"format": 1, "name": "a", "b": 1}'}
     ),
-    "more than is expected": (
-        lambda parts: parts | {"request.json": b'{"format": 1, "name": "a", "b": 1}'},
-        "something else",
-    ),
-    "no JSON": (lambda parts: parts | {"request.json": b"[" * 10_000}, "another version"),
-    "no request": (lambda parts: parts | {"request.csr": b"nothing"}, "no request"),
-    "one file more": (lambda parts: parts | {"../../evil": b""}, "other files"),
-    "one file less": (lambda parts: {"request.csr": parts["request.csr"]}, "other files"),
-    "a large file": (lambda parts: parts | {"request.csr": bytes(2**17)}, "too large"),
-    "a broken signature": (break_signature, "signature is not that of its key"),
-    "a packed file": (lambda parts: parts, "packed"),  # a few bytes can be zeros without end
+    "no JSON": lambda parts: parts | {"request.json": b"[" * 10_000},
+    "no request": lambda parts: parts | {"request.csr": b"nothing"},
+    "one file more": lambda parts: parts | {"../../evil": b""},
+    "one file less": lambda parts: {"request.csr": parts["request.csr"]},
+    "a large file": lambda parts: parts | {"request.csr": bytes(2**17)},
+    "a broken signature": break_signature,
+    "a packed file": lambda parts: parts,  # a few bytes can be zeros without end
 }
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_that_was_changed_is_refused(asked: Asked, tmp_path: Path, name: str) -> None:
-    change, line = REQUESTS[name]
+    change = REQUESTS[name]
     method = zipfile.ZIP_DEFLATED if name == "a packed file" else zipfile.ZIP_STORED
     path = pack(tmp_path / "changed.zip", change(members(asked.request)), method)
     before = asked.server.sites.read_bytes()
-    with pytest.raises(IsthmusError, match=line):
+    with raises(IsthmusError):
         admit_site(asked.server.root, path, tmp_path)
     assert asked.server.sites.read_bytes() == before
 
@@ -177,9 +172,9 @@ def test_a_request_that_was_changed_is_refused(asked: Asked, tmp_path: Path, nam
 def test_what_is_no_archive_is_refused(asked: Asked, tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "odd.zip"
     path.write_bytes(data)
-    with pytest.raises(IsthmusError, match="refused"):
+    with raises(IsthmusError):
         admit_site(asked.server.root, path, tmp_path)
-    with pytest.raises(IsthmusError, match="refused"):
+    with raises(IsthmusError):
         accept_admission(asked.site.root, path, asked.finger)
 
 
@@ -201,16 +196,16 @@ def test_a_package_that_was_changed_is_refused(
     asked: Asked, other: Asked, tmp_path: Path, name: str
 ) -> None:
     parts = PACKAGES[name](members(asked.package), members(other.package))
-    with pytest.raises(IsthmusError, match="changed after it was signed"):
+    with raises(IsthmusError):
         accept_admission(asked.site.root, pack(tmp_path / "a.zip", parts), asked.finger)
     assert "host" not in read_table(asked.site.settings)
 
 
 def test_a_package_is_for_one_name_and_one_key(asked: Asked, other: Asked, tmp_path: Path) -> None:
-    with pytest.raises(IsthmusError, match="is for 'hospital-b'"):
+    with raises(IsthmusError):
         accept_admission(asked.site.root, other.package, asked.finger)
     request_admission(tmp_path, "hospital-a")  # whoever stole the package has no key for it
-    with pytest.raises(IsthmusError, match="another key"):
+    with raises(IsthmusError):
         accept_admission(tmp_path, asked.package, asked.finger)
     assert not SiteFolder(tmp_path).kit.exists()
 
@@ -220,10 +215,10 @@ def test_a_package_of_another_authority_is_refused(asked: Asked, tmp_path: Path)
     begin_federation(tmp_path / "false", "127.0.0.1", 8002)
     package, finger = admit_site(tmp_path / "false", asked.request, tmp_path)
     assert finger != asked.finger
-    with pytest.raises(IsthmusError, match="another fingerprint"):
+    with raises(IsthmusError):
         accept_admission(asked.site.root, package, asked.finger)
     parts = members(package) | {"authority.crt": members(asked.package)["authority.crt"]}
-    with pytest.raises(IsthmusError, match="changed after it was signed"):
+    with raises(IsthmusError):
         accept_admission(asked.site.root, pack(tmp_path / "a.zip", parts), asked.finger)
 
 
@@ -234,12 +229,12 @@ def test_an_expired_certificate_is_refused_and_renewed(
     server, finger = federation
     request = request_admission(tmp_path, "clinic")
     ended, _ = admit_site(server.root, request, tmp_path, days=-0.5)
-    with pytest.raises(IsthmusError, match="valid until"):
+    with raises(IsthmusError):
         accept_admission(tmp_path, ended, finger)
     good, _ = admit_site(server.root, request, tmp_path, again=True)
     site = accept_admission(tmp_path, good, finger)
     first, hashed = site.key.read_bytes(), read_sites(server)["clinic"].certificate
-    with pytest.raises(IsthmusError, match="asked already"):
+    with raises(IsthmusError):
         request_admission(tmp_path, "clinic")
     request = request_admission(tmp_path, "clinic", again=True)
     assert site.key.read_bytes() == first
@@ -257,11 +252,11 @@ def test_a_revoked_site_is_admitted_only_when_somebody_says_so(
     request = request_admission(tmp_path, "bank")
     admit_site(server.root, request, tmp_path)
     revoke_site(server.root, "bank")
-    with pytest.raises(IsthmusError, match="bank is revoked"):
+    with raises(IsthmusError):
         admit_site(server.root, request, tmp_path)
     admit_site(server.root, request, tmp_path, again=True)
     assert not read_sites(server)["bank"].revoked
-    with pytest.raises(IsthmusError, match="did you mean 'bank'"):
+    with raises(IsthmusError):
         revoke_site(server.root, "banc")
 
 
@@ -275,12 +270,12 @@ def test_a_servers_certificate_is_renewed_with_the_authoritys_key(
     server = ServerFolder(tmp_path / "a")
     (server.authority / "key").rename(tmp_path / "drawer")
     if days < 0:
-        with pytest.raises(IsthmusError, match=r"ended on .* bring back"):
+        with raises(IsthmusError):
             renew_server(server)
     else:
-        assert "the authority's key is not here" in renew_server(server)
+        check(renew_server(server))
     (tmp_path / "drawer").rename(server.authority / "key")
-    assert "there is a new one" in renew_server(server)
+    check(renew_server(server))
     assert renew_server(server) == ""
 
 
@@ -296,12 +291,11 @@ def test_a_server_moves_and_its_sites_follow_with_new_packages(
     key = site.key.read_bytes()
     with hold_lock(folder / "serve.lock", 0, lambda: None):
         line = isthmus("serve", "move", "--host", "fl2.example.org", "--folder", "a").mistake
-    assert "a is being served" in line
-    assert "nothing to move" in isthmus("serve", "move", "--folder", "a").mistake
-    assert "1 to 65535" in isthmus("serve", "move", "--port", "0", "--folder", "a").mistake
+    check(line)
+    check(isthmus("serve", "move", "--folder", "a").mistake)
+    check(isthmus("serve", "move", "--port", "0", "--folder", "a").mistake)
     said = isthmus("serve", "move", "--host", "fl2.example.org", "--folder", "a")
-    assert "to be reached at fl2.example.org:8002" in said.out
-    assert "isthmus serve admit ulm.request.zip --renew --folder a" in said.out
+    check(said.out)
     certificate = (folder / "kit" / "startup" / "server.crt").read_bytes()
     names = x509.load_pem_x509_certificate(certificate).extensions
     assert "fl2.example.org" in names.get_extension_for_class(
@@ -326,15 +320,15 @@ def test_a_site_without_certificate_or_data_or_that_left_does_not_start(
     table = read_table(site.settings)
     ended = table["until"].replace(year=2020)
     write_table(site.settings, {**table, "until": ended})
-    assert "the certificate of factory ended on 2020" in isthmus("join", "start").mistake
+    check(isthmus("join", "start").mistake)
     write_table(site.settings, table)
     agreed = {"experiment": "", "site": "factory", "data": str(tmp_path / "moved.csv")}
     write_table(site.agreements / "0123.toml", agreed)
-    assert "moved.csv is not there" in isthmus("join", "start").mistake
+    check(isthmus("join", "start").mistake)
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
-    assert "isthmus serve revoke factory" in isthmus("join", "leave").out
+    check(isthmus("join", "leave").out)
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
-    assert "factory has left" in isthmus("join", "start").mistake
+    check(isthmus("join", "start").mistake)
 
 
 def _start_anew(isthmus: Isthmus, folder: Path, name: str) -> str:
@@ -349,31 +343,31 @@ def test_a_server_needs_its_port_and_its_folder_for_itself(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         begin_federation(tmp_path / "a", "127.0.0.1", taken.getsockname()[1])
-        assert "nobody serves a" in isthmus("serve", "stop", "--folder", "a").mistake
+        check(isthmus("serve", "stop", "--folder", "a").mistake)
         monkeypatch.setattr(time, "monotonic", itertools.count(0.0, 5.0).__next__)
-        with pytest.raises(IsthmusError, match="is not free"):
+        with raises(IsthmusError):
             supervise(tmp_path / "a", ["hospital-a"], 1.0, say=lambda text: None)
     monkeypatch.undo()
     with hold_lock(tmp_path / "a" / "serve.lock", 0, lambda: None):
         stopping = isthmus("serve", "stop", "--folder", str(tmp_path / "a"))
-    assert "stops after the current round" in stopping.out
+    check(stopping.out)
     said: list[str] = []
     # Who was asked was killed meanwhile: the wish counts for the next one, and for no other.
     assert supervise(tmp_path / "a", ["hospital-a"], 1.0, said.append) is False
-    assert said == ["stopped, as asked for; continue it with `isthmus serve resume`"]
+    check(*said)
     assert not control_file(ServerFolder(tmp_path / "a"), "stop").exists()
 
 
 MISTAKES = {
-    "nothing to go on with": (["serve", "resume", "--folder", "full"], "holds no federation"),
-    "nothing to stop": (["serve", "stop"], "holds no federation"),
-    "no federation": (["serve", "admit", "a.zip"], "holds no federation"),
-    "no site": (["join", "accept", "a.zip", "--fingerprint", "A"], "no site's folder"),
-    "an odd host": (["serve", "init", "new", "--host", "a b"], "must be a name or an IPv4"),
-    "half an address": (["serve", "init", "new", "--host", "10.0.0"], "must be a name"),
-    "an odd port": (["serve", "init", "new", "--host", "a", "--port", "0"], "1 to 65535"),
-    "a folder that is full": (["serve", "init", "full", "--host", "a"], "is not empty"),
-    "an odd name": (["join", "request", "--name", "A"], "cannot be called 'A'"),
+    "nothing to go on with": ["serve", "resume", "--folder", "full"],
+    "nothing to stop": ["serve", "stop"],
+    "no federation": ["serve", "admit", "a.zip"],
+    "no site": ["join", "accept", "a.zip", "--fingerprint", "A"],
+    "an odd host": ["serve", "init", "new", "--host", "a b"],
+    "half an address": ["serve", "init", "new", "--host", "10.0.0"],
+    "an odd port": ["serve", "init", "new", "--host", "a", "--port", "0"],
+    "a folder that is full": ["serve", "init", "full", "--host", "a"],
+    "an odd name": ["join", "request", "--name", "A"],
 }
 
 
@@ -381,8 +375,8 @@ MISTAKES = {
 def test_a_mistake_is_one_line_and_leaves_nothing(isthmus: Isthmus, name: str) -> None:
     Path("full").mkdir()
     Path("full/precious").touch()
-    arguments, line = MISTAKES[name]
-    assert line in isthmus(*arguments).mistake
+    arguments = MISTAKES[name]
+    check(isthmus(*arguments).mistake)
     assert {str(path) for path in Path().rglob("*")} == {"full", "full/precious"}
 
 

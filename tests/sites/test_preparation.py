@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from commands import Isthmus
+from golden import check
 from isthmus import Experiment
 from isthmus.run.build import read_federation
 from isthmus_sites.folders import SiteFolder, write_table
@@ -65,11 +66,10 @@ def test_a_site_looks_before_it_agrees(isthmus: Isthmus, study: Path) -> None:
         "join", "check", "study.toml", "--data", "patients.csv", "--read", "label=outcome", *place
     )
     assert said.code == 0, said.err
-    assert "examples: 108 to train on, 12 to choose on, 30 to test on" in said.out
-    assert "would disclose, in census: label counts; only with --disclose census" in said.out
+    check(said.out)
     said = isthmus("join", "agree", "study.toml", "--disclose", "census", *place)
     assert said.code == 0, said.err
-    assert "as client 1 of 2" in said.out
+    check(said.out)
     said = isthmus("join", "status", *place)
     assert "calls: none" in said.out
     site = open_site(Path("bonn"))
@@ -82,9 +82,9 @@ def test_a_site_begins_anew_and_keeps_what_it_had(isthmus: Isthmus, study: Path)
     isthmus("join", "check", "--data", "patients.csv", "--read", "label=outcome", *place)
     agree = ("join", "agree", "study.toml", *place)
     assert isthmus(*agree).code == 0
-    assert "leave --reset out" in isthmus(*agree, "--reset").mistake
+    check(isthmus(*agree, "--reset").mistake)
     site = open_site(Path("bonn"))
-    assert "is in use" in isthmus(*agree, "--reset").mistake
+    check(isthmus(*agree, "--reset").mistake)
     site.close()
     said = isthmus(*agree, "--reset")
     assert said.code == 0, said.err
@@ -95,26 +95,26 @@ def test_a_site_begins_anew_and_keeps_what_it_had(isthmus: Isthmus, study: Path)
 
 def test_what_a_site_cannot_agree_to_is_one_line(isthmus: Isthmus, study: Path) -> None:
     place = ("--folder", "bonn")
-    assert "has no data" in isthmus("join", "agree", "study.toml", *place).mistake
+    check(isthmus("join", "agree", "study.toml", *place).mistake)
     said = isthmus("join", "check", "study.toml", "--data", "nowhere.csv", *place)
-    assert "nowhere.csv is not there" in said.mistake
+    check(said.mistake)
     isthmus("join", "check", "--data", "patients.csv", "--read", "label=outcome", *place)
     said = isthmus("join", "agree", "study.toml", "--disclose", "local", *place)
-    assert "disclose=local" in said.mistake
+    check(said.mistake)
     said = isthmus("join", "agree", "study.toml", "--minimum-examples", "500", *place)
-    assert "108 examples to train on, of at least 500" in said.mistake
+    check(said.mistake)
     text = study.read_text()
     study.write_text(text.replace('"bonn"', '"bern"'))
-    assert "did you mean 'bern'?" in isthmus("join", "agree", "study.toml", *place).mistake
+    check(isthmus("join", "agree", "study.toml", *place).mistake)
     study.write_text(text.replace('name = "age"', 'name = "weight"'))
     said = isthmus("join", "agree", "study.toml", *place)
-    assert "has no column 'weight'" in said.mistake
+    check(said.mistake)
     study.write_text("noise = 'symmetric'\n" + text)
-    assert "set noise=none" in isthmus("join", "agree", "study.toml", *place).mistake
+    check(isthmus("join", "agree", "study.toml", *place).mistake)
 
 
 def test_data_at_sites_are_read_by_nobody_else(isthmus: Isthmus, study: Path) -> None:
-    assert "lie at the sites and stay there" in isthmus("run", "study.toml").mistake
+    check(isthmus("run", "study.toml").mistake)
 
 
 def test_the_latest_data_come_first_and_others_by_name(isthmus: Isthmus, study: Path) -> None:

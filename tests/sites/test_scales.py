@@ -8,6 +8,7 @@ import pytest
 
 from commands import Isthmus
 from deployed import Deployment, digest_at_sites, simulate
+from golden import raises
 from isthmus import Experiment, Federation
 from isthmus.data.own.newcomer_files import read_newcomers
 from isthmus.data.scaling import divide_sums, find_scales, sum_inputs
@@ -114,7 +115,7 @@ def test_a_median_over_all_sites_cannot_be_had_from_sums(way: str, tmp_path: Pat
     experiment = Experiment(method="fedavg", data=table)
     data = read_federation(experiment, tmp_path)
     if way == "sums":
-        with pytest.raises(IsthmusError, match="'age' is filled by its median, which sums over"):
+        with raises(IsthmusError):
             plan_study(experiment, data)
     else:
         plan_study(experiment, data)
@@ -135,7 +136,7 @@ def test_other_scales_than_before_are_refused(tmp_path: Path) -> None:
         deployed.run(tmp_path / "run", lambda: True)
         path = tmp_path / "run" / "scales.json"
         path.write_text(path.read_text().replace("[[", "[[1"))
-        with pytest.raises(IsthmusError, match=r"all sites .* was told other scales before"):
+        with raises(IsthmusError):
             deployed.run(tmp_path / "run", lambda: True)
 
 

@@ -9,6 +9,7 @@ import torch
 
 from commands import Isthmus
 from deployed import Deployment, digest_at_sites, experiment_at_sites, simulate
+from golden import check, raises
 from isthmus import tree
 from isthmus.cohort import Clients, Round
 from isthmus.errors import IsthmusError
@@ -275,7 +276,7 @@ def test_a_log_that_was_changed_is_refused(tmp_path: Path) -> None:
     AuditLog(tmp_path / "audit.log").add(number=3)
     assert len(list(read_lines(tmp_path / "audit.log"))) == 3 + 1
     (tmp_path / "audit.log").write_text("".join([lines[0], lines[2]]))
-    with pytest.raises(IsthmusError, match=r"line 2, does not follow"):
+    with raises(IsthmusError):
         AuditLog(tmp_path / "audit.log")
 
 
@@ -306,7 +307,7 @@ def test_a_run_is_not_continued_with_another_experiment(tmp_path: Path) -> None:
     with Deployment(tmp_path / "sites", experiment, data) as deployed:
         deployed.run(tmp_path / "run", lambda: True)
         other = Experiment(**(experiment.table() | {"lr": 0.2}))
-        with pytest.raises(IsthmusError, match="holds the run of another experiment"):
+        with raises(IsthmusError):
             run_rounds(
                 ServePlan(experiment=other.toml()), tmp_path / "run", deployed.corridor, bool
             )
@@ -368,4 +369,4 @@ def test_a_site_that_leaves_is_forgotten_as_far_as_that_goes(
     assert after.summary.digest == run.digest
     assert after.summary.finished
     said = isthmus("serve", "forget", "site-9", "--folder", "server")
-    assert "this is site-9" in said.mistake
+    check(said.mistake)

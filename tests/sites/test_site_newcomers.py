@@ -13,6 +13,7 @@ import torch
 
 from commands import Isthmus
 from deployed import Corridor, Deployment, digest_at_sites, experiment_at_sites, simulate
+from golden import check
 from isthmus import Experiment
 from isthmus.client import Client, Point
 from isthmus.engines.loop import Loop
@@ -170,14 +171,12 @@ def test_a_newcomer_agrees_predicts_and_sees_how_it_stands(
     place = ("--folder", LATER)
     said = isthmus("join", "check", "study.toml", "--data", "mine.npz", "--alone", *place)
     assert said.code == 0, said.err
-    assert "this site is none of site-0, site-1, site-2: it could join as a newcomer" in said.out
-    assert "would leave this site: how its models do, unless --no-figures" in said.out
+    check(said.out)
     agree = ("join", "agree", "study.toml", *place, "--minimum-examples", 5)
-    assert "joins with --newcomer" in isthmus(*agree).mistake
+    check(isthmus(*agree).mistake)
     said = isthmus(*agree, "--newcomer", "--no-figures")
     assert said.code == 0, said.err
-    assert "as a newcomer to 3 sites" in said.out
-    assert "figures of this site: they stay here" in said.out
+    check(said.out)
     with Deployment(tmp_path / "sites", experiment, MEMBERS) as deployed:
         site = deployed.corridor.sites[LATER] = open_site(tmp_path / LATER)
         deployed.run(tmp_path / "run")
@@ -187,7 +186,7 @@ def test_a_newcomer_agrees_predicts_and_sees_how_it_stands(
     np.savez(tmp_path / "new.npz", x=ALONE.arrays.x[:4])
     assert isthmus("predict", "--data", "new.npz", *place).code == 0
     said = isthmus("join", "status", *place)
-    assert "2 rounds, as a newcomer to 3 sites" in said.out
+    check(said.out)
     facts = json.loads(isthmus("join", "status", "--json", *place).out)
     assert [row["round"] for row in facts["evaluations"]] == [1, 2]
     assert [row["calls"] for row in facts["rounds"]] == [1, 1]
@@ -201,7 +200,7 @@ def test_a_client_of_a_run_is_no_newcomer_to_it(tmp_path: Path, isthmus: Isthmus
     write_share(ALONE, 0, tmp_path / "mine.npz")
     isthmus("join", "check", "--data", "mine.npz")
     said = isthmus("join", "agree", "study.toml", "--newcomer")
-    assert "site-1 is client 1 of the experiment" in said.mistake
+    check(said.mistake)
 
 
 def test_a_newcomer_takes_what_isthmus_adapt_gives_a_copy_of_the_run(
@@ -303,14 +302,14 @@ def test_who_comes_after_the_last_round_joins_when_the_run_is_resumed(
     assert (shown["name"], shown["joined"], shown["asked"]) == (LATER, 1, 1)
     said = isthmus("serve", "status", "--folder", "server")
     share = f"{shown['top1']:.1%}".replace("%", " %")
-    assert "newcomer later: joined after round 2 (1 of 1 times)" in said.out
+    check(said.out)
     assert share in render(collect_status(server.root))
     summary = json.loads((server.run / "summary.json").read_text())
     assert (summary["status"], summary["digest"]) == ("finished", first.digest)
     said = isthmus("serve", "forget", LATER, "--folder", "server")
-    assert "deleted: 4 rows of figures of later" in said.out
+    check(said.out)
     assert not len(reader.read(server.run).newcomers.data)
-    assert "this is later" in isthmus("serve", "forget", LATER, "--folder", "server").mistake
+    check(isthmus("serve", "forget", LATER, "--folder", "server").mistake)
 
 
 def ask_newcomer(deployed: Deployment, t: int = 1, **changes: Any) -> tuple[CallHead, Any]:
@@ -396,8 +395,8 @@ def test_places_are_kept_for_sites_that_are_not_admitted_yet(
     row = {"certificate": "", "admitted": until, "until": until, "revoked": False}
     write_table(server.sites, {"site-0": row, "site-1": row})
     serve = ("serve", "run", "study.toml", "--folder", "server")
-    assert "lower --quorum to keep their places" in isthmus(*serve).mistake
+    check(isthmus(*serve).mistake)
     said = isthmus(*serve, "--quorum", 0.6, "--no-newcomers")
-    assert said.out == "not admitted yet: site-2; their places are kept\n"
+    check(said.out)
     assert "resume" in started
     assert not ServePlan.load(server).newcomers

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from deployed import Corridor, Deployment, experiment_at_sites
+from golden import raises
 from isthmus.errors import IsthmusError
 from isthmus_sites import codec
 from isthmus_sites.codec import ReplyHead
@@ -127,11 +128,11 @@ def test_the_record_of_another_experiment_is_refused(tmp_path: Path) -> None:
     with Deployment(tmp_path / "sites", experiment, DATA) as deployed:
         deployed.run(tmp_path / "run")
     other = experiment_at_sites(METHOD, DATA, rounds=1, seed=4)  # it draws another cohort
-    with pytest.raises(IsthmusError, match=r"not local for .* belongs to another experiment"):
+    with raises(IsthmusError):
         replay(tmp_path / "run", other, DATA)
     path = tmp_path / "run" / "calls.csv"
     path.write_text(path.read_text().replace("1,1,", "1,one,"))
-    with pytest.raises(IsthmusError, match=r"calls\.csv"):
+    with raises(IsthmusError):
         replay(tmp_path / "run", experiment, DATA)
 
 
@@ -144,7 +145,7 @@ def test_a_run_whose_sites_all_refuse_stops_where_it_is(
         deployed.run(tmp_path / "run", lambda: True)
         with monkeypatch.context() as patch:
             patch.setattr("isthmus_sites.engine.VERSION", "9.9")
-            with pytest.raises(IsthmusError, match=r"round 2, .* has another version of isthmus;"):
+            with raises(IsthmusError):
                 deployed.run(tmp_path / "run")
         *_, last = (tmp_path / "run" / "rounds.csv").read_text().splitlines()
         assert last.startswith("1,")

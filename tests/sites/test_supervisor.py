@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from golden import check, raises
 from isthmus.errors import IsthmusError
 from isthmus.system.files import write_text
 from isthmus_sites.flare import supervisor
@@ -106,7 +107,7 @@ def test_newcomers_come_to_the_jobs_of_members(watch: Watch) -> None:
     assert jobs[0] == ["bonn", "ulm"]
     assert jobs[1] == ["bonn", "later", "ulm"]
     assert jobs[2] == ["bonn", "last", "later", "ulm"]
-    assert "later came: the job begins again with it" in said
+    check("\n".join(said))
     assert "later joined" in said
     assert said.count("the last round is done") == 1
 
@@ -117,7 +118,7 @@ def test_no_newcomer_is_in_a_job_where_none_is_wanted(watch: Watch) -> None:
 
 
 def test_a_newcomer_is_none_of_those_that_are_needed(watch: Watch, tmp_path: Path) -> None:
-    with pytest.raises(IsthmusError, match="1 of 2 sites came within 0 s"):
+    with raises(IsthmusError):
         watch(["later", "last", "ulm"])
     assert '"event": "job"' not in (tmp_path / "serve.jsonl").read_text()
 
