@@ -60,7 +60,7 @@ class Arrays(NamedTuple):
     notes: tuple[str, ...] = ()  # what was left out or changed: a sentence each
 
     def count_owners(self) -> int:
-        """Counts the owners; 0 where the data do not say whose an example is."""
+        """Count the owners; 0 where the data do not say whose an example is."""
         return 0 if self.owner is None else len(np.unique(self.owner))
 
 
@@ -72,4 +72,4 @@ class Source(Protocol):
     partition: ClassVar[Any]  # a name, or a table of a name and options
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Reads it from its files below `root`."""
+        """Read it from its files below `root`."""

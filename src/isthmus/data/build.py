@@ -1,4 +1,4 @@
-"""Builds a federation: reads a data set, divides it among clients, gives it noisy labels."""
+"""Build a federation: reads a data set, divides it among clients, gives it noisy labels."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +29,7 @@ def build_federation(
     seed: int,
     data_root: Path,
 ) -> Federation:
-    """Reads the source, and divides it among `clients`; 0 stands for one per owner."""
+    """Read the source, and divides it among `clients`; 0 stands for one per owner."""
     arrays = source.load(data_root, seed)
     if divides_test_set:
         arrays = _add_test_set(arrays, _name(SOURCES, source))
@@ -41,8 +41,8 @@ def build_federation(
     if partition.by_owner:
         if arrays.owner is None:
             raise IsthmusError(
-                f"data {_name(SOURCES, source)} do not say whose each example is; expected owners "
-                "for partition natural; choose another one, for example --set partition=iid"
+                f"data {_name(SOURCES, source)} do not say whose each example is, as partition "
+                "natural needs; choose another one, for example --set partition=iid"
             )
         owner, left_out = _find_owners(arrays, arrays.owner, test, validation)
         shares, notes = partition.cut(owner, clients, rng)
@@ -52,7 +52,7 @@ def build_federation(
         if not count:
             raise IsthmusError(
                 f"clients=0, but data {_name(SOURCES, source)} do not say whose each example is; "
-                "expected a number of clients; for example --set clients=20"
+                "set a number, for example --set clients=20"
             )
         shares, notes = partition.cut(arrays.y, count, rng)
     notes = (*arrays.notes, *left_out, *notes)
@@ -64,26 +64,23 @@ def build_federation(
 
 
 def add_noise(federation: Federation, noise: Noise, seed: int) -> Federation:
-    """Corrupts the labels of clients that were divided elsewhere."""
+    """Corrupt the labels of clients that were divided elsewhere."""
     if noise.before_partition:
         raise IsthmusError(
             f"noise {_name(NOISES, noise)} comes before the partition, and these data are divided; "
-            "expected noise=none, pair or symmetric; choose one of them"
+            "set noise to none, pair or symmetric"
         )
     return noise.corrupt_clients(federation, seed)
 
 
 def _add_test_set(arrays: Arrays, name: str) -> Arrays:
-    """Puts the server's test examples among those that are divided."""
+    """Put the server's test examples among those that are divided."""
     if not len(arrays.test_y):
-        raise IsthmusError(
-            f"test_set=clients, but data {name} have no test examples of their own; expected "
-            "some; leave it out"
-        )
+        raise IsthmusError(f"test_set=clients, but data {name} have no test examples of their own")
     if arrays.owner is not None or arrays.split is not None or arrays.weight is not None:
         raise IsthmusError(
-            f"test_set=clients, but data {name} say whose each example is, or what it is for, "
-            "and not of their test examples; expected data that are divided here; leave it out"
+            f"test_set=clients, but data {name} have owners, splits or weights, which their test "
+            "examples lack; leave it out"
         )
     return arrays._replace(
         x=np.concatenate([arrays.x, arrays.test_x]),
@@ -94,23 +91,23 @@ def _add_test_set(arrays: Arrays, name: str) -> Arrays:
 
 
 def _check_learnable(arrays: Arrays) -> None:
-    """Refuses data that there is nothing to learn from."""
+    """Refuse data that there is nothing to learn from."""
     if 0 in arrays.x.shape:
         raise IsthmusError(
-            f"the data hold {len(arrays.x)} examples of shape {arrays.x.shape[1:]}; expected some, "
-            "of at least one number each; get other files"
+            f"the data hold {len(arrays.x)} examples of shape {arrays.x.shape[1:]}: nothing to "
+            "learn from"
         )
     if arrays.y.min() == arrays.y.max():
         raise IsthmusError(
-            f"all {len(arrays.y):,} examples are of one class; expected two or more; is it the "
-            "column, or the array, of the labels?"
+            f"all {len(arrays.y):,} examples are of one class; is it the column, or the array, of "
+            "the labels?"
         )
 
 
 def _find_owners(
     arrays: Arrays, owner: NDArray[np.int64], test: float, validation: float
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Says whose each example is, -1 where the owner's do not fill three parts; notes how many."""
+    """Return whose each example is, -1 where an owner's do not fill three splits, and a note."""
     by_owner = np.argsort(owner, kind="stable")
     owners, sizes = np.unique(owner, return_counts=True)
     owner, small = owner.copy(), 0
@@ -121,10 +118,9 @@ def _find_owners(
     if small == len(owners):
         raise IsthmusError(
             f"none of {small} owners has enough examples for test={test:g} and "
-            f"validation={validation:g}; expected at least one in each part; change the shares, or "
-            "the partition"
+            f"validation={validation:g}; change the shares, or the partition"
         )
-    note = f"{small:,} of {len(owners):,} owners have too few examples to fill three parts"
+    note = f"{small:,} of {len(owners):,} owners have too few examples to fill three splits"
     return owner, (note,) if small else ()
 
 

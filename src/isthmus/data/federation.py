@@ -1,4 +1,4 @@
-"""A federation: one data set, divided among clients, each with three parts of its own."""
+"""A federation: one data set, divided among clients, each with three splits of its own."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -73,7 +73,7 @@ class PackedSplits(Sequence[Splits]):
 
 
 class Federation:
-    """The clients' data: compact arrays, and per client the rows of its three parts.
+    """The clients' data: compact arrays, and per client the rows of its three splits.
 
     >>> x, y = np.zeros((40, 3), np.float32), np.arange(40) % 2
     >>> federation = Federation.of(x, y, clients=np.repeat([0, 1], 20), seed=1)
@@ -84,14 +84,14 @@ class Federation:
     def __init__(
         self,
         arrays: Arrays,
-        parts: Sequence[Splits],
+        splits: Sequence[Splits],
         shares: Mapping[str, float] | None = None,
         notes: Sequence[str] = (),
         names: Sequence[str] = (),
         scales: Scales | None = None,
     ):
         self.arrays = arrays
-        self.splits = parts
+        self.splits = splits
         self.shares = dict(shares or {})  # "test" and "validation", where they are known
         self.notes = tuple(notes)  # what its data lack, what its partition relaxed
         self.names = tuple(names)  # of the clients, where they have any
@@ -117,7 +117,7 @@ class Federation:
         weights: NDArray[Any] | None = None,
         tokens: bool = False,
     ) -> "Federation":
-        """Makes a federation of own arrays: inputs, labels 0..C-1, and whose each example is.
+        """Build a federation of own arrays: inputs, labels 0..C-1, and whose each example is.
 
         `clients` may hold anything that sorts: numbers or names; client 0 is the first of them.
         `split` says "train", "validation" or "test" of each example that came divided; `labels`
@@ -129,29 +129,24 @@ class Federation:
         held_x, held_y = to_native(np.asarray(held[0])), np.asarray(held[1])
         if not len(x) == len(y) == len(clients):
             raise IsthmusError(
-                f"{len(x)} inputs, {len(y)} labels and {len(clients)} client ids; expected as many "
-                "of each; one row per example"
+                f"{len(x)} inputs, {len(y)} labels and {len(clients)} client ids; give one of each "
+                "for every example"
             )
         if not len(x):
-            raise IsthmusError("no examples; expected at least one; give rows of inputs")
+            raise IsthmusError("there are no examples; give rows of inputs")
         if len(held_x) != len(held_y) or held_x.shape[1:] != x.shape[1:]:
             raise IsthmusError(
-                f"server_test has inputs {held_x.shape} and labels {held_y.shape}; expected as "
-                f"many of each, and inputs like the clients' {x.shape}; give rows of the same kind"
+                f"server_test has inputs {held_x.shape} and labels {held_y.shape}; give as many of "
+                f"each, and inputs like the clients' {x.shape}"
             )
         check_usable(x, y)
         check_usable(held_x, held_y)
         classes = int(max(y.max(), held_y.max(initial=0))) + 1
         if labels and len(labels) < classes:
-            raise IsthmusError(
-                f"{len(labels)} names for {classes} classes; expected one for each; give the rest"
-            )
+            raise IsthmusError(f"{len(labels)} names for {classes} classes; give one for each")
         part = None if split is None else number_splits(split)
         if part is not None and len(part) != len(y):
-            raise IsthmusError(
-                f"{len(part)} entries in split for {len(y)} examples; expected one for each; give "
-                "the rest"
-            )
+            raise IsthmusError(f"split has {len(part)} entries for {len(y)} examples")
         owners = number_owners(clients, "clients")
         arrays = Arrays(
             x,
@@ -172,7 +167,7 @@ class Federation:
 
     @classmethod
     def from_owners(cls, arrays: Arrays, test: float, validation: float, seed: int) -> "Federation":
-        """Makes a federation in which every owner is a client; without owners, all is one's."""
+        """Build a federation in which every owner is a client; without owners, all is one's."""
         owner = np.zeros(len(arrays.y), np.int64) if arrays.owner is None else arrays.owner
         shares = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
         parts = divide(shares, test, validation, seed, arrays.split)
@@ -183,16 +178,16 @@ class Federation:
         return len(self.splits)
 
     def limit_training(self, shots: int, seed: int) -> "Federation":
-        """Leaves every client at most `shots` of its training examples, drawn at random."""
+        """Leave every client at most `shots` of its training examples, drawn at random."""
         parts = []
         for i, part in enumerate(self.splits):
             drawn = stream(seed, "shots", i).permutation(part.train)[:shots]
             parts.append(part._replace(train=np.sort(drawn)))
-        few = Federation(self.arrays, parts, self.shares, self.notes, self.names, self._scales)
+        few = self.replace(splits=parts)
         return few.scale_by(self.scales(0)) if self.arrays.scaled_by == SUMS else few
 
     def split_off_newcomers(self, share: float, seed: int) -> tuple["Federation", "Federation"]:
-        """Divides the clients into those that train and those that come later."""
+        """Divide the clients into those that train and those that come later."""
         order = stream(seed, "held out").permutation(len(self))
         later = order[: count_share(share, len(self))]
         training, newcomers = (
@@ -204,11 +199,16 @@ class Federation:
 
     def _only(self, ids: Sequence[int]) -> "Federation":
         names = [self.names[i] for i in ids] if self.names else ()
-        parts = [self.splits[i] for i in ids]
-        return Federation(self.arrays, parts, self.shares, self.notes, names, self._scales)
+        return self.replace(splits=[self.splits[i] for i in ids], names=names)
+
+    def replace(self, **changes: Any) -> "Federation":
+        """Return a copy in which some arguments of the constructor are others."""
+        given: dict[str, Any] = {"arrays": self.arrays, "splits": self.splits}
+        given |= {"shares": self.shares, "notes": self.notes, "names": self.names}
+        return Federation(**given | {"scales": self._scales} | changes)
 
     def scales(self, i: int) -> Scales | None:
-        """Gives what client i's inputs are scaled by, where that is learned from clients' data."""
+        """Return what client i's inputs are scaled by, where that is learned from clients' data."""
         arrays = self.arrays
         if not arrays.scaled_by or self._scales is not None:
             return self._scales
@@ -225,11 +225,11 @@ class Federation:
         return found
 
     def scale_by(self, scales: Scales | None) -> "Federation":
-        """Makes all clients' inputs scaled so, whatever they train on."""
-        return Federation(self.arrays, self.splits, self.shares, self.notes, self.names, scales)
+        """Return a copy with these scales for all clients, whatever they train on."""
+        return self.replace(scales=scales)
 
     def columns(self, i: int) -> tuple[Column, ...]:
-        """Gives the columns of client i's inputs, with what they are scaled by."""
+        """Return the columns of client i's inputs, with what they are scaled by."""
         scales = self.scales(i)
         if scales is None:
             return self.arrays.columns
@@ -240,48 +240,47 @@ class Federation:
         )
 
     def pack(self) -> "Federation":
-        """Makes the same federation with all indices in one array, which is quick to send."""
-        packed = PackedSplits.pack(self.splits)
+        """Return a copy with all indices in one array, which is quick to send."""
         if self.arrays.scaled_by == SUMS:
             self.scales(0)  # found once, for everybody who gets it
-        return Federation(self.arrays, packed, self.shares, self.notes, self.names, self._scales)
+        return self.replace(splits=PackedSplits.pack(self.splits))
 
     def name(self, i: int) -> str | None:
-        """Gives client i's name, if it has one."""
+        """Return client i's name, if it has one."""
         return self.names[i] if self.names else None
 
     def split(self, i: int, name: str) -> Split:
-        """Gives one part (train, validation or test) of client i."""
+        """Return one split (train, validation or test) of client i."""
         return self.take(i, getattr(self.splits[i], name))
 
     def take(self, i: int, rows: Indices) -> Split:
-        """Gives some of client i's examples, by their rows in the arrays."""
+        """Return some of client i's examples, by their rows in the arrays."""
         return self._prepare(self.arrays.x[rows], self.arrays.y[rows], self.scales(i))
 
     def weights(self, i: int) -> NDArray[np.float64] | None:
-        """Says how much each of client i's training examples counts, where the data say so."""
+        """Return how much each of client i's training examples counts, where the data say so."""
         given = self.arrays.weight
         return None if given is None else given[self.splits[i].train]
 
     def server_test(self) -> Split:
-        """Gives the server's own test set."""
+        """Return the server's own test set."""
         return self._prepare(self.arrays.test_x, self.arrays.test_y)
 
     def sizes(self, i: int) -> tuple[int, int, int]:
-        """Counts client i's training, validation and test examples."""
+        """Count client i's training, validation and test examples."""
         train, validation, test = self.splits[i]
         return len(train), len(validation), len(test)
 
     def label_counts(self, i: int) -> NDArray[np.int64]:
-        """Counts client i's examples of each class, over all three parts."""
+        """Count client i's examples of each class, over all three splits."""
         return np.bincount(self.arrays.y[np.concatenate(self.splits[i])], minlength=self.classes)
 
     def count_holdings(self, i: int) -> tuple[int, int, int, list[int]]:
-        """Counts what records say of client i: its examples by part, and by class."""
+        """Count the examples of client i by split, and by class."""
         return *self.sizes(i), self.label_counts(i).tolist()
 
     def digest(self) -> str:
-        """Names the data and its division: equal names, equal federations."""
+        """Return the name of the data and its division: equal names, equal federations."""
         if self._digest is None:  # it looks at every client
             self._digest = self._compute_digest()
         return self._digest
@@ -332,15 +331,15 @@ def divide(
     seed: int,
     split: NDArray[np.int8] | None = None,
 ) -> list[Splits]:
-    """Cuts each client's share at random into training, validation and test parts.
+    """Cut each client's share at random into training, validation and test splits.
 
-    The test part has floor(test * n) examples; of the rest, a share `validation` (at least one
+    The test split has floor(test * n) examples; of the rest, a share `validation` (at least one
     example where it is not 0) is set aside for choosing. Where a `split` says which part an example
     belongs to it stays there; a client that it leaves without a part gets that part cut as above.
     """
     for name, value, least in (("test", test, 1e-9), ("validation", validation, 0)):
         if not least <= value < 1:
-            raise IsthmusError(f"{name}={value:g}; expected a share of 1; for example {name}=0.2")
+            raise IsthmusError(f"{name}={value:g} is no share below 1; for example {name}=0.2")
     return [cut_splits(share, test, validation, seed, i, split) for i, share in enumerate(shares)]
 
 
@@ -352,15 +351,14 @@ def cut_splits(
     i: int,
     split: NDArray[np.int8] | None,
 ) -> Splits:
-    """Cuts the share of client i; nobody else's has anything to do with it."""
+    """Cut the share of client i, independently of all others."""
     rows = stream(seed, "parts", i).permutation(share)
     free, chosen, held = _sort_by_split(rows, split)
     cut = _count_splits(len(free), len(chosen), len(held), test, validation)
     if cut is None:
         raise IsthmusError(
             f"client {i} has {len(rows)} examples, too few for test={test:g} and "
-            f"validation={validation:g}; expected at least one in each part; lower clients, or "
-            "change the shares"
+            f"validation={validation:g}; lower clients, or change the shares"
         )
     for_test, for_choice = cut
     # Ascending order inside a part: what follows draws its own batches anyway.
@@ -374,13 +372,13 @@ def cut_splits(
 def fills_splits(
     share: Indices, test: float, validation: float, split: NDArray[np.int8] | None = None
 ) -> bool:
-    """Tells whether a client's examples fill its three parts."""
+    """Whether a client's examples fill its three splits."""
     free, chosen, held = _sort_by_split(share, split)
     return _count_splits(len(free), len(chosen), len(held), test, validation) is not None
 
 
 def _sort_by_split(rows: Indices, split: NDArray[np.int8] | None) -> Splits:
-    """Sorts rows by the part that they came in; what came in none is free to train on."""
+    """Sort rows by the split that they came in; what came in none is free to train on."""
     part = np.zeros(len(rows), np.int8) if split is None else split[rows]
     return Splits(*(rows[part == name] for name in (TRAIN, VALIDATION, TEST)))
 
@@ -388,7 +386,7 @@ def _sort_by_split(rows: Indices, split: NDArray[np.int8] | None) -> Splits:
 def _count_splits(
     free: int, chosen: int, held: int, test: float, validation: float
 ) -> tuple[int, int] | None:
-    """Counts how many free examples to test and to choose on; None where a part stays empty."""
+    """Count how many free examples to test and to choose on; None where a split stays empty."""
     for_test = 0 if held else count_share(test, free)
     wanted = validation and not chosen
     for_choice = max(1, count_share(validation, free - for_test)) if wanted else 0
@@ -407,7 +405,7 @@ class PooledFederation(Federation):
         self._source, self._drawn = source, drawn
 
     def split(self, i: int, name: str) -> Split:
-        """Gives its training examples, each scaled as at the client it comes from."""
+        """Return its training examples, each scaled as at the client it comes from."""
         if name != "train":
             return Federation.split(self, i, name)
         import torch
@@ -417,7 +415,7 @@ class PooledFederation(Federation):
 
 
 def pool(federation: Federation, size: int, seed: int, t: int) -> PooledFederation:
-    """Draws so many of all clients' training examples for round t, without replacement."""
+    """Draw so many of all clients' training examples for round t, without replacement."""
     trained = [parts.train for parts in federation.splits]
     ends = np.cumsum([len(rows) for rows in trained])
     places = np.sort(stream(seed, "pool", t).permutation(ends[-1])[:size])

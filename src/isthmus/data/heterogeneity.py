@@ -33,7 +33,7 @@ class Heterogeneity(NamedTuple):
 
 
 def measure_heterogeneity(counts: ArrayLike) -> Heterogeneity:
-    """Measures label counts, a row per client.
+    """Measure label counts, a row per client.
 
     >>> measured = measure_heterogeneity([[4, 0], [0, 4], [2, 2]])
     >>> measured.classes_per_client, round(measured.distance, 3), measured.gini

@@ -25,7 +25,7 @@ Transition = NDArray[np.float64]  # [C, C], rows sum to 1
 
 
 def pair(classes: int, rate: float) -> Transition:
-    """Gives the matrix in which a label becomes the next one.
+    """Return the matrix in which a label becomes the next one.
 
     >>> pair(3, 0.25).tolist()
     [[0.75, 0.25, 0.0], [0.0, 0.75, 0.25], [0.25, 0.0, 0.75]]
@@ -35,7 +35,7 @@ def pair(classes: int, rate: float) -> Transition:
 
 
 def symmetric(classes: int, rate: float) -> Transition:
-    """Gives the matrix in which a label becomes any other.
+    """Return the matrix in which a label becomes any other.
 
     >>> symmetric(3, 0.5).tolist()
     [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
@@ -49,7 +49,7 @@ Kind = Literal["pair", "symmetric"]
 
 
 def redraw(y: Labels, transition: Transition, rng: np.random.Generator) -> Labels:
-    """Redraws each label from its row of the matrix, independently."""
+    """Redraw each label from its row of the matrix, independently."""
     result = y.copy()
     for label in np.unique(y):
         rows = np.flatnonzero(y == label)
@@ -63,17 +63,17 @@ class Noise(Protocol):
     before_partition: ClassVar[bool] = False
 
     def corrupt_all(self, arrays: Arrays, seed: int) -> Arrays:
-        """Corrupts the clients' labels before anything is divided."""
+        """Corrupt the clients' labels before anything is divided."""
         return arrays
 
     def corrupt_clients(self, federation: Federation, seed: int) -> Federation:
-        """Corrupts labels when every client has its parts."""
+        """Corrupt labels when every client has its splits."""
         return federation
 
 
 @dataclass(frozen=True)
 class Clean(Noise):
-    """Leaves all labels as they are."""
+    """All labels as they are."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class TrainingNoise(Noise):
     validation_too: bool = False  # what clients choose on is as noisy as what they train on
 
     def corrupt_clients(self, federation: Federation, seed: int) -> Federation:
-        """Corrupts the labels that clients train on."""
+        """Corrupt the labels that clients train on."""
         rates = _draw_rates(self.rate, self.rate_spread, len(federation), seed)
         return _corrupt_training(federation, self.kind, rates, self.validation_too, seed)
 
@@ -121,13 +121,13 @@ class KddCodeNoise(Noise):
     rate: Share = 0.1
 
     def corrupt_all(self, arrays: Arrays, seed: int) -> Arrays:
-        """Corrupts all labels of the clients."""
+        """Corrupt all labels of the clients."""
         kind: Kind = "symmetric" if self.flag == "pair" else "pair"
         transition = MATRICES[kind](arrays.classes, self.rate)
         y = redraw(arrays.y, transition, stream(seed, "noise"))
         note = (
             f"{kind} noise changed {_describe_change(arrays.y, y)} labels, those of clients' "
-            "test parts too; the partition was made of the noisy labels"
+            "test splits too; the partition was made of the noisy labels"
         )
         return arrays._replace(y=y, notes=(*arrays.notes, note))
 
@@ -156,13 +156,7 @@ def _corrupt_training(
     if min(rates) < max(rates):
         note += f", at rates of {min(rates):.2f} to {max(rates):.2f} by client"
     note += f"; {'' if validation else 'validation and '}test labels are clean"
-    return Federation(
-        arrays._replace(y=y),
-        federation.splits,
-        federation.shares,
-        (*federation.notes, note),
-        federation.names,
-    )
+    return federation.replace(arrays=arrays._replace(y=y), notes=(*federation.notes, note))
 
 
 def _describe_change(clean: Labels, noisy: Labels) -> str:
@@ -172,5 +166,5 @@ def _describe_change(clean: Labels, noisy: Labels) -> str:
 
 def _check_classes(classes: int) -> int:
     if classes < 2:
-        raise IsthmusError(f"label noise has {classes} class; expected two or more; set noise=none")
+        raise IsthmusError(f"label noise needs two classes or more, not {classes}; set noise=none")
     return classes

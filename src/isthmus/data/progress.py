@@ -5,17 +5,17 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-PATIENCE = 2.0  # seconds that pass in silence
+SILENT_SECONDS = 2.0  # seconds before anything is shown
 
 Item = TypeVar("Item")
 
 
 def show_progress(items: Sequence[Item], what: str) -> Iterator[Item]:
-    """Hands items on; says on stderr how far it is, once it has taken longer than PATIENCE.
+    """Yield items; show on stderr how far it is, once it has taken longer than SILENT_SECONDS.
 
     On a terminal that is a bar, which goes away in the end; elsewhere it is a single line.
     """
-    rest, end = iter(items), time.monotonic() + PATIENCE
+    rest, end = iter(items), time.monotonic() + SILENT_SECONDS
     for done, item in enumerate(rest, start=1):
         yield item
         if time.monotonic() > end and done < len(items):
@@ -28,7 +28,7 @@ def _with_a_bar(rest: Iterator[Item], done: int, total: int, what: str) -> Itera
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        line = f"{what}: {done:,} of {total:,} done in {PATIENCE:g} s"
+        line = f"{what}: {done:,} of {total:,} done in {SILENT_SECONDS:g} s"
         print(line, file=sys.stderr, flush=True)
         yield from rest
         return

@@ -18,16 +18,16 @@ Numbers = NDArray[np.float64]
 
 
 class Scales(NamedTuple):
-    """What is subtracted from each input, what it is divided by then, and what fills its holes."""
+    """What is subtracted from each input, what divides it then, and what fills missing values."""
 
     mean: Numbers
     std: Numbers
     fill: Numbers  # before it is scaled
 
     def apply(self, x: Numbers) -> Numbers:
-        """Fills holes, and scales inputs."""
-        holes = np.isnan(x)
-        x = np.where(holes, self.fill, x) if holes.any() else x
+        """Fill missing values, and scale inputs."""
+        missing = np.isnan(x)
+        x = np.where(missing, self.fill, x) if missing.any() else x
         scaled: Numbers = (x - self.mean) / self.std
         return scaled
 
@@ -40,18 +40,18 @@ class InputSums(NamedTuple):
 
 
 def sum_inputs(x: Numbers) -> InputSums:
-    """Sums up inputs."""
-    return InputSums((~np.isnan(x)).sum(axis=0), _without_holes(x).sum(axis=0))
+    """Sum inputs."""
+    return InputSums((~np.isnan(x)).sum(axis=0), _zero_missing(x).sum(axis=0))
 
 
 def sum_squares(x: Numbers, mean: Numbers) -> InputSums:
-    """Sums up the squares of what is left of inputs without a mean."""
-    apart = _without_holes(x - mean)
+    """Sum the squares of what is left of inputs without a mean."""
+    apart = _zero_missing(x - mean)
     return InputSums((~np.isnan(x)).sum(axis=0), np.square(apart).sum(axis=0))
 
 
 def divide_sums(parts: Sequence[InputSums]) -> Numbers:
-    """Gives the mean over all parts, exactly rounded, in whatever order they come; 0 of nothing.
+    """Return the mean over all parts, exactly rounded, in whatever order they come; 0 of nothing.
 
     >>> one, two = InputSums(np.array([1]), np.array([1e16])), InputSums(np.array([2]), np.ones(1))
     >>> divide_sums([one, two]).tolist()
@@ -64,14 +64,14 @@ def divide_sums(parts: Sequence[InputSums]) -> Numbers:
 
 
 def complete_scales(columns: Sequence[Column], mean: Numbers, variance: Numbers) -> Scales:
-    """Makes scales of means and variances; words, and numbers that are all alike, stay."""
+    """Return the scales of means and variances; words, and numbers that are all alike, stay."""
     scaled = np.array([c.category is None and c.scaled for c in columns] or [True])
     std = np.sqrt(variance)
     return Scales(np.where(scaled, mean, 0.0), np.where(scaled & (std > 0), std, 1.0), mean)
 
 
 def find_scales(columns: Sequence[Column], shares: Sequence[Numbers]) -> Scales:
-    """Finds the scales of all that some clients train on."""
+    """Find the scales of all that some clients train on."""
     mean = divide_sums([sum_inputs(x) for x in shares])
     squares = divide_sums([sum_squares(x, mean) for x in shares])
     scales = complete_scales(columns, mean, squares)
@@ -84,6 +84,6 @@ def find_scales(columns: Sequence[Column], shares: Sequence[Numbers]) -> Scales:
     return scales._replace(fill=fill)
 
 
-def _without_holes(x: Numbers) -> Numbers:
-    holes = np.isnan(x)
-    return np.where(holes, 0.0, x) if holes.any() else x
+def _zero_missing(x: Numbers) -> Numbers:
+    missing = np.isnan(x)
+    return np.where(missing, 0.0, x) if missing.any() else x

@@ -294,7 +294,7 @@ def test_what_takes_long_is_said_once_and_on_stderr(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With no patience the line comes after the first item; the last one needs none."""
-    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    monkeypatch.setattr(progress, "SILENT_SECONDS", -1.0)
     assert list(progress.show_progress(range(3), "reading")) == [0, 1, 2]
     assert list(progress.show_progress(range(1), "reading")) == [0]
     out, err = capsys.readouterr()
@@ -309,7 +309,7 @@ def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_terminal_gets_a_bar_that_goes_away(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    monkeypatch.setattr(progress, "SILENT_SECONDS", -1.0)
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert list(progress.show_progress(range(3), "reading")) == [0, 1, 2]
     out, err = capsys.readouterr()

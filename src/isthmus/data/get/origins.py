@@ -37,7 +37,7 @@ class Origin(NamedTuple):
         return sum(file.nbytes for file in self.files)
 
     def find(self, root: Path) -> Path | None:
-        """Finds the first of its files below the data root, if a whole set of them is there."""
+        """Find the first of its files below the data root, if a whole set of them is there."""
         for place in self.places:
             first = [
                 min((path for path in root.glob(pattern) if path.suffix != ".part"), default=None)

@@ -55,8 +55,9 @@ def read_cached(
     if cached is not None:
         return cached
     examples = read()
+    arrays: list[NDArray[Any]] = [*examples]
     try:
-        for array, path in zip(examples, paths, strict=True):
+        for array, path in zip(arrays, paths, strict=True):
             write_array(path, array.dtype, array.shape, [array])
     except UnwritableError:
         return examples

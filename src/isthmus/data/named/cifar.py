@@ -74,7 +74,7 @@ STAND_INS = {  # by what a pickled array refers to, as numpy 1 and numpy 2 write
 
 
 class TableUnpickler(pickle.Unpickler):
-    """Reads numbers, text and arrays of a pickle; refuses every other name."""
+    """Read numbers, text and arrays of a pickle; refuses every other name."""
 
     def find_class(self, module: str, name: str) -> type:
         """Return what stands in for one of the names of an array."""

@@ -29,7 +29,7 @@ def read_newcomers(
     data: Mapping[str, Any] = MappingProxyType({}),
     seed: int = 0,
 ) -> Federation:
-    """Reads newcomers; `data` is what the run's experiment says of its own files, if it has any."""
+    """Read newcomers; `data` is what the run's experiment says of its own files, if it has any."""
     arrays = read_arrays(path, like.arrays, like.shape, data)
     test, validation = like.shares.get("test", 0.2), like.shares.get("validation", 0.1)
     newcomers = Federation.from_owners(arrays, test, validation, seed)
@@ -42,7 +42,7 @@ def read_arrays(
     shape: tuple[int, ...],
     data: Mapping[str, Any] = MappingProxyType({}),
 ) -> Arrays:
-    """Reads examples as other data were read: the same columns, classes and scales."""
+    """Read examples as other data were read: the same columns, classes and scales."""
     place = find_own_files(str(path), Path())
     kind = detect_kind(place)
     known = {k: v for k, v in data.items() if k != "name"} if data.get("name") == kind else {}
@@ -50,8 +50,8 @@ def read_arrays(
     x, y = arrays.x, arrays.y
     if x.shape[1:] != shape or int(y.max()) >= like.classes:
         raise IsthmusError(
-            f"{path} has inputs {x.shape[1:]} and labels up to {y.max()}; expected inputs "
-            f"{shape} and labels below {like.classes}, as in the run; convert them"
+            f"{path} has inputs {x.shape[1:]} and labels up to {y.max()}; the run's inputs are "
+            f"{shape} and its labels below {like.classes}"
         )
     names = ("classes", "scale", "mean", "std", "tokens", "columns", "scaled_by")
     scaled = arrays._replace(**{name: getattr(like, name) for name in names})
@@ -60,7 +60,7 @@ def read_arrays(
 
 
 def read_inputs(path: Path, like: Arrays) -> Arrays:
-    """Reads inputs without labels, as other data were read: a table, or an array x.
+    """Read inputs without labels, as other data were read: a table, or an array x.
 
     The labels are zeros.
     """
@@ -73,7 +73,7 @@ def read_inputs(path: Path, like: Arrays) -> Arrays:
     if x is None or x.shape[1:] != like.x.shape[1:] or not len(x):
         expected = "a table" if like.columns else f"an .npz file with x of shape {like.x.shape[1:]}"
         given = "no array x" if x is None else f"x of shape {x.shape[1:]}"
-        raise IsthmusError(f"{path} has {given}; expected {expected}, as in the run; convert it")
+        raise IsthmusError(f"{path} has {given}; give {expected}, as in the run")
     arrays = like._replace(x=x, y=np.zeros(len(x), np.int64), notes=())
     check_range(arrays)
     return arrays

@@ -14,7 +14,7 @@ KINDS = (
 
 
 def detect_kind(path: Path) -> str:
-    """Names the data source that reads a file or a directory."""
+    """Return the name of the data source that reads a file or a directory."""
     if path.is_file():
         suffix = path.suffix.lower()
         kind = "table" if suffix in TABLES else "files" if suffix in ARRAYS else None
@@ -25,20 +25,20 @@ def detect_kind(path: Path) -> str:
         else:
             kind = "files" if any(entry.suffix in ARRAYS for entry in entries) else None
     if kind is None:
-        raise IsthmusError(f"{path} is of no known kind; expected {KINDS}; convert it")
+        raise IsthmusError(f"{path} is of no known kind; give {KINDS}")
     return kind
 
 
 def find_own_files(path: str, root: Path) -> Path:
-    """Finds own files at the path given, or else by their name in the data root."""
+    """Find own files at the path given, or else by their name in the data root."""
     if not path:
-        raise IsthmusError("no path to own data; expected one; for example --set path=patients.csv")
+        raise IsthmusError("there is no path to own data; for example --set path=patients.csv")
     for place in (Path(path), root / path, root / Path(path).name):
         if os.path.exists(place):  # False also of what no file is called
             return place.absolute()
     raise IsthmusError(
-        f"{path} is not there, nor is {root / Path(path).name}; expected {KINDS}; check the path, "
-        "or name its folder with --data-root"
+        f"{path} is not there, nor is {root / Path(path).name}; check the path, or name its folder "
+        "with --data-root"
     )
 
 
@@ -47,6 +47,4 @@ def list_visible(folder: Path) -> list[Path]:
     try:
         return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     except OSError as error:
-        raise IsthmusError(
-            f"{folder} cannot be read ({error.strerror}); expected {KINDS}; check the path"
-        ) from None
+        raise IsthmusError(f"{folder} cannot be read ({error.strerror}); give {KINDS}") from None

@@ -50,7 +50,7 @@ class Schema(TypedDict):
 
 
 def describe(arrays: Arrays) -> Schema:
-    """Writes down what all examples of a data set have in common.
+    """Describe what all examples of a data set have in common.
 
     >>> x, y = np.zeros((4, 3), np.float32), np.array([0, 1, 2, 1])
     >>> describe(Arrays(x, y, x[:0], y[:0], classes=3))
@@ -81,19 +81,18 @@ def _describe_column(column: Column) -> InputTable:
 
 
 def check_deployable_schema(schema: Mapping[str, Any]) -> None:
-    """Refuses a schema that sites cannot follow without showing each other their rows."""
+    """Refuse a schema that sites cannot follow without showing each other their rows."""
     columns = schema.get("columns", ())
     wanting = next((each["name"] for each in columns if each.get("missing") == MEDIAN), None)
     if wanting is not None and schema.get("scaled_by") == SUMS:
         raise IsthmusError(
-            f"column {wanting!r} is filled by its median, which sums over sites do not tell; "
-            "expected missing=mean or indicator, or each site's own with standardise=client; "
-            "change one of them"
+            f"column {wanting!r} is filled by its median, which sums over sites do not show; set "
+            "missing to mean or indicator, or standardise=client for each site's own"
         )
 
 
 def make_blank(schema: Mapping[str, Any]) -> Arrays:
-    """Makes a data set that a schema describes, without an example.
+    """Return the data set that a schema describes, without an example.
 
     >>> make_blank({"shape": [3], "classes": 2}).x.shape
     (0, 3)
@@ -129,8 +128,8 @@ class Sites:
     partition: ClassVar[str] = "natural"
 
     def load(self, root: Path, seed: int) -> Arrays:
-        """Refuses: nobody but a site can read its data."""
+        """Refuse: only a site can read its data."""
         raise IsthmusError(
-            "data sites lie at the sites and stay there; expected data that can be read here; run "
-            "it with isthmus serve run, go on with isthmus serve resume, or try isthmus rehearse"
+            "data sites lie at the sites and stay there; run it with isthmus serve run, continue "
+            "with isthmus serve resume, or try isthmus rehearse"
         )

@@ -27,7 +27,7 @@ from isthmus.ranges import NonNegativeInt, Positive, PositiveInt
 
 @dataclass(frozen=True)
 class DirichletClasswise(Partition):
-    """Divides each class by Dirichlet(alpha) over the clients that are below the mean size.
+    """Each class divided by Dirichlet(alpha) over the clients that are below the mean size.
 
     For each class c, in their order:
 
@@ -46,7 +46,7 @@ class DirichletClasswise(Partition):
     drawn: NonNegativeInt = 0  # clients before any are dropped; 0: as many as the experiment says
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
-        """Gives each client its indices into y."""
+        """Return the indices into y of each client."""
         clients = self.drawn or clients
         _, y = np.unique(y, return_inverse=True)
         if self.short == "drop":
@@ -76,8 +76,7 @@ class DirichletClasswise(Partition):
         if not enough.any():
             raise IsthmusError(
                 f"dirichlet-classwise(alpha={self.alpha:g}) left each of {len(counts)} clients "
-                f"with fewer than least={self.least} examples; expected one client or more to "
-                "keep; lower clients or least"
+                f"with fewer than least={self.least} examples; lower clients or least"
             )
         note = (
             f"{(~enough).sum():,} of {len(counts):,} clients with fewer than {self.least} examples "
@@ -101,7 +100,7 @@ class DirichletClientwise(Partition):
     beta: Positive = 0.5
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
-        """Gives each client its indices into y."""
+        """Return the indices into y of each client."""
         check_enough(len(y), clients, "clients")
         _, y = np.unique(y, return_inverse=True)
         phi = dirichlet(self.beta, int(y.max()) + 1, clients, rng)
@@ -119,7 +118,7 @@ class DirichletHsu(Partition):
     alpha: Positive = 1.0
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
-        """Gives each client its indices into y."""
+        """Return the indices into y of each client."""
         check_enough(len(y), clients, "clients")
         _, y = np.unique(y, return_inverse=True)
         p = np.bincount(y) / len(y)
@@ -127,7 +126,7 @@ class DirichletHsu(Partition):
 
 
 def _fill_equal(y: Labels, phi: Proportions, rng: np.random.Generator) -> Division:
-    """Fills clients of equal sizes in turns at random, each drawing classes by its phi [N, C]."""
+    """Fill clients of equal sizes in turns at random, each drawing classes by its phi [N, C]."""
     clients = len(phi)
     sizes = equal_sizes(len(y), clients)
     owner = np.repeat(np.arange(clients), sizes)

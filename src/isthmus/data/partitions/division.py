@@ -38,29 +38,28 @@ class Partition(Protocol):
     by_owner: ClassVar[bool] = False  # `cut` gets whose each example is in place of its label
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
-        """Gives each client its indices into y."""
+        """Return the indices into y of each client."""
 
 
 def check_enough(examples: int, wanted: int, what: str) -> None:
-    """Refuses to divide too few examples."""
+    """Refuse to divide too few examples."""
     if wanted > examples:
         raise IsthmusError(
-            f"{wanted} {what} asked for, but there are only {examples} examples; expected at least "
-            "one example each; lower clients"
+            f"{wanted} {what} need an example each, and there are only {examples}; lower clients"
         )
 
 
 def check_least(examples: int, clients: int, least: int) -> None:
-    """Refuses to divide examples that do not give every client its least number."""
+    """Refuse to divide examples that do not give every client its least number."""
     if clients * least > examples:
         raise IsthmusError(
-            f"{clients} clients with least={least} need {clients * least} examples, but there are "
-            f"only {examples}; expected at least as many; lower clients or least"
+            f"{clients} clients with least={least} need {clients * least} examples, and there are "
+            f"only {examples}; lower clients or least"
         )
 
 
 def equal_sizes(examples: int, clients: int) -> Counts:
-    """Gives sizes that differ by one at most.
+    """Return sizes that differ by one at most.
 
     >>> equal_sizes(11, 3).tolist()
     [4, 4, 3]
@@ -71,14 +70,14 @@ def equal_sizes(examples: int, clients: int) -> Counts:
 def dirichlet(
     concentration: float | Proportions, length: int, rows: int, rng: np.random.Generator
 ) -> Proportions:
-    """Draws rows of proportions [rows, length]; each row sums to 1."""
+    """Draw rows of proportions [rows, length]; each row sums to 1."""
     # Beyond 1e12 proportions are equal to one part in a million, and sums of gammas may overflow.
     at_most = np.minimum(np.broadcast_to(concentration, length), 1e12)
     return rng.dirichlet(at_most, rows)
 
 
 def proportional(proportions: Proportions, total: int) -> Counts:
-    """Cuts `total` things by the cumulated proportions.
+    """Cut `total` things by the cumulated proportions.
 
     >>> proportional(np.array([0.5, 0.25, 0.25]), 10).tolist()
     [5, 2, 3]
@@ -89,7 +88,7 @@ def proportional(proportions: Proportions, total: int) -> Counts:
 
 
 def slots(counts: Counts) -> tuple[Indices, Labels]:
-    """Gives the owner and the class of every slot of a table of counts [N, C]."""
+    """Return the owner and the class of every slot of a table of counts [N, C]."""
     clients, classes = counts.shape
     owner = np.repeat(np.arange(clients), counts.sum(axis=1))
     return owner, np.repeat(np.tile(np.arange(classes), clients), counts.ravel())
@@ -110,7 +109,7 @@ def fill_slots(
     wish: Indices,
     rng: np.random.Generator,
 ) -> Filled:
-    """Fills slots in their order; one whose class has run out draws another by its wishes.
+    """Fill slots in their order; one whose class has run out draws another by its wishes.
 
     Slot i wishes for classes in the proportions wishes[wish[i]]. It begins with classes[i], or with
     a draw where there are none; of class c there are room[c] examples. Where all that a slot wishes
@@ -143,7 +142,7 @@ def fill_slots(
 def _draw(
     wishes: Proportions, wish: Indices, is_open: NDArray[np.bool_], rng: np.random.Generator
 ) -> tuple[Labels, NDArray[np.bool_]]:
-    """Draws an open class per slot; tells which slots had no wish that is open."""
+    """Draw an open class per slot; return also which slots had no wish that is open."""
     occurring, wish = np.unique(wish, return_inverse=True)
     allowed = wishes[occurring] * is_open
     top = allowed.max(axis=1, keepdims=True)
@@ -162,7 +161,7 @@ def _draw(
 def deal(
     y: Labels, owner: Indices, classes: Labels, clients: int, rng: np.random.Generator
 ) -> list[Indices]:
-    """Puts into each slot an example of its class, drawn without replacement; y is 0..C-1."""
+    """Put into each slot an example of its class, drawn without replacement; y is 0..C-1."""
     shuffled = rng.permutation(len(y))
     by_label = shuffled[np.argsort(y[shuffled], kind="stable")]
     room = np.bincount(y)
@@ -176,7 +175,7 @@ def deal(
 
 
 def draw_with_least(draw: Callable[[], Counts], least: int) -> tuple[Counts, tuple[str, ...]]:
-    """Draws counts [N, C] until no client has fewer than `least` examples.
+    """Draw counts [N, C] until no client has fewer than `least` examples.
 
     After DRAWS draws it takes the best of them and moves examples from the largest clients.
     """
@@ -201,7 +200,7 @@ def draw_with_least(draw: Callable[[], Counts], least: int) -> tuple[Counts, tup
 
 
 def level_out(counts: Counts, least: int) -> Counts:
-    """Moves examples from the largest clients to those with fewer than `least`.
+    """Move examples from the largest clients to those with fewer than `least`.
 
     The largest give until they are all of one size, each from its most frequent classes first; who
     is short takes what comes, so that few classes come together.

@@ -37,7 +37,7 @@ class FiveFold(Partition):
     folds: Annotated[int, Field(ge=2)] = 5
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
-        """Gives each client its indices into y."""
+        """Return the indices into y of each client."""
         check_enough(len(y), clients, "clients")
         _, y = np.unique(y, return_inverse=True)
         wishes = self._wishes(int(y.max()) + 1)
@@ -71,11 +71,10 @@ class FiveFold(Partition):
         return Division(shares, (note,))
 
     def _wishes(self, classes: int) -> Proportions:
-        """Says which classes each group wants: first for the primary share, then for the rest."""
+        """Return the classes that each group wants: for the primary share, then for the rest."""
         if classes % self.folds:
             raise IsthmusError(
-                f"five-fold has {classes} classes for folds={self.folds}; expected a number that "
-                "the folds divide; change folds"
+                f"five-fold cannot divide {classes} classes into folds={self.folds}; change folds"
             )
         primary = np.repeat(np.eye(self.folds), classes // self.folds, axis=1)  # [folds, C]
         rest = 1 - primary if self.rest == "others" else np.ones_like(primary)
@@ -115,7 +114,7 @@ class Semantic(Partition):
     largest: NonNegativeInt = 0
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
-        """Gives each client its indices into y."""
+        """Return the indices into y of each client."""
         known, y = np.unique(y, return_inverse=True)
         kind = self._choose_sizes(len(known))
         group_of = _draw_groups(kind, rng)
@@ -126,8 +125,8 @@ class Semantic(Partition):
             shares += np.split(rows, np.cumsum(sizes))[:-1]
         if not shares:
             raise IsthmusError(
-                f"semantic found no client in {len(y)} examples in {kind.groups} groups; expected "
-                f"groups of more than {kind.largest}; lower groups, smallest or largest"
+                f"semantic found no client in {len(y)} examples in {kind.groups} groups, which "
+                f"need more than {kind.largest} each; lower groups, smallest or largest"
             )
         notes = []
         if len(shares) != clients:
@@ -147,24 +146,22 @@ class Semantic(Partition):
         smallest, largest = self.smallest or own.smallest, self.largest or own.largest
         if classes != sum(blocks):
             raise IsthmusError(
-                f"semantic has {classes} classes for kind={self.kind}; expected {sum(blocks)}; set "
+                f"semantic with kind={self.kind} needs {sum(blocks)} classes, not {classes}; set "
                 "kind=even"
             )
         if groups > min(blocks):
             raise IsthmusError(
-                f"semantic has groups={groups} for {min(blocks)} classes; expected at most as "
-                "many; lower groups"
+                f"semantic has groups={groups} for {min(blocks)} classes; lower groups"
             )
         if smallest > largest:
             raise IsthmusError(
-                f"semantic has smallest={smallest} and largest={largest}; expected the first to be "
-                "no more than the second; raise largest"
+                f"semantic has smallest={smallest} above largest={largest}; raise largest"
             )
         return SemanticKind(blocks, groups, smallest, largest)
 
 
 def _draw_groups(kind: SemanticKind, rng: np.random.Generator) -> Labels:
-    """Draws for every class the group that it is in: of each block, as many in each as can be."""
+    """Draw for every class the group that it is in: of each block, as many in each as can be."""
     groups = []
     for classes in kind.blocks:
         sizes = np.diff(np.arange(kind.groups + 1) * classes // kind.groups)  # 26: 5, 5, 5, 5, 6

@@ -24,14 +24,14 @@ class Natural(Partition):
     least: PositiveInt = 1
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
-        """Gives each client its indices into y, which says whose an example is: -1 is nobody."""
+        """Return the indices of each client; y says whose an example is, -1 that it is left out."""
         rows_with_owner = np.flatnonzero(y >= 0)
         sizes = np.bincount(y[rows_with_owner])
         large = np.flatnonzero(sizes >= self.least)
         if not len(large):
             raise IsthmusError(
                 f"natural found no owner with {self.least} examples or more among "
-                f"{(sizes > 0).sum()}; expected at least one; lower least"
+                f"{(sizes > 0).sum()}; lower least"
             )
         notes = []
         small = int((sizes > 0).sum()) - len(large)

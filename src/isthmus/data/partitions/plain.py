@@ -22,17 +22,17 @@ from isthmus.ranges import Positive, PositiveInt
 
 @dataclass(frozen=True)
 class Iid(Partition):
-    """Shuffles and cuts into equal parts; sizes differ by one at most."""
+    """Equal parts of the shuffled examples; sizes differ by one at most."""
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
-        """Gives each client its indices into y."""
+        """Return the indices into y of each client."""
         check_enough(len(y), clients, "clients")
         return Division(list(np.array_split(rng.permutation(len(y)), clients)))
 
 
 @dataclass(frozen=True)
 class Pathological(Partition):
-    """Sorts by label, cuts into shards * clients equal shards, gives each client `shards` of them.
+    """Examples sorted by label and cut into equal shards, `shards` of which each client gets.
 
     `random` assignment is McMahan's. `strided` gives shard j to client j mod N, as the SuPerFed
     code does, so that with ten balanced classes only the pairs (c, c + 5) occur. `neighbours` is
@@ -46,7 +46,7 @@ class Pathological(Partition):
     assignment: Literal["random", "strided", "neighbours"] = "random"
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
-        """Gives each client its indices into y."""
+        """Return the indices into y of each client."""
         count = self.shards * clients
         check_enough(len(y), count, f"shards ({self.shards} x {clients} clients)")
         shuffled = rng.permutation(len(y))
@@ -76,7 +76,7 @@ class Quantity(Partition):
     least: PositiveInt = 10  # examples that every client has
 
     def cut(self, y: Labels, clients: int, rng: np.random.Generator) -> Division:
-        """Gives each client its indices into y."""
+        """Return the indices into y of each client."""
         check_least(len(y), clients, self.least)
 
         def draw() -> Counts:
