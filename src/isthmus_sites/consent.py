@@ -40,7 +40,7 @@ class Consent(BaseModel):
     @cached_property
     def study(self) -> Experiment:
         """The experiment."""
-        return Experiment(**tomllib.loads(self.experiment))
+        return Experiment.parse(self.experiment)
 
     @cached_property
     def digest(self) -> str:

@@ -118,12 +118,12 @@ class ServePlan(BaseModel):
         """The experiment."""
         from isthmus.experiment.settings import Experiment
 
-        return Experiment(**tomllib.loads(self.experiment))
+        return Experiment.parse(self.experiment)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The sites, in the order of their numbers in the run."""
-        return tuple(tomllib.loads(self.experiment)["data"]["names"])
+        return tuple(self.study.data["names"])
 
     def save(self, folder: ServerFolder) -> None:
         """Write the plan into the server's folder."""

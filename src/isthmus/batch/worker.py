@@ -7,7 +7,6 @@ its input does: the process that started it is gone, and a run is whole after an
 import json
 import os
 import sys
-import tomllib
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -84,7 +83,7 @@ def _open(job: Mapping[str, Any]) -> tuple[Built, Store]:
     cluster = Cluster(**job["cluster"]) if "cluster" in job else None
     where: dict[str, Any] = {"data_root": data_root, "workers": job.get("workers", 1)}
     where |= {"cluster": cluster, "keep_best": bool(job.get("keep_best"))}
-    experiment = Experiment(**tomllib.loads(job["experiment"]))
+    experiment = Experiment.parse(job["experiment"])
     built, store = open_run(place, experiment, resume=True, **where)
     if store.is_new:
         _check_inputs(built, job.get("inputs", {}), data_root)

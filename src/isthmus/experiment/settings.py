@@ -176,7 +176,7 @@ class Experiment(BaseModel):
         before = {name: facts.before for name, facts in FACTS.items()}
         given = {k: v for k, v in before.items() if v is not ANYTHING} | given
         for part in PARTS.keys() & given.keys():
-            if isinstance(given[part], Mapping):
+            if isinstance(given[part], Mapping) and not given[part].get(OWN):
                 options = given[part].items()
                 given[part] = {k: tuple(v) if isinstance(v, list) else v for k, v in options}
         experiment = cls.__new__(cls)

@@ -1,6 +1,5 @@
 """A run, built once from its experiment: data, method, networks, task and engine."""
 
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
@@ -159,7 +158,7 @@ def _choose_cluster(experiment: Experiment, cluster: Cluster | None) -> Experime
 
 def read_again(experiment: str, data_root: str) -> Federation:
     """Read the training clients of a run on another machine."""
-    given = Experiment(**tomllib.loads(experiment))
+    given = Experiment.parse(experiment)
     return _hold_out(given, read_federation(given, Path(data_root)))[0]
 
 

@@ -2,7 +2,6 @@
 
 import gc
 import time
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -208,13 +207,13 @@ def open_run(
         return built, Store(out, built.setting, text, sync=sync, keep_best=keep_best)
     database = Database(out / STATE, sync=sync, may_be_readonly=may_be_readonly)
     try:
-        recorded = tomllib.loads(read_experiment(database, out))
-        settings = recorded | ({} if rounds is None else {"rounds": rounds})
+        recorded = Experiment.parse(read_experiment(database, out), out)
+        settings = recorded.table() | ({} if rounds is None else {"rounds": rounds})
         settings |= {} if device is None else {"device": device}
         if cluster is None and settings["engine"] == "ray":
             settings["engine"] = "loop"  # the same bits, computed here
         built = builder(Experiment(**settings), cluster=cluster, **how)
-        before, after = recorded["rounds"], built.experiment.rounds
+        before, after = recorded.rounds, built.experiment.rounds
         _check_extension(built.setting, before, after, read_rounds_done(database, out))
         store = Store(out, built.setting, built.experiment.toml(), database, sync=sync)
     except BaseException:
