@@ -14,7 +14,8 @@ from isthmus.errors import IsthmusError
 from isthmus.report import page
 from isthmus.report.contents import SECTIONS
 from isthmus.report.figures import curves, reliability
-from isthmus.report.figures.figure import Figure, Lines, encode, plain
+from isthmus.report.figures.figure import Figure, Lines, encode
+from isthmus.report.figures.theme import Style
 from isthmus.report.groups import Group, group_by_seed
 from isthmus.report.section import SectionContent, collect
 from isthmus.run.record import RecordedRun, read
@@ -180,7 +181,7 @@ def test_five_methods_on_a_hundred_clients_over_500_rounds_make_a_small_page(
 
 
 def test_drawn_numbers_are_rounded_to_what_can_be_seen() -> None:
-    mark = Lines(x=np.arange(3), y=np.array([1 / 3, 12345.678, np.nan]), style=plain("red"))
+    mark = Lines(x=np.arange(3), y=np.array([1 / 3, 12345.678, np.nan]), style=Style("red"))
     (encoded,) = encode(Figure([mark]))["marks"]
     assert encoded["y"] == [0.33333, 12346.0, None]
 

@@ -67,7 +67,7 @@ class MethodBlock(NamedTuple):
     """All methods on one federation, or on the same rule's divisions of it, one per seed."""
 
     name: str
-    reference: str | None  # the label of the row that others are held against, if it is here
+    reference: str | None  # the label of the row that others are compared with, if it is here
     rows: tuple[MethodRow, ...]
 
 

@@ -82,6 +82,11 @@ class FigureInput(NamedTuple):
     view: View
     model: str
 
+    @property
+    def several_seeds(self) -> bool:
+        """Whether a group has more than one run."""
+        return len(self.groups) < len(self.runs)
+
     def list_legend(self, shown: Sequence[bool]) -> list[tuple[str, Style]]:
         """Return the names and styles of the groups that are shown."""
         personal = self.model == "personal"

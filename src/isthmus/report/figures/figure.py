@@ -203,11 +203,6 @@ class Figure:
     title: str = ""  # in print, where several stand side by side
 
 
-def plain(colour: str, dash: tuple[float, ...] = (), symbol: str = "") -> Style:
-    """Return the style of a line that is no group's."""
-    return Style(colour, dash, symbol)
-
-
 def summarize_lines(
     client: Integers, x: Floats, values: Floats, view: View, colour: str, where: str = ""
 ) -> list[Mark]:
@@ -223,7 +218,7 @@ def summarize_lines(
             x=np.tile(x, (len(client), 1)),
             y=y,
             data=client,
-            style=plain(colour),
+            style=Style(colour),
             width=1,
             opacity=0.28,
             name="each client",
@@ -240,7 +235,7 @@ def summarize_lines(
     mean = Lines(
         x=x,
         y=y.mean(axis=0),
-        style=plain(colour, symbol="circle"),
+        style=Style(colour, symbol="circle"),
         width=3.5,
         size=7,
         name="mean over clients",

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from isthmus.errors import IsthmusError
-from isthmus.report.figures.figure import Axis, Bars, Figure, Lines, Mark, Option, plain
-from isthmus.report.figures.theme import MUTED, SHOWN_AT_MOST, list_classes
+from isthmus.report.figures.figure import Axis, Bars, Figure, Lines, Mark, Option
+from isthmus.report.figures.theme import MUTED, SHOWN_AT_MOST, Style, list_classes
 from isthmus.report.groups import Group
 from isthmus.report.section import Drawing, FigureInput, PrintFigure, Report, SectionContent
 from isthmus.report.statistics import WinTieLoss, win_tie_loss
@@ -173,7 +173,7 @@ def _list_gains(
 
 def draw(given: FigureInput) -> Drawing:
     """Return the gains of each group's clients in order, for print."""
-    marks: list[Mark] = [Lines(x=np.array([0, 100]), y=np.zeros(2), style=plain(MUTED[0]))]
+    marks: list[Mark] = [Lines(x=np.array([0, 100]), y=np.zeros(2), style=Style(MUTED[0]))]
     shown = []
     for group, style in zip(given.groups, given.styles, strict=True):
         by_seed = compute_by_seed(group, given.runs) if group.method != "local" else {}
@@ -189,8 +189,7 @@ def draw(given: FigureInput) -> Drawing:
         )
     x, y = Axis("clients, ordered by gain, %", (0, 100)), Axis("gain, percentage points")
     figure = Figure(marks, x, y, legend=given.list_legend(shown))
-    several = len(given.groups) < len(given.runs)
-    many = " The clients of all seeds are ordered together." if several else ""
+    many = " The clients of all seeds are ordered together." if given.several_seeds else ""
     caption = (
         "What each client gains over training alone: top-1 accuracy of its personal model less "
         f"that of local, on its own test part, in percentage points.{many}"

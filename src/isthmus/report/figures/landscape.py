@@ -18,7 +18,6 @@ from isthmus.report.figures.figure import (
     Stems,
     View,
     offer_views,
-    plain,
 )
 from isthmus.report.figures.measured import (
     MEASURED,
@@ -27,7 +26,7 @@ from isthmus.report.figures.measured import (
     describe_data,
     read_landscape,
 )
-from isthmus.report.figures.theme import DASHED, INK, SERIES, SURFACE, make_inert
+from isthmus.report.figures.theme import DASHED, INK, SERIES, SURFACE, Style, make_inert
 from isthmus.report.section import (
     Drawing,
     FigureInput,
@@ -75,7 +74,7 @@ def build(plane: Landscape, title: str = "") -> Figure:
     marks: list[Mark] = [_draw_field(plane, view) for view in VIEWS]
     for path in _list_paths(plane):
         x, y = np.array([(model.x, model.y) for model in path]).T
-        marks.append(Lines(x=x, y=y, style=plain(INK[0], DASHED), width=1.5))
+        marks.append(Lines(x=x, y=y, style=Style(INK[0], DASHED), width=1.5))
     marks.append(
         Points(
             x=np.array([model.x for model in plane.models]),

@@ -21,7 +21,6 @@ from isthmus.report.figures.figure import (
     View,
     align,
     offer_views,
-    plain,
     summarize_lines,
 )
 from isthmus.report.figures.theme import DASHED, DOTTED, SURFACE, Style, choose_colours
@@ -88,7 +87,7 @@ class Reference(NamedTuple):
     @property
     def style(self) -> Style:
         """How the line is drawn."""
-        return plain(self.colour, DASHED if self.kind == "dash" else DOTTED)
+        return Style(self.colour, DASHED if self.kind == "dash" else DOTTED)
 
 
 def find_references(run: RecordedRun, runs: Sequence[RecordedRun]) -> list[Reference]:

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from isthmus.errors import IsthmusError
-from isthmus.report.figures.figure import Axis, Figure, Lines, Mark, plain
-from isthmus.report.figures.theme import DOTTED, ZERO, choose_styles, make_inert
+from isthmus.report.figures.figure import Axis, Figure, Lines, Mark
+from isthmus.report.figures.theme import DOTTED, ZERO, Style, choose_styles, make_inert
 from isthmus.report.groups import Group
 from isthmus.report.section import Drawing, FigureInput, PrintFigure, Report, SectionContent
 from isthmus.report.tables.formats import DAGGER, format_metric
@@ -55,7 +55,7 @@ def build(groups: Sequence[Group]) -> Figure:
     """Return top-1 against confidence, all clients' and seeds' test examples together."""
     styles = choose_styles([group.runs[0] for group in groups])
     ends = np.array([0, 100])
-    marks: list[Mark] = [Lines(x=ends, y=ends, style=plain(ZERO[0], DOTTED), width=1.5)]
+    marks: list[Mark] = [Lines(x=ends, y=ends, style=Style(ZERO[0], DOTTED), width=1.5)]
     for place, (group, style) in enumerate(zip(groups, styles, strict=True)):
         bins = pool_bins(group)
         if bins is None:
@@ -85,7 +85,7 @@ def draw(given: FigureInput) -> Drawing:
     if not any(known):
         raise IsthmusError("none of these runs has a reliability.csv; run them again to record it")
     figure = replace(build(given.groups), legend=given.list_legend(known))
-    many = ", of all seeds" if len(given.groups) < len(given.runs) else ""
+    many = ", of all seeds" if given.several_seeds else ""
     caption = (
         "Share of right answers against mean confidence in fifteen bins; personal models, pooled "
         f"over all clients' test examples{many}. Dotted: perfect calibration."

@@ -1,4 +1,4 @@
-"""Simplex: where the clients are in it, and how good its models are."""
+"""Simplex: the positions of clients in it, and how good its models are."""
 
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -18,7 +18,6 @@ from isthmus.report.figures.figure import (
     Shade,
     View,
     offer_views,
-    plain,
 )
 from isthmus.report.figures.measured import (
     EVERYONE,
@@ -30,7 +29,7 @@ from isthmus.report.figures.measured import (
     describe_data,
     read_coordinates,
 )
-from isthmus.report.figures.theme import INK, MARKS, SERIES, SURFACE, ZERO, list_classes
+from isthmus.report.figures.theme import INK, MARKS, SERIES, SURFACE, ZERO, Style, list_classes
 from isthmus.report.section import (
     Drawing,
     FigureInput,
@@ -147,14 +146,14 @@ def build(run: RecordedRun, surface: Surface, title: str = "") -> Figure:
     pairs = [np.stack(edge) for edge in combinations(drawing.corners, 2)]
     edges = np.array(pairs or [drawing.corners])  # [E, 2, 2]
     marks: list[Mark] = [
-        Lines(x=edges[..., 0], y=edges[..., 1], style=plain(ZERO[0]), width=1.2),
+        Lines(x=edges[..., 0], y=edges[..., 1], style=Style(ZERO[0]), width=1.2),
         *(_draw_models(surface, view, drawing) for view in VIEWS),
     ]
     rho = float(run.settings.get("method.rho", 0.0))
     placed = clients.at[clients.placed]
     if 0 < len(placed) <= OUTLINED_AT_MOST:
         around = np.stack([outline_region(at, rho, drawing.corners) for at in placed])
-        style = plain(INK[0])
+        style = Style(INK[0])
         marks.append(Lines(x=around[..., 0], y=around[..., 1], style=style, width=1, opacity=0.6))
     marks.append(_draw_clients(run, clients, drawing))
     ring = {"x": "ring x", "y": "ring y"}

@@ -25,7 +25,7 @@ SERIES = (
     ("#0f003c", "#e8e4ff"),
     ("#9a4f16", "#d98a5f"),
 )
-ALONE = ("#878f99", "#858d97")  # training alone is the grey that the others are held against
+ALONE = ("#878f99", "#858d97")  # training alone is grey
 INK = ("#1d2733", "#e6edf3")
 MUTED = ("#5b6673", "#9aa7b4")
 GRID = ("#e6e2d9", "#2a3845")
@@ -92,8 +92,8 @@ class Style(NamedTuple):
     """How a group of runs is drawn, so that it is known in grey too."""
 
     colour: str
-    dash: tuple[float, ...]  # strokes and gaps; none: solid
-    symbol: str
+    dash: tuple[float, ...] = ()  # strokes and gaps; none: solid
+    symbol: str = ""  # of markers; none: there are none
 
 
 def choose_styles(runs: Sequence[RecordedRun]) -> list[Style]:
