@@ -164,11 +164,11 @@ BUDGET = {
     "isthmus/metrics": 262,
     "isthmus/models": 1466,
     "isthmus/report": 3564,
-    "isthmus/run": 2684,
+    "isthmus/run": 2562,
     "isthmus/system": 182,
     "isthmus/tracking": 138,
     "isthmus_papers": 1449,
-    "isthmus_sites": 4179,
+    "isthmus_sites": 3987,
 }
 
 

@@ -70,8 +70,8 @@ def build(
     experiment = _choose_cluster(experiment, cluster)
     if workers is not None and not 1 <= workers <= MOST_WORKERS:
         raise IsthmusError(
-            f"workers={quote(workers)}; expected 1 to {MOST_WORKERS:,}; leave it out for one per "
-            "core"
+            f"workers must be 1 to {MOST_WORKERS:,}, not {quote(workers)}; leave it out for one "
+            "per core"
         )
     given, root = dict(experiment), str(Path(data_root).absolute())
     given |= _name_method(experiment, method) | _name_model(experiment, model)
@@ -81,8 +81,8 @@ def build(
     else:
         if experiment.test_set == "clients":
             raise IsthmusError(
-                "test_set=clients with data that are divided already; expected them by name; "
-                "leave it out"
+                "test_set=clients needs data by name, and these are divided already; leave "
+                "test_set out"
             )
         noise = registry.build("noise", experiment.noise)
         federation = add_noise(data, noise, experiment.dividing_seed)
@@ -115,10 +115,7 @@ def build(
 def read_federation(experiment: Experiment, data_root: Path) -> Federation:
     """Read and divide the data of an experiment."""
     if OWN in (experiment.data["name"], experiment.partition["name"]):
-        raise IsthmusError(
-            "the experiment's data are somebody's own; expected them as an argument; call "
-            "federate(experiment, data=...) from Python"
-        )
+        raise IsthmusError("this run uses custom data; pass data=... to federate, resume or open")
     return build_federation(
         registry.build("data", experiment.data),
         registry.build("partition", experiment.partition),
@@ -150,8 +147,7 @@ def _choose_cluster(experiment: Experiment, cluster: Cluster | None) -> Experime
         return experiment
     if experiment.engine == "stacked":
         raise IsthmusError(
-            "engine=stacked on a Ray cluster; expected engine=ray, which computes as loop does; "
-            "leave the engine or the cluster out"
+            "engine=stacked does not run on a Ray cluster; set engine=ray, or leave the cluster out"
         )
     return experiment.model_copy(update={"engine": "ray"})
 
@@ -165,9 +161,9 @@ def read_again(experiment: str, data_root: str) -> Federation:
 def _refuse_pooling(experiment: Experiment, method: Method) -> None:
     if experiment.data["name"] == DISTANT and not method.about().federated:
         raise IsthmusError(
-            f"{experiment.method['name']} trains on all data in one place, and data at sites stay "
-            "where they are; expected a federated method; choose another, for example fedavg, or "
-            "simulate with isthmus run"
+            f"{experiment.method['name']} needs all data in one place, and data at sites stay "
+            "where they are; choose a federated method, for example fedavg, or simulate with "
+            "isthmus run"
         )
 
 
@@ -175,16 +171,16 @@ def _name_method(experiment: Experiment, method: Method | None) -> dict[str, Any
     recorded = experiment.method if experiment.method.get(OWN) else None
     if method is None and recorded is not None:
         raise IsthmusError(
-            f"the experiment's method {recorded['name']} is somebody's own; expected it as an "
-            "argument; call federate, resume or open with method=... from Python"
+            f"this run uses the custom method {recorded['name']}; pass method=... to federate, "
+            "resume or open"
         )
     if method is None:
         return {}
     named = registry.describe_method(method)
     if recorded is not None and named != recorded:
         raise IsthmusError(
-            f"the method is {_show(named)}, the experiment's {_show(recorded)}; expected the same; "
-            "give the method that it was made with, or a new experiment"
+            f"the method is {_show(named)}, and this run uses {_show(recorded)}; pass that one, or "
+            "start a new run"
         )
     return {"method": named}
 
@@ -199,8 +195,7 @@ def _name_model(experiment: Experiment, model: Network | None) -> dict[str, Any]
         return {"model": {"name": OWN, "class": getattr(model, "__qualname__", str(model))}}
     if experiment.model["name"] == OWN:
         raise IsthmusError(
-            "the experiment's model is somebody's own; expected it as an argument; call "
-            "federate(experiment, model=...) from Python"
+            "this run uses a custom model; pass model=... to federate, resume or open"
         )
     weights = experiment.model.get("weights", "")
     if weights and not experiment.model.get("weights_digest"):
@@ -215,8 +210,8 @@ def _name_data(experiment: Experiment, data: Federation | None, data_root: Path)
         digest, wanted = data.digest(), experiment.data.get("digest")
         if wanted not in (None, digest):
             raise IsthmusError(
-                f"the data have digest {digest}; the experiment was made with {wanted}; give the "
-                "same data, or leave the digest out"
+                f"the data have digest {digest}, and the experiment was made with {wanted}; pass "
+                "those data, or leave the digest out"
             )
         named = {"data": {"name": OWN, "digest": digest}, "partition": OWN}
         return named | {"clients": len(data), **data.shares}
@@ -235,8 +230,7 @@ def _recount(experiment: Experiment, federation: Federation) -> dict[str, Any]:
     if together > clients:
         raise IsthmusError(
             f"clients_per_round={together}, but partition {partition['name']} made {clients} "
-            f"clients of these data, not {experiment.clients}; expected at most as many as there "
-            "are; lower clients_per_round"
+            f"clients of these data, not {experiment.clients}; lower clients_per_round"
         )
     if partition.get("drawn") == 0:  # so that the record makes the same clients again
         partition["drawn"] = experiment.clients or federation.arrays.count_owners()
@@ -255,13 +249,13 @@ def _hold_out(
         )
         if not len(newcomers):
             raise IsthmusError(
-                f"held_out={experiment.held_out} of {everybody} clients is none; expected at least "
-                "one; raise held_out"
+                f"held_out={experiment.held_out} of {everybody} clients holds out none; raise "
+                "held_out"
             )
     if experiment.clients_per_round > len(federation):
         raise IsthmusError(
-            f"clients_per_round={experiment.clients_per_round}, but {len(federation)} clients "
-            "train; expected at most as many as there are; lower clients_per_round"
+            f"clients_per_round={experiment.clients_per_round}, but only {len(federation)} clients "
+            "train; lower clients_per_round"
         )
     return federation, newcomers
 
@@ -276,7 +270,8 @@ def _build_networks(
     """Build the network, and the second one of each kind of client."""
     if federation.classes < 2:
         raise IsthmusError(
-            "all examples of the data are of one class; expected two or more; give other labels"
+            "all examples of the data are of one class; at least two are needed; choose other "
+            "labels"
         )
 
     def make(table: registry.Table) -> Network:
@@ -287,8 +282,8 @@ def _build_networks(
     names = method.networks().names
     if names.count(OWN) != len(others):
         raise IsthmusError(
-            f"the method names {names.count(OWN)} second networks {OWN}, and {len(others)} were "
-            f"given; expected as many; call federate(experiment, others=[...]) from Python"
+            f"the method names {names.count(OWN)} custom second networks, and {len(others)} were "
+            "passed; pass as many to federate(experiment, others=[...])"
         )
     mine = iter(others)
     seconds = [
@@ -336,9 +331,8 @@ def _refuse_memory(network: Flat, w: torch.Tensor, few: torch.Tensor) -> None:
         changed = network.find_memory(w, few)
     if changed:
         raise IsthmusError(
-            f"the model writes into its buffer {changed[0]!r} while it is trained; expected "
-            "buffers that stay, or the running statistics of torch's normalisation layers; make "
-            "it a parameter, or a constant"
+            f"the model changes its buffer {changed[0]!r} in training, and only running statistics "
+            "of torch's normalisation layers may change; make it a parameter or a constant"
         )
 
 
@@ -352,19 +346,19 @@ def _count_features(network: Flat, w: torch.Tensor, federation: Federation) -> i
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise IsthmusError(
-            f"the model does not take inputs of shape {tuple(few.shape[1:])} ({reason}); expected "
-            "a model for these data; choose another model"
+            f"the model does not take inputs of shape {tuple(few.shape[1:])} ({reason}); choose "
+            "another model"
         ) from error
     if not isinstance(logits, torch.Tensor):
         kind = type(logits).__name__
         raise IsthmusError(
-            f"the model gives {kind}; expected a tensor of logits, {expected} for {len(few)} "
-            "examples; wrap it in a module whose forward returns them, as self.network(x).logits"
+            f"the model returns {kind} instead of a tensor of logits; wrap it in a module whose "
+            "forward returns the logits, for example self.network(x).logits"
         )
     given = tuple(logits.shape)
     if given != expected:
         raise IsthmusError(
-            f"the model gives logits of shape {given} for {len(few)} examples; expected "
+            f"the model returns logits of shape {given} for {len(few)} examples instead of "
             f"{expected}; make its last layer {federation.classes} wide"
         )
     _refuse_memory(network, w, few)

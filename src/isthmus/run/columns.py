@@ -40,8 +40,7 @@ def read_blocks(path: Path, expected: Iterable[str]) -> Iterator[dict[str, list[
             missing = [name for name in expected if name not in header]
             if missing:
                 raise IsthmusError(
-                    f"{path} has no column {missing[0]!r}; expected {','.join(expected)}, so run "
-                    "it again"
+                    f"{path} has no column {missing[0]!r}; restore the file, or run it again"
                 )
             block = list(islice(places, LINES))
             while True:
@@ -49,17 +48,17 @@ def read_blocks(path: Path, expected: Iterable[str]) -> Iterator[dict[str, list[
                 for (place, _), row in zip(block, rows, strict=True):
                     if len(row) != len(header):
                         raise IsthmusError(
-                            f"{path} line {place} has {len(row)} fields; expected {len(header)}, "
-                            "so restore the file, or run it again"
+                            f"{path} line {place} has {len(row)} fields instead of {len(header)}; "
+                            "restore the file, or run it again"
                         )
                 turned = zip(*rows, strict=True) if rows else ([] for _ in header)
                 yield {name: list(column) for name, column in zip(header, turned, strict=True)}
                 if not (block := list(islice(places, LINES))):
                     return
     except UnicodeDecodeError as error:
-        raise IsthmusError(f"{path} is not text ({error}); restore it, or run again") from None
+        raise IsthmusError(f"{path} is not text ({error}); restore it, or run it again") from None
     except csv.Error as error:
-        raise IsthmusError(f"{path} is no CSV ({error}); restore it, or run again") from None
+        raise IsthmusError(f"{path} is not CSV ({error}); restore it, or run it again") from None
 
 
 def read_arrays(
@@ -111,7 +110,7 @@ def _refuse_impossible(
         expected = f"{least:g} to {most:g}"
     if wrong:
         raise IsthmusError(
-            f"{path} column {column.name!r} holds {quote(wrong[0])}; expected {expected}; restore "
+            f"{path} column {column.name!r} holds {quote(wrong[0])} instead of {expected}; restore "
             "the file, or run it again"
         )
 
@@ -124,8 +123,8 @@ def parse(
         return freeze(np.asarray([read(text) for text in texts], dtype=dtype))
     except (ValueError, OverflowError) as error:
         raise IsthmusError(
-            f"{path} column {name!r} holds something else than a number ({error}); "
-            "restore the file, or run it again"
+            f"{path} column {name!r} holds a text that is no number ({error}); restore the file, "
+            "or run it again"
         ) from None
 
 

@@ -25,8 +25,8 @@ def choose_clients(opened: Opened, count: int | None, split: str) -> list[int]:
     count = min(len(there), MOST) if count is None else count
     if not 2 <= count <= len(there):
         raise IsthmusError(
-            f"{count} clients of {len(there)} that have a {split} part; expected at least two, and "
-            f"at most as many as there are; for example --sample {min(10, max(2, len(there)))}"
+            f"--sample {count}: {len(there)} clients have a {split} part; name at least two and at "
+            f"most as many, for example --sample {min(10, max(2, len(there)))}"
         )
     drawn = stream(opened.experiment.seed, "cross").permutation(len(there))[:count]
     return [there[k] for k in sorted(drawn.tolist())]

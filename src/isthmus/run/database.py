@@ -47,7 +47,7 @@ class Database:
         self, path: Path, *, new: bool = False, sync: Sync = "round", may_be_readonly: bool = False
     ):
         if not new and not path.is_file():  # before a lock is left in somebody's directory
-            raise IsthmusError(f"no {path}; expected the state of a run; name a run's directory")
+            raise IsthmusError(f"{path} does not exist; name the directory of a run")
         self._path = path
         self._closed = False
         self._guard = open_lock(
@@ -57,10 +57,7 @@ class Database:
             if not new:
                 _inspect(path)
             elif path.exists() and not is_blank(path):
-                raise IsthmusError(
-                    f"{path} is there already; expected a new one, so that nothing is lost; name "
-                    "another directory with --out"
-                )
+                raise IsthmusError(f"{path} exists already; name another directory with --out")
             writable = self._guard.writable() and (new or os.access(path, os.W_OK))
             readonly = may_be_readonly and not writable
             self._environment = _open(path, sync, readonly=readonly)
@@ -190,15 +187,13 @@ def is_blank(path: Path) -> bool:
 
 def _unusable(path: Path, reason: str) -> IsthmusError:
     return IsthmusError(
-        f"{path} cannot be used ({reason}); expected a whole file of the format "
-        f"{FORMAT.decode()!r}; restore it from a copy, or start the run anew"
+        f"{path} cannot be used ({reason}); restore it from a copy, or start the run again"
     )
 
 
 def _unbegun(path: Path) -> IsthmusError:
     return IsthmusError(
-        f"{path} holds nothing: its run was stopped before it began; expected one that began; "
-        "start it anew with isthmus run"
+        f"{path} is empty: its run was stopped before it began; start it again with isthmus run"
     )
 
 
@@ -228,9 +223,7 @@ def _open(path: Path, sync: Sync, **how: Any) -> lmdb.Environment:
             **how,
         )
     except lmdb.Error as error:
-        raise IsthmusError(
-            f"{path} cannot be opened ({error}); expected a file to write; check the directory"
-        ) from None
+        raise IsthmusError(f"{path} cannot be opened ({error}); check the directory") from None
     held = path.stat().st_size
     used = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
     if held < used:

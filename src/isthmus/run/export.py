@@ -45,7 +45,7 @@ def export(
     """
     if form not in FORMATS:
         raise IsthmusError(
-            f"format={form}; expected {', '.join(FORMATS)}; for example --format onnx"
+            f"unknown format {form}; choose one of {', '.join(FORMATS)}, for example --format onnx"
         )
     if form == "onnx":
         require_onnx()

@@ -92,8 +92,8 @@ def plane_through(a: Tensor, b: Tensor, c: Tensor) -> Plane:
     height = torch.linalg.vector_norm(rest)
     if height <= FLAT * base or base <= FLAT * height:
         raise IsthmusError(
-            "two of the three models are the same, or all lie on a line; expected a triangle; "
-            "name other clients, or a method whose clients have models of their own"
+            "two of the three models are the same, or all lie on a line; name other clients, or a "
+            "method whose clients have models of their own"
         )
     return Plane(a, torch.stack([first, rest / height]))
 
@@ -145,14 +145,15 @@ def models(
             besides.append(personal)
     if len(three) != 3:
         raise IsthmusError(
-            f"{len(three)} models ({', '.join(map(str, three))}); expected three; name two clients "
-            "beside the shared model, one if another run is given, or three where nothing is shared"
+            f"a plane needs three models, and these are {len(three)}: "
+            f"{', '.join(map(str, three)) or 'none'}; name two clients beside the shared model, "
+            "one if another run is given, or three where nothing is shared"
         )
     if len({len(model.w) for model in three}) > 1:
         sizes = ", ".join(f"{model}: {len(model.w):,}" for model in three)
         raise IsthmusError(
-            f"models of different sizes ({sizes}); expected one network for all; name clients of "
-            "one kind, or a run with the same model"
+            f"the models have different sizes ({sizes}); name clients of one kind, or a run with "
+            "the same model"
         )
     return [*three, *besides]
 
@@ -176,7 +177,7 @@ def shared_model(opened: Opened, name: str) -> tuple[str, Tensor]:
     common = opened.common()
     if common is None:
         method = opened.experiment.method["name"]
-        raise IsthmusError(f"{name}: {method} has no shared model; expected one; take another run")
+        raise IsthmusError(f"{name}: {method} has no shared model; choose another run")
     return name, common
 
 

@@ -45,12 +45,11 @@ def open_lock(name: Path, instead: Path | None = None) -> IO[bytes]:
         file.close()
         if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
             raise IsthmusError(
-                f"{name} cannot be locked ({error.strerror}); expected a disk that knows locks; "
-                "name a directory on another one with --out"
+                f"{name} cannot be locked ({error.strerror}); name a directory on a disk that "
+                "supports locks with --out"
             ) from None
         raise IsthmusError(
-            f"{name.parent} is in use by process {holder}; expected one at a time; wait until it "
-            "has ended, or stop it"
+            f"{name.parent} is in use by process {holder}; wait until it has ended, or stop it"
         ) from None
     with suppress(OSError):  # the lock holds also where there is no room, or right, to say whose
         file.truncate(0)

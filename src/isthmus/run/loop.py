@@ -231,15 +231,13 @@ def holds_run(path: Path) -> bool:
 
 def _check_extension(setting: RunContext, before: int, after: int, done: int) -> None:
     if after < done:
-        raise IsthmusError(
-            f"rounds={after}, but {done} are done; expected at least as many; raise rounds"
-        )
+        raise IsthmusError(f"rounds={after}, but {done} rounds are done already; raise rounds")
     turns = [[t for t in setting.method.schedule(rounds) if t < done] for rounds in (before, after)]
     if turns[0] != turns[1]:
         raise IsthmusError(
             f"rounds={after} instead of {before} would have changed the {done} rounds that are "
             f"done: the method changes at {turns[0] or 'none'} of them, and would have at "
-            f"{turns[1] or 'none'}; expected the same; start a new run"
+            f"{turns[1] or 'none'}; start a new run"
         )
 
 

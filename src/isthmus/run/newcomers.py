@@ -44,7 +44,8 @@ def join(
     for count in shots:
         if count is not None and count < 1:
             raise IsthmusError(
-                f"shots={count}; expected at least one training example; for example --shots 5"
+                f"shots={count}, but a newcomer needs at least one training example; for example "
+                "--shots 5"
             )
     largest = max(data.sizes(i)[0] for i in range(len(data)))
     result = []

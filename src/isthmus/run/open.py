@@ -114,7 +114,7 @@ class Opened:
         if client.isascii() and client.isdigit() and len(client) < 10 and int(client) <= last:
             return int(client)
         hint = nearest(client, list(names)) if names else f"the run has clients 0 to {last}"
-        raise IsthmusError(f"no client {quote(client)}; expected one of the run's; {hint}")
+        raise IsthmusError(f"no client {quote(client)} in this run; {hint}")
 
     def client(self, i: int, which: str = "last") -> Personal:
         """Return client i's personal model: the last, or the best on its validation data."""
@@ -135,11 +135,10 @@ class Opened:
 
     def _find_best(self, which: str) -> BestModels | None:
         if which not in WHICH:
-            raise IsthmusError(f"which={which}; expected best or last; for example --which best")
+            raise IsthmusError(f"which must be best or last, not {which}; for example --which best")
         if which == "best" and self._store.best_models is None:
             raise IsthmusError(
-                "the run kept no best models; expected one that was begun with --keep-best; take "
-                "--which last"
+                "the run kept no best models; take --which last, or start a run with --keep-best"
             )
         return self._store.best_models if which == "best" else None
 
@@ -195,8 +194,8 @@ class Opened:
         if len(parts) < 2 or (empty and ids is not None):
             given = f"client {empty[0]} has no {split} part" if empty else f"{len(parts)} clients"
             raise IsthmusError(
-                f"{given}; expected at least two clients that have one; name others, or another "
-                "part of the data"
+                f"{given}, and at least two clients with a {split} part are needed; name others, "
+                "or another part"
             )
         parts = {i: part for i, part in parts.items() if i not in empty}
         networks = (setting.task.model, *setting.task.others)

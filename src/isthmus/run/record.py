@@ -301,12 +301,12 @@ def read(path: str | Path) -> RecordedRun:
     """
     directory = Path(path)
     if not directory.is_dir():
-        raise IsthmusError(f"{directory} is no directory; give the directory that a run wrote")
+        raise IsthmusError(f"{directory} is not a directory; name the directory of a run")
     for name in ("experiment.toml", "federation.csv", "rounds.csv", "clients.csv"):
         if not (directory / name).is_file():
             raise IsthmusError(
-                f"{directory} has no {name}; give the directory that a run wrote, "
-                "and wait for its first evaluation if it has just begun"
+                f"{directory} has no {name}; name the directory of a run; one that just began has "
+                "it after its first evaluation"
             )
     settings = _settings(directory / "experiment.toml")
     per_batch = settings.get("calibration") == "per-batch"
@@ -360,8 +360,8 @@ def _assemble(
     unknown = np.setdiff1d(clients.client, np.append(federation.client, SERVER))
     if unknown.size:
         raise IsthmusError(
-            f"{path / 'clients.csv'} names client {unknown[0]}, which federation.csv lacks; "
-            "keep the files of one run together, or run it again"
+            f"{path / 'clients.csv'} names client {unknown[0]}, and federation.csv does not; "
+            "restore the files of this run, or run it again"
         )
     return RecordedRun(
         path=path,
@@ -411,14 +411,14 @@ def _settings(path: Path) -> Mapping[str, Any]:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # also bytes, numbers too long, lists too deep
-        raise IsthmusError(f"{path} is not TOML ({error}); restore it, or run again") from None
+        raise IsthmusError(f"{path} is not TOML ({error}); restore it, or run it again") from None
     flat = flatten(tables)
     if "method.name" not in flat:
-        raise IsthmusError(f"{path} names no method; expected a table [method] with a name")
+        raise IsthmusError(f"{path} has no table [method] with a name; restore it, or run it again")
     for key, kind in NUMBERS.items():
         if not isinstance(flat.get(key, 0), kind):
             raise IsthmusError(
-                f"{path} has {key} = {quote(flat[key])}; expected a number; restore it, or run "
+                f"{path} has {key} = {quote(flat[key])}, which is no number; restore it, or run it "
                 "again"
             )
     return MappingProxyType(flat)
@@ -429,8 +429,7 @@ def _federation(path: Path, arrays: dict[str, NDArray[Any]]) -> RecordTable:
     lengths = {len(text.split()) for text in texts} or {0}
     if len(lengths) > 1:
         raise IsthmusError(
-            f"{path} has label counts of different lengths; expected one count per class, "
-            "so run it again"
+            f"{path} has label counts of different lengths; restore it, or run it again"
         )
     counts = parse(path, "labels", texts, lambda text: [int(n) for n in text.split()], np.int64)
     arrays["labels"] = counts.reshape(len(texts), *lengths)

@@ -187,8 +187,8 @@ class Store:
     def _create(self) -> None:
         if self._about.get("keeps_best") and "validation" not in splits_of(self._setting):
             raise IsthmusError(
-                "best models are to be kept, and clients have no validation data to tell by; "
-                "expected validation > 0; set validation=0.1, or leave --keep-best out"
+                "best models cannot be kept, since clients have no validation data; set "
+                "validation=0.1, or leave --keep-best out"
             )
         with explain_unwritable(self._path):
             _refuse_existing(self._path, self._experiment)
@@ -364,8 +364,8 @@ class BestModels:
         """Read the best model of a client."""
         if i not in self._known:
             raise IsthmusError(
-                f"client {i} has no best model yet; expected an evaluation of its model; resume "
-                "the run, or take --which last"
+                f"client {i} has no best model yet, since it was not evaluated; resume the run, or "
+                "take --which last"
             )
         packed = self._database.read(MODEL + self._known[i].model.encode())
         blank = torch.empty(0)
@@ -476,7 +476,7 @@ def _versions() -> dict[str, str]:
 def _present(value: bytes | None, path: Path) -> bytes:
     if value is None:
         raise IsthmusError(
-            f"{path / STATE} lacks a part of its run; expected a run that was begun; start it anew"
+            f"{path / STATE} is incomplete: the run never began; delete it and run again"
         )
     return value
 
@@ -485,20 +485,20 @@ def _compare_origins(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator
     """Yield which versions changed since a run began; other data or weights are an error."""
     if was["federation"] != now["federation"]:
         raise IsthmusError(
-            f"the data have digest {now['federation']}; the run was made with {was['federation']}; "
-            "expected the same data; name their folder with --data-root"
+            f"the data have digest {now['federation']}, and the run was made with "
+            f"{was['federation']}; name the folder of its data with --data-root"
         )
     # Another torch may draw other numbers.
     if was["torch"] == now["torch"] and was["start"] != now["start"]:
         raise IsthmusError(
-            f"the model starts from {now['start']}; the run's started from {was['start']}; "
-            "expected the same parameters; give the same model, and the same file of weights"
+            f"the model starts from {now['start']}, and the run's started from {was['start']}; "
+            "pass the same model, and the same file of weights"
         )
     for name in _versions():
         if was[name] != now[name]:
             yield (
-                f"made with {name} {was[name]}, resumed with {now[name]}: "
-                "the bits may differ from those of one piece"
+                f"begun with {name} {was[name]}, resumed with {now[name]}: "
+                "the result may differ in its bits"
             )
 
 
@@ -512,28 +512,21 @@ def _refuse_existing(path: Path, experiment: str) -> None:
     if not path.exists() or (path.is_dir() and _is_unused(path)):
         return
     if not (path / STATE).is_file():
-        raise IsthmusError(
-            f"{path} is not empty; expected a new directory, so that nothing is lost; name "
-            "another one with --out"
-        )
+        raise IsthmusError(f"{path} is not empty; name another directory with --out")
     try:
         before = (path / "experiment.toml").read_text("utf-8", "replace")
     except OSError:
         before = experiment  # it was killed before it wrote them
     there, here = _settings(before), _settings(experiment)
     if there == here:
-        raise IsthmusError(
-            f"{path} holds this run already; expected a new directory; continue with: "
-            f"isthmus resume {path}"
-        )
+        raise IsthmusError(f"{path} holds this run already; continue with: isthmus resume {path}")
     changed = [
         f"{key} = {there.get(key)} there, {key} = {here.get(key)} here"
         for key in {**there, **here}
         if there.get(key) != here.get(key)
     ]
     raise IsthmusError(
-        f"{path} holds another run ({'; '.join(changed[:3])}); expected a new directory; name "
-        "another one with --out"
+        f"{path} holds another run ({'; '.join(changed[:3])}); name another directory with --out"
     )
 
 
