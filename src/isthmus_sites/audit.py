@@ -40,16 +40,16 @@ class AuditLog:
                 os.fsync(file.fileno())
         except OSError as error:
             raise describe_unwritable(self._path, error) from None
-        self._last, self._whole = seal(line), True
+        self._last, self._whole = seal(line.encode()), True
 
 
 def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)  # calls say what a site does, to its people alone
 
 
-def seal(line: str) -> str:
-    """Return the digest of a line."""
-    return hashlib.sha256(line.encode()).hexdigest()[:16]
+def seal(data: bytes) -> str:
+    """Return the digest of a line or a message."""
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def read_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
@@ -70,5 +70,5 @@ def read_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
             raise IsthmusError(
                 f"{path}, line {number}, does not follow the line before it; restore it from a copy"
             )
-        last = seal(line)
+        last = seal(line.encode())
         yield facts, last

@@ -28,6 +28,8 @@ Version = Annotated[int, Field(ge=PROTOCOL, le=PROTOCOL)]
 class MessageError(IsthmusError):
     """What is wrong with a message, for the log of the side that received it."""
 
+    code = "message"  # of `REFUSALS`
+
 
 class CallHead(NamedTuple):
     """What a server asks of a site."""

@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 
 from isthmus.cohort import Clients, Round
 from isthmus.context import RunContext
-from isthmus.data.federation import Federation
 from isthmus.data.own.own_files import detect_kind, find_own_files
 from isthmus.engines.base import one_thread
 from isthmus.errors import IsthmusError, nearest
 from isthmus.evaluation import score
-from isthmus.experiment import registry
 from isthmus.experiment.settings import Experiment, read
 from isthmus.method import State
 from isthmus.methods.local import Local
@@ -38,16 +36,6 @@ class RegisteredData(NamedTuple):
     name: str
     path: str
     options: Mapping[str, Any]
-
-
-class Preview(NamedTuple):
-    """What taking part would mean, found out without contacting the server."""
-
-    part: Consent
-    data: Federation
-    seconds: float  # of computing, for a few rounds and their evaluations
-    bytes_up: int  # that a round of training sends
-    discloses: Mapping[str, str]  # by function: what it discloses besides models and counts
 
 
 def register(site: SiteFolder, path: str, options: Mapping[str, Any], name: str = "") -> str:
@@ -91,45 +79,39 @@ def propose(experiment: Experiment, site: str, data: RegisteredData, **terms: An
     return Consent(experiment=experiment.toml(), **(part | terms))
 
 
-def preview(part: Consent) -> Preview:
-    """Read a site's data as the experiment wants them, and play its turning points on them."""
+def preview(part: Consent) -> Iterator[str]:
+    """Describe what taking part would mean, after playing some rounds on the site's data."""
+    study = part.study
     setting, forms = prepare_part(part)
-    mine, members = read_share(part), build_setting(part.study)
+    data, members = read_share(part), build_setting(study)
     began = time.process_time()
     if part.newcomer:
-        learn_newcomer(members, mine)
+        learn_newcomer(members, data)
     else:
-        learn(members._replace(federation=mine), part.client)
+        learn(members._replace(federation=data), part.client)
     seconds = time.process_time() - began
-    sent = {form.function: form.reply for form in forms.known if form.purpose == "train"}
-    bytes_up = sum(map(measure_form, sent.values()))
-    return Preview(part, mine, seconds, bytes_up, list_disclosures(setting, forms))
-
-
-def describe(seen: Preview) -> Iterator[str]:
-    """Describe what taking part would mean."""
-    part, study = seen.part, seen.part.study
-    train, validation, test = seen.data.sizes(part.row)
-    about = registry.build("method", study.method).about()
-    counts = seen.data.label_counts(part.row).tolist()
+    train, validation, test = data.sizes(part.row)
+    about = setting.method.about()
+    counts = data.label_counts(part.row).tolist()
     yield f"examples: {train:,} to train on, {validation:,} to choose on, {test:,} to test on"
-    names = seen.data.arrays.labels or range(len(counts))
+    names = data.arrays.labels or range(len(counts))
     held = (f"{name}: {n:,}" for name, n in zip(names, counts, strict=True) if n)
     yield f"classes: {', '.join(held)}"
-    yield from (f"note: {note}" for note in seen.data.notes)
+    yield from (f"note: {note}" for note in data.notes)
     yield f"method: {study.method['name']}, {study.rounds} rounds"
     if part.newcomer:
-        members = ", ".join(study.data["names"])
-        yield f"this site is none of {members}: it could join as a newcomer, with --newcomer"
+        members_named = ", ".join(study.data["names"])
+        yield f"this site is none of {members_named}: it could join as a newcomer, with --newcomer"
         yield f"has a model: {about.newcomer}; it takes part in no round"
         yield "would leave this site: how its models do, unless --no-figures"
     else:
         yield f"would leave this site: {about.up}; its counts of examples; how its models do"
     yield f"would stay: the data; {about.home}; the personal models"
-    for function, told in seen.discloses.items():
-        yield f"would disclose, in {function}: {told}; only with --disclose {function}"
-    sends = "" if part.newcomer else f"a round sends {format_bytes(seen.bytes_up)}; "
-    yield f"{sends}tried here in {seen.seconds:.1f} s"
+    for function, disclosed in list_disclosures(setting, forms).items():
+        yield f"would disclose, in {function}: {disclosed}; only with --disclose {function}"
+    sent = {form.function: form.reply for form in forms.known if form.purpose == "train"}
+    sends = f"a round sends {format_bytes(sum(map(measure_form, sent.values())))}; "
+    yield f"{'' if part.newcomer else sends}tried here in {seconds:.1f} s"
 
 
 def list_disclosures(setting: RunContext, forms: Forms) -> dict[str, str]:

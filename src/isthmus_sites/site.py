@@ -5,7 +5,6 @@ client that it is, only on tensors of the shapes that these functions take. Its 
 and its models stay in its folder; every call and every answer is in its log before it leaves.
 """
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from isthmus.run.build import build
 from isthmus.run.newcomers import Joining, make_visit
 from isthmus.run.open import Personal
 from isthmus_sites import codec, exchange
-from isthmus_sites.audit import AuditLog
+from isthmus_sites.audit import AuditLog, seal
 from isthmus_sites.codec import CallHead, MessageError, ReplyHead
 from isthmus_sites.consent import Consent, check_deployable, find_consent
 from isthmus_sites.federations import read_client, read_newcomer, synthesize, synthesize_newcomers
@@ -55,9 +54,8 @@ class Refusal(Exception):  # noqa: N818 - it is an answer
     """Ends a call: its code goes to the server, its detail only into the log."""
 
     def __init__(self, code: str, detail: str = ""):
-        Exception.__init__(self, f"{code}: {detail}")
+        Exception.__init__(self, detail)
         self.code = code
-        self.detail = detail
 
 
 @dataclass(frozen=True)
@@ -93,23 +91,23 @@ class Site:
 
     def answer(self, message: bytes) -> bytes:
         """Answer a message; one that is refused is answered too, and nothing is raised."""
-        head = None
-        facts = {"bytes": len(message), "digest": hashlib.sha256(message).hexdigest()[:16]}
+        head: CallHead | None = None
+        facts: dict[str, Any] = {"bytes": len(message), "digest": seal(message)}
         try:
-            head = self._read_head(message)
+            head = codec.read_head(message, CallHead, self.forms.largest)
             facts |= {"run": head.run, "function": head.function}
             # A newcomer is asked after so many rounds, a client in the one that is next.
             facts |= {"round": head.t + (not self.consent.newcomer), "call": head.call}
             answer = self._do(head, message)
             refused = ""
-        except Refusal as refusal:
-            refused, facts["why"] = refusal.code, refusal.detail
+        except (Refusal, MessageError, UnknownStateError) as refusal:
+            refused, facts["why"] = refusal.code, str(refusal)
         except Exception as error:
             # Neither its text nor where it was raised leaves: both may show data.
             refused, facts["why"] = "failed", f"{type(error).__name__}: {error}"
         if refused:
             answer = codec.write(ReplyHead(head.call if head else "", refused))
-        sent = {"sent": len(answer), "answer": hashlib.sha256(answer).hexdigest()[:16]}
+        sent = {"sent": len(answer), "answer": seal(answer)}
         try:
             self._log.add(**facts, refused=refused, **sent)
         except IsthmusError:  # a full disk: what cannot be logged does not leave
@@ -124,13 +122,6 @@ class Site:
         """Close the engine and the store."""
         self.setting.engine.close()
         self.states.close()
-
-    def _read_head(self, message: bytes) -> CallHead:
-        try:
-            head: CallHead = codec.read_head(message, CallHead, self.forms.largest)
-        except MessageError as error:
-            raise Refusal("message", str(error)) from None
-        return head
 
     def _do(self, head: CallHead, message: bytes) -> bytes:
         for code, check in CHECKS.items():
@@ -191,10 +182,7 @@ class Site:
 
     def _find_own(self, head: CallHead) -> State | None:
         like = self.setting.method.own(self.setting.task, self.consent.client)
-        try:
-            return self.states.find(head.committed, head.accepted, like)
-        except UnknownStateError as error:
-            raise Refusal("state", str(error)) from None
+        return self.states.find(head.committed, head.accepted, like)
 
     def _read_received(self, head: CallHead, message: bytes) -> Any:
         problem = ""

@@ -31,6 +31,8 @@ PINNED = b"pinned/"  # and a name
 class UnknownStateError(IsthmusError):
     """The server counts on a state that this site does not hold."""
 
+    code = "state"  # of `REFUSALS`
+
 
 class SiteStates:
     """The own states of one client, in its site's store."""

@@ -161,7 +161,7 @@ def check(
     if file is not None:
         study, me = preparation.read_deployable(file), str(read_table(site.settings)["name"])
         part = preparation.propose(study, me, found)
-        print("\n".join(preparation.describe(preparation.preview(part))))
+        print("\n".join(preparation.preview(part)))
         if alone:
             print(describe_alone(preparation.train_alone(site, part)))
 
