@@ -167,7 +167,7 @@ BUDGET = {
     "isthmus/run": 2562,
     "isthmus/system": 182,
     "isthmus/tracking": 138,
-    "isthmus_papers": 1449,
+    "isthmus_papers": 1441,
     "isthmus_sites": 3987,
 }
 

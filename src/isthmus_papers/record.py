@@ -59,13 +59,13 @@ class RunRecord(NamedTuple):
     """A run: what was asked for, what came out, what it took and where."""
 
     experiment: Mapping[str, Any]
-    digest: str
-    federation: str
-    rounds: int
-    seconds: float
-    machine: str
-    versions: Mapping[str, str]
-    numbers: tuple[MeasuredNumber, ...]
+    digest: str = ""
+    federation: str = ""
+    rounds: int = 0
+    seconds: float = 0.0
+    machine: str = ""
+    versions: Mapping[str, str] = MappingProxyType({})
+    numbers: tuple[MeasuredNumber, ...] = ()
     curve: Mapping[str, Any] = MappingProxyType({})  # top-1 at each evaluated round
     path: Mapping[str, Any] = MappingProxyType({})  # top-1 at each place, after the last round
     step: str = ""  # eager or compiled; of older records it is not known
@@ -165,17 +165,9 @@ def measure(run: RecordedRun, experiment: Experiment) -> RunRecord:
 
 def note_divergence(experiment: Experiment, why: str) -> RunRecord:
     """Make a record of a run that diverged, so that it is not run again."""
-    return RunRecord(
-        experiment=_list_settings(experiment),
-        digest="",
-        federation="",
-        rounds=0,
-        seconds=0.0,
-        machine=describe_machine(),
-        versions=_list_versions(version("isthmus"), version("torch")),
-        numbers=(),
-        failed=why,
-    )
+    versions = _list_versions(version("isthmus"), version("torch"))
+    settings, machine = _list_settings(experiment), describe_machine()
+    return RunRecord(settings, machine=machine, versions=versions, failed=why)
 
 
 def read_untuned(record: RunRecord) -> RunRecord | None:
