@@ -157,7 +157,7 @@ BUDGET = {
     "isthmus/batch": 644,
     "isthmus/cli": 1447,
     "isthmus/data": 3752,
-    "isthmus/engines": 1915,
+    "isthmus/engines": 1910,
     "isthmus/experiment": 415,
     "isthmus/formulas": 92,
     "isthmus/methods": 1679,

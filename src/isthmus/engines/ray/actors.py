@@ -111,8 +111,9 @@ class ClientActor:
         torch.set_default_dtype(dtype)
         self._node: str = ray.get_runtime_context().get_node_id()
         nobody: Any = None  # the engine is the run's
-        for reference in data.get(self._node, []):
-            federation = unpack(ray.get(reference), copy=False)
+        self._ready = bool(data.get(self._node))
+        if self._ready:
+            federation = unpack(ray.get(data[self._node][0]), copy=False)
             self._context = RunContext(method, task, federation, nobody)
         self._known = {"method": method, "task": task}
         self._loop = Loop(compiled=compiled)
@@ -120,9 +121,9 @@ class ClientActor:
         self._number = -1  # of the call that it knows
         self._call: Call | None = None
 
-    def begin(self) -> str:
-        """Return the node that it is on."""
-        return self._node
+    def begin(self) -> tuple[str, bool]:
+        """Return the node that it is on, and whether it has the data."""
+        return self._node, self._ready
 
     def compute(self, number: int, call: Parcel, request: Parcel) -> Parcel:
         """Run the function of a call for one client."""
@@ -326,11 +327,13 @@ class ActorPool(Pool):
             self.replace(actor)
             return
         self._failures = 0
-        actor.node = actor.node or outcome
-        if actor.node not in self._data:  # it has joined since the actor was started
-            self.replace(actor)
-        elif self._data[actor.node]:
+        ready = True  # after a call that was abandoned
+        if not isinstance(outcome, Parcel):
+            actor.node, ready = outcome
+        if ready:
             self.idle.append(actor)
+        elif self._data.get(actor.node) != []:  # its node was not known when it was started
+            self.replace(actor)
 
     def _judge(self, id: str, facts: Any) -> bool:
         """Whether a node can be used; before the first round an error says why not."""

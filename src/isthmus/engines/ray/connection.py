@@ -93,7 +93,7 @@ def connect(cluster: Cluster, cores: int = 0) -> Connected:
     inside = local or _is_inside(address)
     if not inside:
         _refuse_silence(address)
-    with _explain(address), _silence(), _stay_inside(inside):
+    with _connecting(address, inside):
         ray.init(
             address="local" if local else address,
             num_cpus=(cores or count_cores()) if local else None,
@@ -179,53 +179,41 @@ def _refuse_silence(address: str) -> None:
 
 
 @contextmanager
-def _explain(address: str) -> Iterator[None]:
-    """Turn Ray's errors while connecting into one line."""
-    try:
-        yield
-    except Exception as error:  # Ray raises all kinds, and some of no kind
-        reason = " ".join(str(error).split())[:500]
-        if "ersion mismatch" in reason:
-            todo = "install the versions of Ray and Python that the cluster has"
-        elif any("AuthToken" in str(each) for each in _list_causes(error)):
-            reason, todo = "it refuses the token", TOKEN_ADVICE
-        else:
-            todo = "this machine must be one of its nodes, with its token; see docs/cluster.md"
-        where = f"at {address}" if address else "on this machine"
-        raise IsthmusError(f"Ray {where} cannot be used ({reason}); {todo}") from None
+def _connecting(address: str, inside: bool) -> Iterator[None]:
+    """Hide what Ray's libraries print at each attempt, and turn Ray's errors into one line.
 
+    A Ray that is started here, `inside`, listens on the loopback interface alone. Ray replaces
+    127.0.0.1 by an address that others can reach, unless it believes to be on a system without
+    clusters.
+    """
+    from ray._private import ray_constants
 
-def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Hide what Ray's libraries print on the terminal at each attempt."""
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = before and not inside
     kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     try:
         yield
+    except Exception as error:  # Ray raises all kinds, and some of no kind
+        raise IsthmusError(_explain(error, address)) from None
     finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nothing)
 
 
-@contextmanager
-def _stay_inside(local: bool) -> Iterator[None]:
-    """Make a Ray that is started here listen on the loopback interface alone.
-
-    Ray replaces 127.0.0.1 by an address that others can reach, unless it believes to be on a system
-    without clusters.
-    """
-    from ray._private import ray_constants
-
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = before and not local
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
+def _explain(error: BaseException, address: str) -> str:
+    """Return one line for what Ray says when it cannot connect."""
+    reason = " ".join(str(error).split())[:500]
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    if "ersion mismatch" in reason:
+        todo = "install the versions of Ray and Python that the cluster has"
+    elif any("AuthToken" in str(cause) for cause in causes):
+        reason, todo = "it refuses the token", TOKEN_ADVICE
+    else:
+        todo = "this machine must be one of its nodes, with its token; see docs/cluster.md"
+    where = f"at {address}" if address else "on this machine"
+    return f"Ray {where} cannot be used ({reason}); {todo}"
