@@ -156,7 +156,7 @@ BUDGET = {
     "contract": 908,
     "isthmus/batch": 644,
     "isthmus/cli": 1447,
-    "isthmus/data": 3752,
+    "isthmus/data": 3622,
     "isthmus/engines": 1910,
     "isthmus/experiment": 415,
     "isthmus/formulas": 92,

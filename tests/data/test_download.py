@@ -517,12 +517,13 @@ def test_list_says_what_is_here(isthmus: Isthmus) -> None:
 def test_three_of_four_files_are_not_the_set(tmp_path: Path) -> None:
     folder = tmp_path / "mnist"
     folder.mkdir()
-    for name in origins.IDX[:3]:
+    names = [path.removeprefix("mnist/").removesuffix("*") for path in ORIGINS["mnist"].places[0]]
+    for name in names[:3]:
         (folder / name).touch()
-    (folder / f"{origins.IDX[3]}.gz.part").touch()
+    (folder / f"{names[3]}.gz.part").touch()
     assert ORIGINS["mnist"].find(tmp_path) is None
-    (folder / f"{origins.IDX[3]}.gz").touch()
-    assert ORIGINS["mnist"].find(tmp_path) == folder / origins.IDX[0]
+    (folder / f"{names[3]}.gz").touch()
+    assert ORIGINS["mnist"].find(tmp_path) == folder / names[0]
 
 
 def test_the_table_is_sound() -> None:

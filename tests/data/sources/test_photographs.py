@@ -91,62 +91,6 @@ def test_a_tree_that_changed_is_decoded_again(tmp_path: Path, name: str) -> None
         assert arrays.x[2].mean((1, 2)) == pytest.approx([0, 255, 0], abs=3)
 
 
-@pytest.mark.parametrize("damage", ["cut short", "no array", "objects", "another shape"])
-def test_a_damaged_array_is_made_again(tmp_path: Path, damage: str) -> None:
-    tiny_imagenet(tmp_path)
-    first = np.array(TinyImageNet().load(tmp_path, seed=0).x)
-    path = kept(tmp_path)[0]
-    if damage == "cut short":
-        path.write_bytes(path.read_bytes()[:-1])
-    elif damage == "no array":
-        path.write_bytes(b"text")
-    elif damage == "objects":
-        np.save(path, np.array([{}], dtype=object), allow_pickle=True)
-    else:
-        np.save(path, np.zeros((12, 3, 8, 8), np.uint8))
-    assert np.array_equal(TinyImageNet().load(tmp_path, seed=0).x, first)
-
-
-def test_an_interrupted_process_leaves_no_half_array(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tiny_imagenet(tmp_path)
-    real, calls = photographs.decode_image, []
-
-    def stopped(path: str, side: int, exact: bool) -> photographs.Images:
-        calls.append(path)
-        if len(calls) == 5:
-            raise KeyboardInterrupt
-        return real(path, side, exact)
-
-    monkeypatch.setattr(photographs, "decode_image", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        TinyImageNet().load(tmp_path, seed=0)
-    assert kept(tmp_path) == []
-    assert len(TinyImageNet().load(tmp_path, seed=0).x) == 12
-
-
-@pytest.mark.parametrize("trouble", ["no folder", "no room"])
-def test_where_nothing_can_be_written_the_images_stay_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
-) -> None:
-    """A file in the folder's place is as a folder that may not be made; a full disk fails late."""
-    tiny_imagenet(tmp_path)
-    if trouble == "no folder":
-        (tmp_path / "tiny-imagenet-200.decoded").write_text("in the way")
-    else:
-
-        def full(*_: object) -> None:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(os, "fsync", full)
-    arrays = TinyImageNet().load(tmp_path, seed=0)
-    assert not isinstance(arrays.x, np.memmap)
-    assert arrays.x[:, 0].mean((1, 2)) == pytest.approx(60 * arrays.y, abs=3)
-    if trouble == "no room":
-        assert kept(tmp_path) == []
-
-
 def png_that_claims(width: int, height: int) -> bytes:
     """A PNG of a few bytes whose header claims any size."""
 
@@ -299,11 +243,6 @@ def test_what_takes_long_is_said_once_and_on_stderr(
     assert list(progress.show_progress(range(1), "reading")) == [0]
     out, err = capsys.readouterr()
     assert (out, err) == ("", "reading: 1 of 3 done in -1 s\n")
-
-
-def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(progress.show_progress(range(3), "reading")) == [0, 1, 2]
-    assert capsys.readouterr() == ("", "")
 
 
 def test_a_terminal_gets_a_bar_that_goes_away(

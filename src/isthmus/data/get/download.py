@@ -197,22 +197,18 @@ def _open_at_once(path: str, flags: int) -> int:
 
 def unpack(archive: Path, folder: str, show: Show) -> None:
     """Unpack the one folder of a zip archive beside it, whole or not at all, and remove it."""
-    target = archive.parent / folder
-    new, old = target.with_name(f".{folder}.part"), target.with_name(f".{folder}.old")
+    target, new = archive.parent / folder, archive.parent / f".{folder}.part"
     try:
         with reading(archive, "remove it and download it again"), zipfile.ZipFile(archive) as file:
             members = file.infolist()
-            shutil.rmtree(new, ignore_errors=True)
             for count, member in enumerate(members, start=1):
                 file.extract(member, new)  # below the folder, whatever the member is called
                 show(folder, count, len(members))
-            shutil.rmtree(old, ignore_errors=True)
-            if target.exists():
-                target.rename(old)
-            (new / folder).rename(target)
+            unpacked = (new / folder).resolve(strict=True)
+            shutil.rmtree(target, ignore_errors=True)
+            unpacked.rename(target)
     finally:
         shutil.rmtree(new, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)
     archive.unlink()
 
 

@@ -21,13 +21,13 @@ every image with rows and columns exchanged; here they are upright.
 import gzip
 import string
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import IO, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,15 +40,29 @@ from isthmus.errors import IsthmusError
 
 CHUNK = 2**22
 
-Opener = Callable[[], AbstractContextManager[Any]]  # of a file of bytes
-
 
 class ByteFile(NamedTuple):
-    """A file of bytes: what it is called, the file that it is or is packed in, how to open it."""
+    """A file of bytes, gzipped or not, which may be a member of a zip archive."""
 
-    name: str
     path: Path
-    open: Opener
+    member: str = ""
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return f"{self.path}: {self.member}" if self.member else str(self.path)
+
+    @contextmanager
+    def open(self) -> Iterator[IO[bytes]]:
+        """Open it to read its bytes."""
+        with ExitStack() as opened:
+            file: Any = opened.enter_context(open(self.path, "rb"))
+            if self.member:
+                file = opened.enter_context(zipfile.ZipFile(file))
+                file = opened.enter_context(file.open(self.member))
+            if self.name.endswith(".gz"):
+                file = opened.enter_context(gzip.open(file))
+            yield file
 
 
 class IdxFiles(NamedTuple):
@@ -102,27 +116,14 @@ class IdxFiles(NamedTuple):
     def _find(self, root: Path, file: str) -> ByteFile:
         """Find a file: in a folder, packed or not, or else in the archive."""
         for folder in self.folders:
-            packed, plain = root / folder / f"{file}.gz", root / folder / file
-            if packed.is_file():
-                return ByteFile(str(packed), packed, partial(gzip.open, packed))
-            if plain.is_file():
-                return ByteFile(str(plain), plain, partial(open, plain, "rb"))
+            for path in (root / folder / f"{file}.gz", root / folder / file):
+                if path.is_file():
+                    return ByteFile(path)
         for folder in self.folders if self.archive else ():
-            path, member = root / folder / self.archive, f"{self.inside}{file}.gz"
-            if path.is_file():
-                return ByteFile(f"{path}: {member}", path, partial(_open_member, path, member))
+            if (root / folder / self.archive).is_file():
+                return ByteFile(root / folder / self.archive, f"{self.inside}{file}.gz")
         places = " or ".join(str(root / folder) for folder in self.folders)
         raise refuse_missing(self.name, f"{file}.gz in {places}", root)
-
-
-@contextmanager
-def _open_member(path: Path, name: str) -> Iterator[gzip.GzipFile]:
-    with (
-        zipfile.ZipFile(path) as archive,
-        archive.open(name) as packed,
-        gzip.open(packed) as file,
-    ):
-        yield file
 
 
 def read_idx(source: ByteFile, dimensions: int) -> NDArray[np.uint8]:
