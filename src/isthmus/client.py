@@ -134,7 +134,7 @@ class Client:
         self._choice = choice
         self._taken = 0
         self._tallied: dict[Tensor, dict[str, Tally]] = {}  # of paths, which are long
-        self.walked: PathSelection | None = None
+        self.selection: PathSelection | None = None
 
     def scan(
         self,
@@ -255,7 +255,7 @@ class Client:
         """
         index = self._best(path).to(path.w.device)
         point = tree.map(lambda rows: rows.index_select(0, index[None])[0], path)
-        self.walked = PathSelection(path, index, point)
+        self.selection = PathSelection(path, index, point)
         return point
 
     def _best(self, path: Point) -> Tensor:

@@ -161,17 +161,17 @@ class Scoring:
 
     def score(self, client: Client, own: State, model: Tensor | Point, *received: State) -> Any:
         """Measure the models in this order, those there are; none is measured twice."""
-        path, walked = client.method.path(), client.walked
-        if walked is not None and walked.point is not model:
-            walked = None
+        path, selected = client.method.path(), client.selection
+        if selected is not None and selected.point is not model:
+            selected = None
         along: tuple[Any, ...] = ()
         if path is not None:
-            points = path.points(client, own, *received) if walked is None else walked.path
+            points = path.points(client, own, *received) if selected is None else selected.path
             along = (measure(client, points, self.splits),)
-        if along and walked is not None:
-            index = walked.chosen[None].cpu()
+        if along and selected is not None:
+            index = selected.chosen[None].cpu()
             sums = tree.map(lambda rows: rows.index_select(0, index)[0], along[0][1])
-            personal = walked.point.at, sums
+            personal = selected.point.at, sums
         else:
             personal = measure(client, model, self.splits)
         if self.common is None:

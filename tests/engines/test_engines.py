@@ -21,6 +21,8 @@ from isthmus.metrics.score import tally
 from odd_engines import Flaky, Wire
 from small import SIZES, begin, federation, network, played, setting
 
+both_engines = pytest.mark.parametrize("engine", [Loop(), Stacked(2)], ids=["loop", "stacked"])
+
 
 class Trace(NamedTuple):
     """Both ends after each step of the longest client; a client that has ended stays put."""
@@ -186,7 +188,7 @@ def test_stacked_refuses_what_one_program_cannot_do(fault: str) -> None:
     check(fails(fault, Stacked(4)))
 
 
-@pytest.mark.parametrize("engine", [Loop(), Stacked(4)], ids=["loop", "stacked"])
+@both_engines
 def test_a_method_may_not_make_more_passes_than_it_announces(engine: Any) -> None:
     check(fails("passes", engine))
 
@@ -222,21 +224,19 @@ def test_a_part_is_scored_as_if_it_were_alone(build: Any) -> None:
             assert all(map(torch.allclose, tree.leaves(sums), tree.leaves(alone)))
 
 
-def test_label_counts_leave_out_padding() -> None:
+@both_engines
+def test_label_counts_leave_out_padding(engine: Any) -> None:
     """Each engine counts the training labels that the federation has."""
-    data = federation()
-    for engine in (Loop(), Stacked(6)):
-        made = setting("fedavg", engine, data)
+    made = setting("fedavg", engine, federation())
 
-        def census(client: Any, own: Any) -> Any:
-            return own, (client.label_counts(), client.n, client.steps)
+    def census(client: Any, own: Any) -> Any:
+        return own, (client.label_counts(), client.n, client.steps)
 
-        _, (counts, n, steps) = Clients(range(6), Round(made, 0, {})).map(census)
-        for i in range(6):
-            labels = data.split(i, "train").y
-            assert counts[i].tolist() == labels.bincount(minlength=3).tolist()
-            assert n[i] == len(labels)
-            assert steps[i] == 2 * -(-len(labels) // 8)
+    _, (counts, n, steps) = Clients(range(6), Round(made, 0, {})).map(census)
+    for i in range(6):
+        labels = made.federation.split(i, "train").y
+        assert counts[i].tolist() == labels.bincount(minlength=3).tolist()
+        assert (n[i], steps[i]) == (len(labels), 2 * -(-len(labels) // 8))
 
 
 def test_clients_of_different_kinds_share_no_block() -> None:
@@ -262,21 +262,17 @@ def test_clients_of_different_kinds_share_no_block() -> None:
     ]
 
 
-def test_each_gives_every_client_its_own_message() -> None:
-    for engine in (Loop(), Stacked(4)):
-        made = setting("fedavg", engine)
-        round = Round(made, 0, {})
+@both_engines
+def test_each_gives_every_client_its_own_message(engine: Any) -> None:
+    round = Round(setting("fedavg", engine), 0, {})
 
-        def echo(client: Any, own: Any, common: Tensor, mine: Tensor) -> Any:
-            return own, (common + mine,)
+    def echo(client: Any, own: Any, common: Tensor, mine: Tensor) -> Any:
+        return own, (common + mine,)
 
-        ids, (heard,) = Clients([4, 1, 2], round).map(
-            echo, torch.tensor(10.0), each=torch.tensor([4.0, 1.0, 2.0])
-        )
-        assert ids.tolist() == [1, 2, 4]
-        assert heard.tolist() == [11, 12, 14]
-        assert round.down == 3 * 4 + 3 * 4
-        assert round.up == 3 * 4
+    own_messages = torch.tensor([4.0, 1.0, 2.0])
+    ids, (heard,) = Clients([4, 1, 2], round).map(echo, torch.tensor(10.0), each=own_messages)
+    assert (ids.tolist(), heard.tolist()) == ([1, 2, 4], [11, 12, 14])
+    assert (round.down, round.up) == (3 * 4 + 3 * 4, 3 * 4)
 
 
 def test_a_second_call_in_a_round_draws_other_batches() -> None:
@@ -292,7 +288,7 @@ def test_a_second_call_in_a_round_draws_other_batches() -> None:
     assert not torch.equal(one, two)
 
 
-@pytest.mark.parametrize("engine", [Loop(), Stacked(2)], ids=["loop", "stacked"])
+@both_engines
 def test_what_the_objective_does_not_look_at_only_decays(engine: Any) -> None:
     """One step of w <- w - lr wd w, from 1: 1 - 0.1 * 0.5."""
     changes = {"lr": 0.1, "lr_decay": 1.0, "momentum": 0.0, "weight_decay": 0.5, "epochs": 1}
@@ -307,7 +303,7 @@ def test_what_the_objective_does_not_look_at_only_decays(engine: Any) -> None:
     assert nothing.shape == (2, 0)
 
 
-@pytest.mark.parametrize("engine", [Loop(), Stacked(2)], ids=["loop", "stacked"])
+@both_engines
 def test_an_objective_that_looks_at_nothing_moves_nothing(engine: Any) -> None:
     made = setting("fedavg", engine, federation((7, 7)), weight_decay=0.0)
 

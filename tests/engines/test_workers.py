@@ -90,18 +90,17 @@ def children() -> set[int]:
 @pytest.mark.parametrize("method", METHODS)
 def test_workers_change_no_bit(method: str, engine: Loop) -> None:
     ours, theirs = setting(method, Loop()), setting(method, engine)
-    alone, here = advance(ours, begin(ours), evaluate=True)
-    together, there = advance(theirs, begin(theirs), evaluate=True)
-    assert tree.pack(alone.server) == tree.pack(together.server)
-    assert {i: tree.pack(own) for i, own in alone.own.items()} == {
-        i: tree.pack(own) for i, own in together.own.items()
-    }
-    assert here.evaluation is not None
-    assert there.evaluation is not None
-    for mine, its in zip(here.evaluation.scores, there.evaluation.scores, strict=True):
-        assert mine.figures.loss.tolist() == its.figures.loss.tolist()
-    sent = [(step.cost.down_bytes, step.cost.up_bytes) for step in (here, there)]
-    assert sent[0] == sent[1]
+    ends: list[Any] = [advance(made, begin(made), evaluate=True) for made in (ours, theirs)]
+    seen = [
+        (
+            tree.pack(end.server),
+            {i: tree.pack(own) for i, own in end.own.items()},
+            [score.figures.loss.tolist() for score in step.evaluation.scores],
+            (step.cost.down_bytes, step.cost.up_bytes),
+        )
+        for end, step in ends
+    ]
+    assert seen[0] == seen[1]
 
 
 def echo(client: Client, own: Tensor) -> Tensor:
