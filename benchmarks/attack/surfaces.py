@@ -27,9 +27,9 @@ def attack_options(rng: random.Random, folder: Path, samples: Samples) -> Case:
     """Gives options of a command values that they should not have."""
     import typer
 
-    from isthmus.cli.app import app
+    from isthmus.cli.app import build_app
 
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(build_app())
     bases: dict[str, list[str]] = {
         "run": RUN,
         "compare": ["compare", *SMALL, "--methods", "fedavg", "--seeds", "1", "--jobs", "1"],
