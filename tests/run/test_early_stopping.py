@@ -13,10 +13,8 @@ from golden import check, raises
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.evaluation import Evaluation, Score
 from isthmus.metrics.score import Figures
-from isthmus.run import open as opened
-from isthmus.run.database import Database
 from isthmus.run.loop import RoundResult, find_stop_reason, resume, update_best
-from isthmus.run.store import STATE, Best, Progress
+from isthmus.run.store import Best, Progress
 
 SETTINGS: dict[str, Any] = {
     "method": "fedavg",
@@ -179,21 +177,6 @@ def test_the_summary_of_a_run_says_why_it_ended(whole: Path, isthmus: Isthmus) -
     said = isthmus("show", whole)
     assert f"ended early: {summary(whole)['reason']}" in said.out
     assert json.loads(isthmus("show", whole, "--json").out)["reason"] == summary(whole)["reason"]
-
-
-def test_a_run_of_before_there_was_patience_goes_on(tmp_path: Path) -> None:
-    """Its experiment has no such setting, and its state no best."""
-    path = tmp_path / "run"
-    short = experiment(patience=0, rounds=4, step="eager")
-    federate(short, out=path, watch=lambda done: done.cost.round == 2)
-    database = Database(path / STATE)
-    about = json.loads(database.read(b"run") or b"")
-    about["experiment"] = about["experiment"].replace("patience = 0\n", "")
-    database.write({b"run": json.dumps(about).encode(), b"best": None})
-    database.close()
-    assert resume(path).digest == federate(short).digest
-    with opened.open(path) as run:
-        assert run.experiment.patience == 0
 
 
 @pytest.mark.parametrize(

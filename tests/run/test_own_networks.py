@@ -255,16 +255,6 @@ def test_a_client_of_one_training_example_is_normalised_with_itself() -> None:
     assert run.evaluation("personal").figures.loss.max() < 10
 
 
-def test_stacked_refuses_random_layers() -> None:
-    def build() -> nn.Module:
-        return nn.Sequential(nn.Dropout(0.2), nn.Linear(FEATURES, CLASSES))
-
-    with raises(IsthmusError):
-        federate(
-            Experiment(method="fedavg", engine="stacked", **OWN), data=federation(), model=build
-        )
-
-
 def test_a_network_that_gives_more_than_logits_is_refused() -> None:
     class Output(nn.Linear):
         def forward(self, x: Tensor) -> Any:

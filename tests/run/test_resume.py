@@ -257,21 +257,6 @@ def wait_for_rounds(process: subprocess.Popen[str], path: Path, count: int) -> N
         time.sleep(0.01)
 
 
-def test_the_command_line_goes_on_after_a_kill_in_blocks(tmp_path: Path, isthmus: Isthmus) -> None:
-    wanted = in_one_piece(tmp_path / "reference", experiment("stacked", rounds=4, eval_every=0))
-    path = tmp_path / "run"
-    process = started("run", tmp_path / "reference" / "experiment.toml", "--out", path)
-    wait_for_rounds(process, path, 2)
-    process.kill()
-    process.communicate()
-    assert json.loads((path / "summary.json").read_text())["status"] == "running"
-    said = isthmus("resume", path)
-    assert said.code == 0, said.err
-    check(said.err)
-    assert said.digest == wanted.digest
-    assert ended(path) == wanted
-
-
 def test_the_first_ctrl_c_finishes_the_round(tmp_path: Path) -> None:
     wanted = in_one_piece(tmp_path / "reference", experiment("superfed-mm"))
     path = tmp_path / "run"
@@ -312,7 +297,7 @@ def test_the_second_ctrl_c_loses_the_round_at_most(tmp_path: Path) -> None:
     assert ended(path) == wanted
 
 
-@pytest.mark.parametrize("method", ["superfed-mm", "local", "fedavg"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_run_may_stop_after_every_round(tmp_path: Path, method: str) -> None:
     wanted = in_one_piece(tmp_path / "reference", experiment(method))
     path = tmp_path / "run"

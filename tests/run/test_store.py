@@ -119,15 +119,6 @@ def test_the_server_has_its_own_row(mixed: Kept) -> None:
     assert float(row["loss"]) == pytest.approx(float(found.loss), rel=1e-7)
 
 
-def test_figures_are_those_of_the_run_to_eight_digits(mixed: Kept) -> None:
-    for model in ("personal", "shared"):
-        figures = mixed.run.evaluation(model).figures
-        for i in range(4):
-            (row,) = rows_of(mixed, model=model, split="test", round="4", client=str(i))
-            for name in figures._fields:
-                assert float(row[name]) == pytest.approx(getattr(figures, name)[i], rel=1e-7)
-
-
 def test_a_run_in_hand_is_the_run_that_is_read(mixed: Kept) -> None:
     here, there = mixed.run.record(mixed.path), read_record(mixed.path)
     for metric in METRICS:
@@ -140,32 +131,6 @@ def test_a_run_in_hand_is_the_run_that_is_read(mixed: Kept) -> None:
     assert (here.federation.labels == there.federation.labels).all()
     assert here.evaluated.tolist() == [4]
     assert here.selection == there.selection
-
-
-def test_the_bins_of_all_clients_are_kept(mixed: Kept) -> None:
-    """Rounds 2 and 4, two models, two splits, fifteen bins; the path has none. Eight digits."""
-    rows = read(mixed.path / "reliability.csv")[1]
-    assert Counter((r["round"], r["model"], r["split"]) for r in rows) == {
-        (round, model, split): 15
-        for round in "24"
-        for model in ("personal", "shared")
-        for split in ("validation", "test")
-    }
-    pooled = mixed.run.evaluation("personal").pooled
-    assert pooled is not None
-    assert pooled.bins.n.sum() == 4 * 6  # examples of the test parts
-    last = [r for r in rows if (r["round"], r["model"], r["split"]) == ("4", "personal", "test")]
-    for b, row in enumerate(last):
-        assert row["bin"] == str(b + 1)
-        assert float(row["lower"]) == pytest.approx(b / 15, rel=1e-7)
-        assert float(row["upper"]) == pytest.approx((b + 1) / 15, rel=1e-7)
-        n = int(row["n"])
-        assert n == pooled.bins.n[b]
-        if n == 0:
-            assert (row["top1"], row["confidence"]) == ("", "")
-            continue
-        assert n * float(row["top1"]) == pytest.approx(pooled.bins.top1[b], rel=1e-7)
-        assert n * float(row["confidence"]) == pytest.approx(pooled.bins.confidence[b], rel=1e-7)
 
 
 def test_calibration_per_batch_is_named_in_the_tables(tmp_path: Path, mixed: Kept) -> None:
