@@ -10,7 +10,7 @@ from isthmus.data.own.sites import describe
 from isthmus.run.build import build
 from isthmus.run.store import Progress, digest_of
 from isthmus_sites.audit import AuditLog
-from isthmus_sites.consent import Consent, digest_experiment
+from isthmus_sites.consent import Consent
 from isthmus_sites.engine import SitesEngine, read_state_name
 from isthmus_sites.federations import read_client
 from isthmus_sites.preparation import list_disclosures
@@ -120,6 +120,5 @@ class Deployment:
         self.close()
 
     def engine(self, **limits: Any) -> SitesEngine:
-        digest = digest_experiment(self.experiment)
         plan = ServePlan(experiment=self.experiment.toml(), **limits)
-        return SitesEngine(self.corridor, self.names, digest, self.forms, plan)
+        return SitesEngine(self.corridor, self.names, self.forms, plan)

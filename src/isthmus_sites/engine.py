@@ -17,6 +17,7 @@ from isthmus.method import State
 from isthmus.run import newcomers
 from isthmus_sites import codec, exchange
 from isthmus_sites.codec import VERSION, CallHead, MessageError, ReplyHead
+from isthmus_sites.consent import digest_experiment
 from isthmus_sites.forms import END, JOIN, PATH, SCORE, Forms, name_function
 from isthmus_sites.protocol import REFUSALS, ServePlan, SiteAnswer, Transport, describe_outcome
 
@@ -39,7 +40,6 @@ class SitesEngine(Engine):
         self,
         transport: Transport,
         names: Sequence[str],
-        run: str,
         forms: Forms,
         plan: ServePlan,
         clock: Callable[[], float] = time.monotonic,
@@ -51,7 +51,7 @@ class SitesEngine(Engine):
         self.scales: tuple[Tensor, ...] = ()  # of all sites' inputs, where they scale them alike
         self._transport = transport
         self._names = names
-        self._run = run
+        self._run = digest_experiment(plan.study)
         self._forms = forms
         self._plan = plan
         self._clock = clock

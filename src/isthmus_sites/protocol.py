@@ -9,17 +9,15 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isthmus.errors import IsthmusError
+from isthmus.experiment.settings import Experiment
 from isthmus.system.files import append_text, write_text
 from isthmus_sites.folders import ServerFolder
-
-if TYPE_CHECKING:
-    from isthmus.experiment.settings import Experiment
 
 JOINED = "newcomer"  # the event that a newcomer was asked to join
 Seconds = Annotated[float, Field(gt=0, le=30 * 86400)]
@@ -114,10 +112,8 @@ class ServePlan(BaseModel):
     newcomers: bool = True  # other admitted sites may join, to receive a model
 
     @cached_property
-    def study(self) -> "Experiment":
+    def study(self) -> Experiment:
         """The experiment."""
-        from isthmus.experiment.settings import Experiment
-
         return Experiment.parse(self.experiment)
 
     @property

@@ -29,7 +29,7 @@ from isthmus.run.store import Progress, Store
 from isthmus.system.files import write_text
 from isthmus_sites import codec, exchange
 from isthmus_sites.codec import CallHead
-from isthmus_sites.consent import digest_experiment, find_client
+from isthmus_sites.consent import find_client
 from isthmus_sites.engine import ANSWERED, JoinParts, SitesEngine
 from isthmus_sites.federations import synthesize, synthesize_newcomers
 from isthmus_sites.folders import ServerFolder, find_server
@@ -117,14 +117,12 @@ class SiteNewcomers:
         self,
         setting: RunContext,
         transport: Transport,
-        run: str,
         plan: ServePlan,
         scales: tuple[Tensor, ...] = (),
     ) -> None:
         self._setting = setting  # of the run
         self._forms: Forms | None = None  # of what newcomers are asked, once there is one
         self._transport = transport
-        self._run = run
         self._plan = plan
         self._scales = scales
         self._asked: set[str] = set()
@@ -150,7 +148,7 @@ class SiteNewcomers:
         if self._forms is None:
             _, self._forms = prepare_newcomer(self._setting)
         plan = self._plan.model_copy(update={"quorum": 1.0 if last else 0.0})
-        engine = SitesEngine(self._transport, sites, self._run, self._forms, plan)
+        engine = SitesEngine(self._transport, sites, self._forms, plan)
         engine.scales = self._scales
         data = synthesize_newcomers(self._setting.federation, len(sites))
         visit = make_visit(self._setting, data, engine)
@@ -210,8 +208,7 @@ def run_rounds(
     own = dict(store.progress.own)  # to be had while the store is open
     if exchange.is_wanted(setting.federation):
         engine.scales = exchange.to_tensors(_find_scales(engine, setting.federation, out, store))
-    digest = digest_experiment(experiment)
-    newcomers = SiteNewcomers(setting, transport, digest, plan, engine.scales)
+    newcomers = SiteNewcomers(setting, transport, plan, engine.scales)
 
     def record(joined: Sequence[SiteJoin], store: Store) -> None:
         for each in joined:
@@ -241,11 +238,9 @@ def run_rounds(
 
 
 def _build(plan: ServePlan, transport: Transport) -> tuple[Built, SitesEngine]:
-    experiment = plan.study
-    setting, forms = prepare(experiment)
-    names, digest = experiment.data["names"], digest_experiment(experiment)
-    engine = SitesEngine(transport, names, digest, forms, plan, insists=True)
-    return Built(experiment, setting._replace(engine=engine)), engine
+    setting, forms = prepare(plan.study)
+    engine = SitesEngine(transport, plan.names, forms, plan, insists=True)
+    return Built(plan.study, setting._replace(engine=engine)), engine
 
 
 class OfflineTransport:

@@ -199,7 +199,7 @@ def test_a_run_of_real_processes_ends_with_the_bits_of_the_simulation(
     experiment, run = EXPERIMENTS[name], real.find_run(name)
     made, forms = prepare(experiment)
     plan = ServePlan(experiment=experiment.toml())
-    engine = SitesEngine(Corridor({}), list(real.sites), "", forms, plan)
+    engine = SitesEngine(Corridor({}), list(real.sites), forms, plan)
     store = open_store(run, Built(experiment, made._replace(engine=engine)))
     store.start()
     here, there = store.progress, played(simulate(experiment, DATA), experiment.rounds)
