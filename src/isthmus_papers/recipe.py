@@ -374,7 +374,7 @@ def _build_cell(
 
 def _merge(*tables: Table) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    for table in tables:
+    for table in filter(None, tables):
         result = merge(result, table)
     return result
 

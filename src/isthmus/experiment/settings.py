@@ -315,7 +315,8 @@ def complete(given: Table) -> dict[str, Any]:
     wanted = name_parts(given)
     family = read_presets().get(str(wanted.get("preset", "clean")), {})
     for name in (wanted["method"].get("name"), wanted["data"].get("name"), "all"):
-        wanted = merge(registry.restrict_preset(family.get(str(name), {}), wanted), wanted)
+        if preset := family.get(str(name)):
+            wanted = merge(registry.restrict_preset(preset, wanted), wanted)
     engine = wanted.get("engine", "auto")
     if isinstance(engine, str) and engine not in ("auto", *ENGINES):
         raise IsthmusError(
