@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -45,7 +45,7 @@ def load_weights(
         )
     wanted = {_name_in_file(key, last): tensor for key, tensor in module.state_dict().items()}
     misfits = find_misfits(wanted, given, last)
-    if misfits.any():
+    if misfits:
         raise IsthmusError(
             f"weights={weights} {misfits}; give a file with the tensors of {whose}'s {name}"
         )
@@ -82,7 +82,7 @@ def _build_started(build: Callable[[], nn.Module], weights: str, partly: bool) -
     given = _align_names(_read(weights), wanted)
     *_, last = (name for name, part in module.named_modules() if part._parameters)
     misfits = find_misfits(wanted, given, last, may_lack_last=True)
-    if misfits.any() and not partly:
+    if misfits and not partly:
         raise IsthmusError(
             f"weights={weights} {misfits}; give a file with the tensors of "
             f"{type(module).__name__}, or start_from(..., partly=True) to take what fits"
@@ -96,33 +96,13 @@ def _build_started(build: Callable[[], nn.Module], weights: str, partly: bool) -
     return module
 
 
-class Misfits(NamedTuple):
-    """What of a network and a file does not belong together."""
-
-    missing: list[str]  # in the file
-    reshaped: list[str]
-    extra: list[str]  # in the file alone
-
-    def any(self) -> bool:
-        """Whether there is anything."""
-        return bool(self.missing or self.reshaped or self.extra)
-
-    def __str__(self) -> str:
-        kinds = (
-            ("has no", self.missing),
-            ("has other shapes:", self.reshaped),
-            ("has besides", self.extra),
-        )
-        return ", ".join(f"{verb} {_list(names)}" for verb, names in kinds if names)
-
-
 def find_misfits(
     wanted: Mapping[str, Tensor],
     given: Mapping[str, Tensor],
     last: str,
     may_lack_last: bool = False,
-) -> Misfits:
-    """Find what does not fit, apart from the last layer's outputs and counts of batches."""
+) -> str:
+    """Return what does not fit, apart from the last layer's outputs and counts of batches."""
 
     def is_last(name: str) -> bool:
         return name.rpartition(".")[0] == last
@@ -144,7 +124,8 @@ def find_misfits(
         and not name.endswith(STATISTICS)
         and not (may_lack_last and is_last(name))
     ]
-    return Misfits(missing, reshaped, extra)
+    kinds = {"has no": missing, "has other shapes:": reshaped, "has besides": extra}
+    return ", ".join(f"{verb} {_list(names)}" for verb, names in kinds.items() if names)
 
 
 def _fits(tensor: Tensor, given: Tensor | None) -> bool:
