@@ -11,7 +11,6 @@ from golden import check, raises
 from isthmus import Experiment, IsthmusError
 from isthmus.methods import METHODS
 from isthmus.metrics.metric import METRICS
-from isthmus_papers.number import Number
 from isthmus_papers.plan import list_experiments, plan
 from isthmus_papers.recipe import (
     Preset,
@@ -244,20 +243,6 @@ class TestReasons:
 
 
 class TestNumbers:
-    def test_superfed_chooses_lambda_on_test_data_and_the_others_choose_nothing(self) -> None:
-        for cell in find_recipe("superfed/table1").cells:
-            chosen = "oracle-common" if cell.method.startswith("superfed") else "none"
-            assert cell.number == Number("top1", selection=chosen)
-
-    def test_floco_global_is_the_shared_model_on_the_official_test_set(self) -> None:
-        for cell in find_recipe("floco/table1").cells:
-            number = cell.number
-            assert number.model == ("shared" if cell.metric == "global_top1" else "personal")
-            official = number.model == "shared" and cell.dataset == "CIFAR10"
-            assert number.data == ("server" if official else "clients")
-            together = number.model == "shared" and not official
-            assert (number.summary, number.deviation) == ("pooled" if together else "mean", "none")
-
     def test_every_number_that_can_be_met_is_in_the_record_of_a_run(self) -> None:
         """By its name, among those of the shipped records; else a cell would never be judged."""
         known = [

@@ -60,8 +60,9 @@ class PlannedComparison:
             batch.note("without local, tables cannot tell which clients a method harms")
         remove_drafts(out)
         write_text(out / grids.FILE, grid.toml())
+        left = {cell.name for cell in self.left}
         for cell in self.cells:
-            if cell not in self.left:
+            if cell.name not in left:
                 display.skip(cell.name)
         chosen: dict[str, int] | None = None
         missing: dict[str, str] = {}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ FAST, SLOW = 2e11, 1e10  # floating-point operations a second, of one process
 SHORT, LONG = 2e-5, 2e-3  # seconds of a step beside its operations
 STARTED = 60.0  # seconds until a compiler has made every program, at most
 POINTS = 11  # of a path, each of which an evaluation may look at
-ROW = 90  # bytes of a line in clients.csv
+ROW = 80  # bytes of a line in clients.csv, at least
 PAGE = 4096  # bytes of the database that belong to one entry
 VECTORS = 2  # of all parameters, that a process holds at least: a model and its gradient
 BESIDE = 100  # runs that are looked at for one of the same experiment
@@ -121,15 +121,15 @@ def _count_operations(setting: RunContext) -> int:
     """Count the floating-point operations of one example forward: two for each use of a weight."""
     module, total = setting.task.model.load(setting.task.w0), 0
 
-    def count(
-        layer: nn.Module, given: tuple[Tensor, ...], output: Tensor | tuple[Tensor, ...]
-    ) -> None:
+    def count(layer: nn.Module, given: tuple[Any, ...], output: Any) -> None:
         nonlocal total
-        result = output if isinstance(output, Tensor) else output[0]
-        times = given[0].shape[1] if given[0].dim() == 3 else 1  # of a sequence
+        result = output[0] if isinstance(output, tuple) else output
         weights = sum(each.numel() for each in layer.parameters(recurse=False) if each.dim() > 1)
-        channels = result.shape[1 if isinstance(layer, nn.Conv1d | nn.Conv2d) else -1]
-        total += 2 * weights * max(times, result.numel() // channels)
+        if weights and isinstance(result, Tensor):
+            is_sequence = len(given) > 0 and isinstance(given[0], Tensor) and given[0].dim() == 3
+            times = given[0].shape[1] if is_sequence else 1
+            channels = result.shape[1 if isinstance(layer, nn.Conv1d | nn.Conv2d) else -1]
+            total += 2 * weights * max(times, result.numel() // channels)
 
     layers = [each for each in module.modules() if not isinstance(each, nn.Embedding)]
     hooks = [layer.register_forward_hook(count) for layer in layers]
