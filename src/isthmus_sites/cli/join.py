@@ -16,22 +16,20 @@ app = typer.Typer(
     help="Take part in a federation: data, own states and personal models stay here.\n\n"
     "Begin with `isthmus join request --name hospital-a` in an empty folder.",
 )
-Folder = Annotated[
-    Path, typer.Option("--folder", metavar="DIR", help="Folder of the site [default: this one]")
-]
+Folder = Annotated[Path, typer.Option("--folder", metavar="DIR", help="Folder of the site.")]
 
 
 @app.command()
 def request(
     name: Annotated[
-        str, typer.Option(metavar="NAME", help="Small letters, digits, hyphens: hospital-a")
+        str, typer.Option(metavar="NAME", help="Small letters, digits, hyphens: hospital-a.")
     ],
     folder: Folder = Path(),
     renew: Annotated[
         bool,
         typer.Option(
             "--renew",
-            help="Create a new key; the old one stays valid until the new package is accepted",
+            help="Create a new key; the old one stays valid until the new package is accepted.",
         ),
     ] = False,
 ) -> None:
@@ -55,9 +53,9 @@ def request(
 
 @app.command()
 def accept(
-    package: Annotated[Path, typer.Argument(metavar="PACKAGE.zip", help="From the server")],
+    package: Annotated[Path, typer.Argument(metavar="PACKAGE.zip", help="From the server.")],
     fingerprint: Annotated[
-        str, typer.Option(metavar="TEXT", help="Fingerprint that the server's people gave you")
+        str, typer.Option(metavar="TEXT", help="Fingerprint that the server's people gave you.")
     ],
     folder: Folder = Path(),
 ) -> None:
@@ -80,7 +78,7 @@ def accept(
 @app.command()
 def start(
     folder: Folder = Path(),
-    unit: Annotated[bool, typer.Option("--unit", help="Print a systemd unit for this")] = False,
+    unit: Annotated[bool, typer.Option("--unit", help="Print a systemd unit for this.")] = False,
 ) -> None:
     """Take part until Ctrl-C: connect to the server, and reconnect whenever the connection ends.
 
@@ -126,15 +124,15 @@ def leave(folder: Folder = Path()) -> None:
 @app.command()
 def check(
     file: Annotated[
-        Path | None, typer.Argument(metavar="EXPERIMENT.toml", help="Proposed experiment")
+        Path | None, typer.Argument(metavar="EXPERIMENT.toml", help="Proposed experiment.")
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="File or directory to register [default: the latest]"),
+        typer.Option(metavar="FILE", help="File or directory to register [default: the latest]."),
     ] = None,
     settings: ReadingSettings = None,
-    name: Annotated[str, typer.Option(metavar="NAME", help="Name to register it by")] = "",
-    alone: Annotated[bool, typer.Option("--alone", help="Train here alone, to compare")] = False,
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name to register it by.")] = "",
+    alone: Annotated[bool, typer.Option("--alone", help="Train here alone, to compare.")] = False,
     folder: Folder = Path(),
 ) -> None:
     """Register data, and print what taking part with them would mean. Nothing is sent.
@@ -168,34 +166,36 @@ def check(
 
 @app.command()
 def agree(
-    file: Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="Proposed experiment")],
+    file: Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="Proposed experiment.")],
     data: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Registered data [default: the latest]")
+        str | None, typer.Option(metavar="NAME", help="Registered data [default: the latest].")
     ] = None,
     disclose: Annotated[
         list[str] | None,
-        typer.Option(metavar="FUNCTION", help="Allow a function that discloses more (repeatable)"),
+        typer.Option(metavar="FUNCTION", help="Allow a function that discloses more (repeatable)."),
     ] = None,
     figures: Annotated[
         bool,
-        typer.Option("--figures/--no-figures", help="Let the server keep this site's own figures"),
+        typer.Option("--figures/--no-figures", help="Let the server keep this site's own figures."),
     ] = True,
     minimum_examples: Annotated[
         int,
-        typer.Option(min=0, metavar="NUMBER", help="Do not take part with fewer training examples"),
+        typer.Option(
+            min=0, metavar="NUMBER", help="Do not take part with fewer training examples."
+        ),
     ] = 20,
     minimum_label_count: Annotated[
         int,
-        typer.Option(min=0, help="Do not disclose label counts with fewer of a class"),
+        typer.Option(min=0, help="Do not disclose label counts with fewer of a class."),
     ] = 5,
     newcomer: Annotated[
         bool,
-        typer.Option("--newcomer", help="Receive a model from a run of other sites; do not train"),
+        typer.Option("--newcomer", help="Receive a model from a run of other sites; do not train."),
     ] = False,
     reset: Annotated[
         bool,
         typer.Option(
-            "--reset", help="Archive this site's state from an earlier run of the same experiment"
+            "--reset", help="Archive this site's state from an earlier run of the same experiment."
         ),
     ] = False,
     folder: Folder = Path(),

@@ -24,16 +24,14 @@ def rehearse(
     data: Data = None,
     rounds: Rounds = None,
     sites: Annotated[
-        int | None, typer.Option(min=2, metavar="NUMBER", help="As many clients, each a site.")
+        int | None, typer.Option(min=2, help="Number of sites, a client each.")
     ] = None,
     seed: Seed = None,
     settings: Settings = None,
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where folders of server and sites go.")
-    ] = Path("rehearsal"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Output directory.")] = Path("rehearsal"),
     data_root: DataRoot = Path("data"),
 ) -> None:
-    """Rehearses a deployment on this machine: server and sites as processes, over loopback.
+    """Rehearse a deployment on this machine: server and sites as processes, over loopback.
 
     Examples, one per line:
 
@@ -41,8 +39,8 @@ def rehearse(
 
     `isthmus rehearse --method fedavg --data patients.csv --rounds 4`
 
-    Keys, requests, packages, consent, then the run itself; in the end it says whether the server
-    and every site came to the same bits as the simulation. Exit code 1: they did not.
+    Keys, requests, packages, consent, then the run itself; it compares the server and every site
+    with the simulation, to the bit. Exit code 1: they differ.
     """
     require_sites("rehearse")
     from isthmus.cli import messages
@@ -61,9 +59,9 @@ def rehearse(
     print(f"deployed   {verdict.deployed}")
     print(f"simulated  {verdict.simulated}")
     if verdict.missed:
-        print(f"answers that did not come, in both: {verdict.missed}; see calls.csv of the run")
+        print(f"missing answers, in both: {verdict.missed}; see calls.csv of the run")
     if verdict.identical:
         print("the server, and every site, came to the bits of the simulation")
         return
-    print(f"they differ; sites whose own states do: {', '.join(verdict.differing) or 'none'}")
+    print(f"they differ; sites with other own states: {', '.join(verdict.differing) or 'none'}")
     raise typer.Exit(1)

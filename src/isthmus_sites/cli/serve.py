@@ -33,15 +33,15 @@ app = typer.Typer(
 )
 Folder = Annotated[
     Path,
-    typer.Option("--folder", metavar="DIR", help="Folder of the federation [default: this one]"),
+    typer.Option("--folder", metavar="DIR", help="Folder of the federation."),
 ]
 
 
 @app.command()
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for all of it")],
-    host: Annotated[str, typer.Option(metavar="NAME", help="Name or address that sites use")],
-    port: Annotated[int, typer.Option(metavar="NUMBER", help="Port; open it to sites")] = 8002,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for all of it.")],
+    host: Annotated[str, typer.Option(metavar="NAME", help="Name or address that sites use.")],
+    port: Annotated[int, typer.Option(metavar="NUMBER", help="Port; open it to sites.")] = 8002,
 ) -> None:
     """Create a federation: an authority that signs, the server's kit, the lead's key.
 
@@ -61,10 +61,10 @@ def init(
 
 @app.command()
 def admit(
-    request: Annotated[Path, typer.Argument(metavar="REQUEST.zip", help="Request of a site")],
+    request: Annotated[Path, typer.Argument(metavar="REQUEST.zip", help="Request of a site.")],
     folder: Folder = Path(),
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the package")] = Path(),
-    renew: Annotated[bool, typer.Option("--renew", help="Replace a site's certificate")] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the package.")] = Path(),
+    renew: Annotated[bool, typer.Option("--renew", help="Replace a site's certificate.")] = False,
 ) -> None:
     """Admit a site: sign its request, and make the package that goes back to it.
 
@@ -88,8 +88,8 @@ def admit(
 @app.command()
 def move(
     folder: Folder = Path(),
-    host: Annotated[str, typer.Option(metavar="NAME", help="New name or address")] = "",
-    port: Annotated[int | None, typer.Option(metavar="NUMBER", help="New port")] = None,
+    host: Annotated[str, typer.Option(metavar="NAME", help="New name or address.")] = "",
+    port: Annotated[int | None, typer.Option(metavar="NUMBER", help="New port.")] = None,
 ) -> None:
     """Change the server's name, address or port; each site then needs a new package.
 
@@ -114,7 +114,7 @@ def move(
 
 @app.command()
 def revoke(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Site that was admitted")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Site that was admitted.")],
     folder: Folder = Path(),
 ) -> None:
     """Revoke a site's certificate, at once and for good.
@@ -133,7 +133,7 @@ def revoke(
 
 @app.command()
 def forget(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Site of the run")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Site of the run.")],
     folder: Folder = Path(),
 ) -> None:
     """Delete all figures of a site from the records of a run that has ended.
@@ -154,25 +154,25 @@ def forget(
 
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="Experiment of sites")],
+    file: Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="Experiment of sites.")],
     folder: Folder = Path(),
     quorum: Annotated[
-        float, typer.Option(metavar="SHARE", help="Fraction of sites that must answer (0-1]")
+        float, typer.Option(metavar="SHARE", help="Fraction of sites that must answer (0-1].")
     ] = 1.0,
     deadline: Annotated[
-        str, typer.Option(metavar="TIME", help="Longest time for a call: 90s, 30m, 2h, 1d")
+        str, typer.Option(metavar="TIME", help="Longest time for a call: 90s, 30m, 2h, 1d.")
     ] = "2h",
     grace: Annotated[
-        str, typer.Option(metavar="TIME", help="Time for the other sites after a quorum answered")
+        str, typer.Option(metavar="TIME", help="Time for the other sites after a quorum answered.")
     ] = "30s",
     min_sites: Annotated[
         int,
-        typer.Option(min=2, help="Smallest number of sites whose figures may be aggregated"),
+        typer.Option(min=2, help="Smallest number of sites whose figures may be aggregated."),
     ] = 3,
     newcomers: Annotated[
         bool,
         typer.Option(
-            "--newcomers/--no-newcomers", help="Let other admitted sites join to receive a model"
+            "--newcomers/--no-newcomers", help="Let other admitted sites join to receive a model."
         ),
     ] = True,
     settings: Settings = None,
@@ -256,11 +256,11 @@ def stop(folder: Folder = Path()) -> None:
 @app.command()
 def status(
     port: Annotated[
-        int | None, typer.Argument(metavar="[PORT]", help="Port of the page [default: a free one]")
+        int | None, typer.Argument(metavar="[PORT]", help="Port of the page [default: a free one].")
     ] = None,
     folder: Folder = Path(),
-    follow: Annotated[bool, typer.Option("--watch", help="Update until the last round")] = False,
-    page: Annotated[bool, typer.Option("--page", help="Serve a page to this machine")] = False,
+    follow: Annotated[bool, typer.Option("--watch", help="Update until the last round.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Serve a page to this machine.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show how the run at the sites stands: who answered, how far it is, how models do.
