@@ -85,8 +85,8 @@ class Forms:
         return max(measure_form(part) for form in self.known for part in form[2:])
 
 
-class _Noting(Loop):
-    """Runs one client, answers the same for all others, and notes the forms."""
+class _FormRecorder(Loop):
+    """Runs one client, answers the same for all others, and records the forms."""
 
     def __init__(self, client: int, scales: tuple[Tensor, ...]) -> None:
         Loop.__init__(self)
@@ -111,7 +111,7 @@ class _Noting(Loop):
 
 def learn(setting: RunContext, client: int = 0) -> Forms:
     """Play the rounds in which something changes, with one client's data, and record the forms."""
-    engine = _note_forms(setting, client)
+    engine = _make_recorder(setting, client)
     setting = setting._replace(engine=engine)
     for progress in _play(setting, client):
         round = Round(setting, progress.t - 1, progress.own, shelf=Shelf(progress.shelf))
@@ -128,18 +128,18 @@ def learn_newcomer(setting: RunContext, data: Federation) -> Forms:
 
     It may keep its figures: then it answers nothing.
     """
-    engine = _note_forms(setting, 0)
+    engine = _make_recorder(setting, 0)
     visit = make_visit(setting, data, engine)
-    for progress in _play(setting._replace(engine=_note_forms(setting, 0)), 0):
+    for progress in _play(setting._replace(engine=_make_recorder(setting, 0)), 0):
         score_newcomers(visit, progress)
     seen = list(engine.seen.values())
     return Forms((*seen, *(form._replace(reply=()) for form in seen if form.function == JOIN)))
 
 
-def _note_forms(setting: RunContext, client: int) -> _Noting:
+def _make_recorder(setting: RunContext, client: int) -> _FormRecorder:
     together = setting.federation.arrays.scaled_by == SUMS
     scales = setting.federation.scales(client) if together else None
-    return _Noting(client, () if scales is None else tuple(map(torch.from_numpy, scales)))
+    return _FormRecorder(client, () if scales is None else tuple(map(torch.from_numpy, scales)))
 
 
 def _play(setting: RunContext, client: int) -> Iterator[Progress]:
