@@ -156,7 +156,7 @@ BUDGET = {
     "contract": 908,
     "isthmus/batch": 645,
     "isthmus/cli": 1447,
-    "isthmus/data": 3626,
+    "isthmus/data": 3621,
     "isthmus/engines": 1910,
     "isthmus/experiment": 416,
     "isthmus/formulas": 92,

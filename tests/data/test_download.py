@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import os
 import re
 import subprocess
 import sys
@@ -289,22 +288,6 @@ def test_a_mirror_that_begins_anew_for_ever_is_left(server: Server, tmp_path: Pa
     """The first 100,000 bytes count as progress once."""
     assert "stopped after 100,000" in refused(server.file("flickering"), tmp_path)
     assert len(server.asked) == 3
-
-
-LIES = ["unasked", "unranged", "elsewhere", "nonsense", "wrong", "endless"]
-
-
-@pytest.mark.parametrize("way", LIES)
-def test_after_a_lie_the_next_mirror_is_tried(server: Server, tmp_path: Path, way: str) -> None:
-    path = get(server.file(way, "good"), tmp_path, CALM._replace(pauses=()))
-    assert path.read_bytes() == BODY
-    assert [entry.name for entry in path.parent.iterdir()] == ["file.bin"]
-
-
-def test_a_pipe_in_the_place_of_a_part_is_not_waited_for(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "set").mkdir()
-    os.mkfifo(tmp_path / "set/file.bin.part")
-    assert "cannot be read or written" in refused(server.file("good"), tmp_path)
 
 
 def get_at_once(name: str, origin: Origin, root: Path, force: bool) -> None:

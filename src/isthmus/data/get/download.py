@@ -5,7 +5,6 @@ own. A download has two bounds: no more bytes than the file has, and a lowest sp
 """
 
 import hashlib
-import os
 import shutil
 import sys
 import time
@@ -175,7 +174,7 @@ def _receive(url: str, file: OriginFile, part: Path, show: Show, patience: Patie
                 raise ValueError(f"sent the range {shorten(given)!r} for {done}-")
             done = done if response.status == 206 else 0
             with explain_disk(part):
-                out = open(part, "ab" if done else "wb", opener=_open_at_once)  # noqa: SIM115
+                out = open(part, "ab" if done else "wb")  # noqa: SIM115
             with out:
                 while done <= file.nbytes and (chunk := response.read1(CHUNK)):
                     done += len(chunk)
@@ -189,10 +188,6 @@ def _receive(url: str, file: OriginFile, part: Path, show: Show, patience: Patie
     if md5 != file.md5:
         part.unlink(missing_ok=True)
         raise WrongFileError(f"MD5 {md5} of {done:,} bytes or more, not {file.md5}")
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)  # a pipe is not waited for
 
 
 def unpack(archive: Path, folder: str, show: Show) -> None:

@@ -4,6 +4,7 @@ import re
 import reprlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache, partial
@@ -254,17 +255,18 @@ class Cells:
         self.rows += len(cells)
 
     def _add_numbers(self, cells: Texts) -> None:
-        known: dict[str, float] = {}
-        try:
-            values = np.fromiter(map(float, cells), np.float64, len(cells))
-        except ValueError:
-            known = {word: parse_number(word) for word in set(cells)}
-            values = np.fromiter(map(known.__getitem__, cells), np.float64, len(cells))
-        finite = np.isfinite(values)
-        if not finite.all():
-            known = known or {word: parse_number(word) for word in set(cells)}
+        values = None
+        if self._first_word is None:
+            with suppress(ValueError):
+                values = np.fromiter(map(float, cells), np.float64, len(cells))
+        if values is not None and np.isfinite(values).all():
+            self._finite += len(cells)
+            self._values.append(values)
+            return
+        known = {word: parse_number(word) for word in set(cells)}
         words = {word for word, value in known.items() if not isfinite(value)}
-        self._finite += int(finite.sum())
+        if len(words) < len(known):
+            self._finite += sum(cell not in words for cell in cells)
         missing = {word for word in words if is_missing(word)}
         if missing:
             self._missing += sum(cell in missing for cell in cells)
@@ -272,7 +274,7 @@ class Cells:
         if words - missing:
             self._first_word = self._first_word or self._find(cells, words - missing)
         if self._first_word is None:
-            self._values.append(values)
+            self._values.append(np.fromiter(map(known.__getitem__, cells), np.float64, len(cells)))
 
     def _find(self, cells: Texts, words: set[str]) -> tuple[int, str]:
         place = next(i for i, cell in enumerate(cells) if cell in words)
