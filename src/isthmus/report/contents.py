@@ -41,9 +41,5 @@ SECTIONS = (
     Section("settings", "Settings", sections.show_settings),
 )
 PRINT_FIGURES: Mapping[str, PrintFigure] = MappingProxyType(
-    {
-        print_figure.name: print_figure
-        for section in SECTIONS
-        for print_figure in section.print_figures
-    }
+    {each.name: each for section in SECTIONS for each in section.print_figures}
 )

@@ -8,7 +8,7 @@ import numpy as np
 from isthmus.errors import IsthmusError, nearest
 from isthmus.experiment.settings import list_settings
 from isthmus.report import statistics
-from isthmus.report.groups import SEEDED, Group, group_by_seed, name_apart
+from isthmus.report.groups import Group, group_by_seed, make_key, name_apart
 from isthmus.report.statistics import Interval, WinTieLoss
 from isthmus.report.tables.summary import SummaryRow, average_over_seeds, summarize
 from isthmus.run.record import RecordedRun
@@ -103,7 +103,7 @@ def compare(runs: Sequence[RecordedRun], reference: str | None = None) -> Compar
     against = choose_reference(runs, reference) or runs[0].method
     by_data: dict[frozenset[tuple[str, str]], list[RecordedRun]] = {}
     for run in runs:
-        by_data.setdefault(_data_settings(run), []).append(run)
+        by_data.setdefault(make_key(run.settings, FEDERATION), []).append(run)
     names = name_apart([together[0] for together in by_data.values()], "data", FEDERATION)
     blocks = tuple(
         _block(name, together, against)
@@ -128,14 +128,6 @@ def have_several_seeds(runs: Sequence[RecordedRun]) -> bool:
         return any(len(group.runs) > 1 for group in group_by_seed(runs))
     except IsthmusError:  # one experiment given twice can be shown, but not compared
         return False
-
-
-def _data_settings(run: RecordedRun) -> frozenset[tuple[str, str]]:
-    return frozenset(
-        (key, repr(value))
-        for key, value in run.settings.items()
-        if key.partition(".")[0] in FEDERATION and key not in SEEDED
-    )
 
 
 def _block(name: str, runs: Sequence[RecordedRun], against: str) -> MethodBlock:

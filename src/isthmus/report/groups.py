@@ -75,9 +75,7 @@ def name_apart(
         differing = [
             f"{key.removeprefix(f'{part}.')}={run.settings.get(key)}"
             for key in dict.fromkeys(key for other in alike for key in other.settings)
-            if key not in SEEDED
-            and (only is None or key.partition(".")[0] in only)
-            and len({repr(other.settings.get(key)) for other in alike}) > 1
+            if _is_named(key, only) and len({repr(other.settings.get(key)) for other in alike}) > 1
         ]
         names.append(" · ".join([_name(run, part), *differing]))
     return names
@@ -87,6 +85,12 @@ def _name(run: RecordedRun, part: str) -> str:
     return run.title if part == "method" else str(run.settings.get(f"{part}.name", part))
 
 
-def make_key(settings: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
-    """Return what the runs of a group have in common: all settings but the seed."""
-    return frozenset((key, repr(value)) for key, value in settings.items() if key not in SEEDED)
+def make_key(
+    settings: Mapping[str, Any], only: Collection[str] | None = None
+) -> frozenset[tuple[str, str]]:
+    """Return the settings but the seed, or those of them that `only` lists, to compare runs by."""
+    return frozenset((key, repr(value)) for key, value in settings.items() if _is_named(key, only))
+
+
+def _is_named(key: str, only: Collection[str] | None) -> bool:
+    return key not in SEEDED and (only is None or key.partition(".")[0] in only)

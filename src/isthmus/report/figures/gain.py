@@ -1,7 +1,6 @@
 """Gains: what each client gains over training alone."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -54,7 +53,14 @@ def compute_by_seed(group: Group, runs: Sequence[RecordedRun]) -> dict[int, Gain
     }
 
 
-def build(group: Group, by_seed: Mapping[int, Gains], colour: str, detailed: bool = True) -> Figure:
+def build(
+    group: Group,
+    by_seed: Mapping[int, Gains],
+    colour: str,
+    limits: tuple[float, float],
+    seeds: Sequence[int],
+    detailed: bool,
+) -> Figure:
     """Return what each client gains over training alone, from the one that loses most upwards.
 
     The bars of all seeds that can be compared are there; a switch chooses one.
@@ -68,7 +74,8 @@ def build(group: Group, by_seed: Mapping[int, Gains], colour: str, detailed: boo
     return Figure(
         bars,
         x=Axis("clients, ordered by gain", labelled=False, grid=False),
-        y=Axis("gain, percentage points", zero_line=True),
+        y=Axis("gain, percentage points", limits, zero_line=True),
+        switches={"seeds": [Option(str(seed), f"seed {seed}") for seed in seeds]},
         gap=0 if crowded else 0.2,
     )
 
@@ -120,12 +127,11 @@ def show(report: Report) -> SectionContent:
     margin = 0.06 * (high - low) or 1.0
     detailed = len(points) <= NAMED_AT_MOST
     seeds = sorted({seed for by_seed in gains.values() for seed in by_seed})
-    options = [Option(str(seed), f"seed {seed}") for seed in seeds]
-    figures = {}
-    for i, by_seed in gains.items():
-        figure = build(groups[i], by_seed, report.styles[i].colour, detailed)
-        y = replace(figure.y, range=(low - margin, high + margin))
-        figures[f"figure-gain-{i}"] = replace(figure, y=y, switches={"seeds": options})
+    shared = ((low - margin, high + margin), seeds, detailed)
+    figures = {
+        f"figure-gain-{i}": build(groups[i], by_seed, report.styles[i].colour, *shared)
+        for i, by_seed in gains.items()
+    }
     values |= {
         "seeds": seeds,
         "detailed": detailed,

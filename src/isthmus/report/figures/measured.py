@@ -55,10 +55,7 @@ def collect_surface(run: RecordedRun) -> Surface | None:
     choices |= {EVERYONE: clients} if clients else {}
     choices |= {on[place]: [place] for place in clients[:CHOICES_AT_MOST]}
     n = _count_examples(table, where)
-    values = {
-        metric: _fill_table(table[metric], (where, point), (len(on), len(at)))
-        for metric in MEASURED
-    }
+    values = _tabulate(table, slice(None), (where, point), (len(on), len(at)))
     if not all(np.isfinite(each).all() for each in values.values()):
         raise IsthmusError(
             f"{file if file.is_file() else run.path / 'clients.csv'} is incomplete: a model of the "
@@ -132,10 +129,7 @@ def read_landscape(run: RecordedRun) -> Landscape | None:
         on=tuple(on),
         split=_find_split(table),
         n=_count_examples(table, where),
-        values={
-            metric: _fill_table(table[metric][grid], (where[grid], row, column), shape)
-            for metric in MEASURED
-        },
+        values=_tabulate(table, grid, (where[grid], row, column), shape),
         models=tuple(_list_models(table, where, len(on))),
         round=int(table["round"].max()),
     )
@@ -168,10 +162,7 @@ def _list_models(
             *key,
             float(table["x"][rows[0]]),
             float(table["y"][rows[0]]),
-            {
-                metric: _fill_table(table[metric][rows], (where[rows],), (count,))
-                for metric in MEASURED
-            },
+            _tabulate(table, rows, (where[rows],), (count,)),
         )
         for key, rows in places.items()
     ]
@@ -195,11 +186,17 @@ def _number_names(names: Sequence[str]) -> tuple[list[str], Integers]:
     return list(number), np.array([number[name] for name in names], dtype=np.int64)
 
 
-def _fill_table(values: Floats, where: tuple[Integers, ...], shape: tuple[int, ...]) -> Floats:
-    """Put values into a table that is nan elsewhere."""
-    table = np.full(shape, np.nan)
-    table[where] = values
-    return table
+def _tabulate(
+    table: Mapping[str, NDArray[Any]],
+    rows: Any,
+    where: tuple[Integers, ...],
+    shape: tuple[int, ...],
+) -> dict[str, Floats]:
+    """Return, for each metric, some rows of a table as an array that is nan elsewhere."""
+    arrays = {metric: np.full(shape, np.nan) for metric in MEASURED}
+    for metric, array in arrays.items():
+        array[where] = table[metric][rows]
+    return arrays
 
 
 def read_coordinates(texts: Sequence[str]) -> Floats:
