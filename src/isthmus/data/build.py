@@ -1,4 +1,4 @@
-"""Build a federation: reads a data set, divides it among clients, gives it noisy labels."""
+"""Build a federation: read a data set, divide it among clients, add noise to its labels."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,8 +1,8 @@
 """Scales of inputs that are learned from what clients train on: from all of them, or from each.
 
 What all clients have together is found from sums that each of them computes, in two steps (the mean
-first, then squares around it), so that clients who show nobody their data can find it too, to the
-same bits.
+first, then squares around it), so that clients that keep their data to themselves can find it too,
+to the same bits.
 """
 
 import math

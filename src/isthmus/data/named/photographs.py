@@ -15,14 +15,14 @@ from isthmus.data.progress import show_progress
 from isthmus.errors import IsthmusError, UnwritableError
 from isthmus.system.files import remove_drafts
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as everybody has them
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 ENDINGS = (".jpeg", ".jpg", ".png")
 
 Images = NDArray[np.uint8]
 
 
 class Photograph(NamedTuple):
-    """A file, its class, and what tells whether it changed."""
+    """A file, its class, and what shows whether it changed."""
 
     path: str
     label: int

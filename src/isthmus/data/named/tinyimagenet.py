@@ -5,7 +5,7 @@ research and teaching that is not commercial: 200 classes of 500 training and 50
 3x64x64. Expected in the data root: the folder `tiny-imagenet-200` as it is unpacked, with
 `wnids.txt`, `words.txt`, `train/<class>/images/*.JPEG`, `val/images/*.JPEG` and
 `val/val_annotations.txt`. The validation images are the server's test set; the labels of the test
-images are not published. A tree with fewer classes gives those that it has.
+images are not published. Of a tree with fewer classes, those are read that it has.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Where somebody's own files are, and of which kind they are."""
+"""Where own files are, and of which kind they are."""
 
 import os
 from pathlib import Path

@@ -198,7 +198,7 @@ def write_schema(
     missing: str,
     missing_values: Sequence[str] = (),
 ) -> str:
-    """Describe the columns of a table as a schema, as far as their cells tell.
+    """Describe the columns of a table as a schema, as far as their cells show.
 
     `roles` are the columns that are known: by name, label, client, split or weight.
     """

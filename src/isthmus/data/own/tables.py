@@ -49,7 +49,7 @@ from isthmus.ranges import PositiveInt
 
 MANY = 20  # classes, if they are numbers with a fraction
 NAMED_IN_NOTES = 5  # columns
-# Options that a schema replaces, and what they are if nobody sets them.
+# Options that a schema replaces, and their defaults.
 ROLE_OPTIONS = {"label": "label", "client": "client"} | dict.fromkeys(
     ("split", "weight", "columns", "drop", "categorical"), ""
 )

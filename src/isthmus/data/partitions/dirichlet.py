@@ -1,4 +1,4 @@
-"""Three partitions that are all called Dirichlet, and differ in what is drawn for whom."""
+"""Three partitions that are all called Dirichlet, and differ in what is drawn for which client."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -34,7 +34,7 @@ class DirichletClasswise(Partition):
         q ~ Dirichlet(alpha 1) over the clients; q_k <- 0 where k has n / N examples or more;
         q <- q / sum q; the shuffled class is cut by the cumulated q
 
-    as in the SuPerFed code. Sizes are unequal; every example is used once. `redraw` draws all anew
+    as in the SuPerFed code. Sizes are unequal; every example is used once. `redraw` draws all again
     where a client gets fewer than `least` examples, and moves examples where that does not help.
     `drop` leaves such clients out, as that code does: then there are fewer clients, and not all
     examples are used.

@@ -1,4 +1,4 @@
-"""What every partition gives, and the steps that several of them share.
+"""What every partition returns, and the steps that several of them share.
 
 Every partition is disjoint, gives every client at least one example, ends whatever it is given, and
 is a pure function of the labels, the number of clients and the random stream.
