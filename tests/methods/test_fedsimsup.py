@@ -478,7 +478,7 @@ class TestKinds:
         assert row.top1 == pytest.approx(sum(n * mean for _, n, mean in row.kinds) / 12)
         assert sum(n for _, n, _ in row.kinds) == 12
         check(summary.describe([row]))
-        assert "Shared network, own network, sum" in page.render([records])
+        assert "Shared and own networks" in page.render([records])
 
     def test_second_networks_are_checked_before_anything_runs(self) -> None:
         for names in (["nothing"], ["mlp hidden=x"], ["mlp hidden=0"], ["twocnn"], ["own"], []):

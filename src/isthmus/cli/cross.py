@@ -46,7 +46,7 @@ def cross(
     from isthmus.run import cross as measuring
     from isthmus.run import open as opened
 
-    if split not in measuring.SPLITS:
+    if split not in opened.SPLITS:
         raise IsthmusError(f"--split must be train, validation or test, not {split!r}")
     if clients is not None and sample is not None:
         raise IsthmusError("give either --clients or --sample, for example --sample 20")

@@ -53,7 +53,7 @@ def landscape(
     from isthmus.run import landscape as measuring
     from isthmus.run import open as opened
 
-    if split not in measuring.SPLITS:
+    if split not in opened.SPLITS:
         raise IsthmusError(f"--split must be train, validation or test, not {split!r}")
     if not 2 <= points <= MAX_POINTS:
         raise IsthmusError(f"--points must be 2 to {MAX_POINTS}, not {quote(points)}")

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import IsthmusError
-from isthmus.run.open import Cross, Opened, Tell, ignore
+from isthmus.run.open import SPLITS, Cross, Opened, Tell, ignore
 from isthmus.run.writer import table_text
 from isthmus.streams import stream
 from isthmus.system.files import encode_text, overwrite
 
 MOST = 100  # clients that are measured where nobody says which
 NAMES = {"last": "personal models", "best": "personal models that were best on validation data,"}
-SPLITS = ("train", "validation", "test")
 
 
 def choose_clients(opened: Opened, count: int | None, split: str) -> list[int]:

@@ -34,18 +34,16 @@ from isthmus.formulas.barycentric import lattice
 from isthmus.method import load_network
 from isthmus.metrics.score import figures, tally
 from isthmus.models.flat import split_evenly
-from isthmus.run.open import Opened
+from isthmus.run.open import SPLITS, Opened, Tell, ignore
 from isthmus.run.writer import table_text
 from isthmus.system.files import encode_text, overwrite
 
-SPLITS = ("train", "validation", "test")
 MARGIN = 0.3  # of the models' larger extent, on every side of them
 SIMPLEX_POINTS = 91  # at most; in a triangle, 12 steps from corner to corner
 SOME = 1000  # examples at a time
 NUMBERS = 2_000_000  # parameters, or logits, of the models that are measured together
 FLAT = 1e-4  # three models with a triangle of this height, relative to its base, are on a line
 
-Tell = Callable[[str, int, int], None]  # what is measured, how much of it is, how much there is
 SERVER = "server"
 
 
@@ -107,7 +105,7 @@ def survey(
     on: Sequence[str] = (),
     split: str = "test",
     points: int = 21,
-    tell: Tell = lambda what, done, total: None,
+    tell: Tell = ignore,
 ) -> dict[Path, str]:
     """Measure a plane of models, and a simplex where there is one; return the files with titles.
 

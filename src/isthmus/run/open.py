@@ -28,6 +28,7 @@ from isthmus.run.store import BestModels, Progress, Store
 from isthmus.shelf import Shelf
 
 WHICH = ("best", "last")
+SPLITS = ("train", "validation", "test")
 SOME = 1000  # examples that go through a network together, at least those of a client
 
 Tell = Callable[[str, int, int], None]  # what is measured, how much of it is, how much there is

@@ -13,7 +13,7 @@ import json
 import math
 import tomllib
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -53,7 +53,7 @@ HELD_OUT = "held_out"  # in newcomers.csv in place of a file of data
 TABLE_SIZES = b"tables"
 STATE = "state.lmdb"
 LOCK = "state.lock"
-SHELF = b"shelf/"  # and a name
+OWN, SHELF = b"own/", b"shelf/"  # and a client's number; and a name
 KEPT, MODEL = b"kept/", b"model/"  # and a client's number; and the digest of a model
 KEPT_UNASKED = 1 << 30  # bytes of best models that are kept unless the user says otherwise
 TOGETHER = 64 * 2**20  # bytes of models that wait for their round; more are written before it
@@ -146,6 +146,7 @@ class Store:
             **({"keeps_best": True} if keep_best else {}),
         }
         self.notes: list[str] = list(setting.federation.notes) if database is None else []
+        self._shapes: dict[int, State] = {}  # of own states, by kind of client
         self.best_models: BestModels | None = None
         self.is_new = database is None
         if database is not None:
@@ -218,18 +219,26 @@ class Store:
             like=self._setting.method.init(self._setting.task),
         )
         done = read_rounds_done(self._database, self._path)
-        own, shelf = StoredStates(self._database, self._setting), StoredShelf(self._database)
+        own = StoredStates(self._database, OWN, int, self._own_like)
+        shelf = StoredStates(self._database, SHELF, str, lambda name: torch.empty(0))
         best = Best(*json.loads(self._database.read(b"best") or b"[]"))
         return Progress(done, server, own, shelf, best)
+
+    def _own_like(self, i: int) -> State:
+        """Return something of the shape of client i's own state: that of one of its kind."""
+        kind = self._setting.method.networks().kind(i)
+        if kind not in self._shapes:
+            self._shapes[kind] = self._setting.own_like(i)
+        return self._shapes[kind]
 
     def commit(self, step: RoundUpdate) -> None:
         """Write the rows of a round, and then what it changed in one transaction."""
         self._tables.append(round_rows(step))
         changes: dict[bytes, bytes | None] = {
-            name_own(i): tree.pack(state) for i, state in step.changed.items()
+            name_key(OWN, i): tree.pack(state) for i, state in step.changed.items()
         }
         for name, tensor in step.shelf.items():
-            changes[SHELF + name.encode()] = None if tensor is None else tree.pack(tensor)
+            changes[name_key(SHELF, name)] = None if tensor is None else tree.pack(tensor)
         changes[TABLE_SIZES] = json.dumps(self._tables.sizes).encode()
         changes[b"server"] = tree.pack(step.server)
         changes[b"best"] = json.dumps(step.best).encode()
@@ -372,59 +381,37 @@ class BestModels:
         return tree.unpack(packed or b"", like=Point(blank, blank))
 
 
-class StoredShelf(Mapping[str, Tensor]):
-    """A shelf in a store; tensors are read on access."""
+class StoredStates(Mapping[Any, Any]):
+    """States in a store by the name of a tensor or the number of a client, read on access."""
 
-    def __init__(self, database: Database):
+    def __init__(
+        self, database: Database, prefix: bytes, parse: type, like: Callable[[Any], State]
+    ):
         self._database = database
+        self._prefix = prefix
+        self._parse = parse  # the text of a key
+        self._like = like  # something of the shape of a state
 
-    def __getitem__(self, name: str) -> Tensor:
-        packed = self._database.read(SHELF + name.encode())
+    def __getitem__(self, name: Any) -> Any:
+        packed = self._database.read(name_key(self._prefix, name))
         if packed is None:
             raise KeyError(name)
-        return tree.unpack(packed, like=torch.empty(0))
+        return tree.unpack(packed, like=self._like(name))
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and SHELF + name.encode() in self._database
+        return name_key(self._prefix, name) in self._database
 
-    def __iter__(self) -> Iterator[str]:
-        return (key.removeprefix(SHELF).decode() for key in self._database.keys(SHELF))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-class StoredStates(Mapping[int, State]):
-    """The clients' own states in a store; they are read on access."""
-
-    def __init__(self, database: Database, setting: RunContext):
-        self._database = database
-        self._setting = setting
-        self._shapes: dict[int, State] = {}  # by kind
-
-    def __getitem__(self, i: int) -> State:
-        packed = self._database.read(name_own(i))
-        if packed is None:
-            raise KeyError(i)
-        method = self._setting.method
-        kind = method.networks().kind(i)
-        if kind not in self._shapes:
-            self._shapes[kind] = self._setting.own_like(i)
-        return tree.unpack(packed, like=self._shapes[kind])
-
-    def __contains__(self, i: object) -> bool:
-        return isinstance(i, int) and name_own(i) in self._database
-
-    def __iter__(self) -> Iterator[int]:
-        return (int(key.removeprefix(b"own/")) for key in list(self._database.keys(b"own/")))
+    def __iter__(self) -> Iterator[Any]:
+        keys = self._database.keys(self._prefix)
+        return (self._parse(key.removeprefix(self._prefix).decode()) for key in keys)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-def name_own(i: int) -> bytes:
-    """Return the key of a client's own state."""
-    return b"own/%012d" % i
+def name_key(prefix: bytes, name: object) -> bytes:
+    """Return the key of a state; keys of numbers are in their order."""
+    return prefix + (f"{name:012}" if isinstance(name, int) else str(name)).encode()
 
 
 def read_experiment(database: Database, path: Path) -> str:
