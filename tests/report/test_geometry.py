@@ -73,7 +73,7 @@ def test_blocks_of_similar_rows_stay_together() -> None:
     """Rows 0, 3, 4 are alike, and so are 1, 2, 5: whatever the order, no block is torn."""
     block = np.array([0, 1, 1, 0, 0, 1])
     matrix = np.where(block[:, None] == block, 0.8, 0.1) + 0.2 * np.eye(6)
-    order = similarity.order_by_likeness(matrix)
+    order = similarity.order_by_similarity(matrix)
     assert sorted(order) == list(range(6))
     assert sum(a != b for a, b in zip(block[order], block[order][1:], strict=False)) == 1
 
@@ -82,7 +82,7 @@ def test_a_chain_is_laid_out_as_a_chain() -> None:
     """Row i is like i - 1 and i + 1 only; joined end to end they come in order, or reversed."""
     place = np.array([3, 0, 2, 4, 1])
     matrix = np.where(np.abs(place[:, None] - place) <= 1, 0.5, 0.0) + 0.5 * np.eye(5)
-    ordered = place[similarity.order_by_likeness(matrix)].tolist()
+    ordered = place[similarity.order_by_similarity(matrix)].tolist()
     assert ordered in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0])
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from isthmus.errors import IsthmusError
 from isthmus.report.figures.figure import Axis, Figure, HeatMap, Shade
-from isthmus.report.figures.similarity import order_by_likeness
+from isthmus.report.figures.similarity import order_by_similarity
 from isthmus.report.figures.theme import SHOWN_AT_MOST
 from isthmus.report.section import (
     Drawing,
@@ -67,7 +67,7 @@ def read_cross(run: RecordedRun) -> CrossRecord | None:
         )
     for matrix, name in zip(values, ("top1", "loss"), strict=True):
         matrix[row, column] = table[name]
-    order = order_by_likeness(values[0] + values[0].T)
+    order = order_by_similarity(values[0] + values[0].T)
     top1, loss = (matrix[np.ix_(order, order)] for matrix in values)
     rounds = int(table["round"].min()), int(table["round"].max())
     which, split = (str(table[name][0]) for name in ("which", "split"))

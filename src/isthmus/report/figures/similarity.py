@@ -54,7 +54,7 @@ def compute_similarity(run: RecordedRun, most: int = SHOWN_AT_MOST) -> Similarit
     counts = run.federation.labels[:most].astype(np.float64)
     unit = counts / np.maximum(np.linalg.norm(counts, axis=1, keepdims=True), 1e-300)
     matrix = unit @ unit.T
-    order = np.array(order_by_likeness(matrix), dtype=np.int64)
+    order = np.array(order_by_similarity(matrix), dtype=np.int64)
     shared, both, own = read_branches(run)[:most][order].T
     return Similarity(
         run.federation.client[:most][order],
@@ -64,7 +64,7 @@ def compute_similarity(run: RecordedRun, most: int = SHOWN_AT_MOST) -> Similarit
     )
 
 
-def order_by_likeness(matrix: Floats) -> list[int]:
+def order_by_similarity(matrix: Floats) -> list[int]:
     """Order rows so that similar ones are near each other.
 
     The two groups of highest mean similarity are joined, again and again, first of single rows;
@@ -73,7 +73,7 @@ def order_by_likeness(matrix: Floats) -> list[int]:
     By hand, since scipy's optimal_leaf_ordering is not: of 40 draws of label counts its neighbours
     were less similar in most (scipy/scipy#11227, scipy 1.17).
 
-    >>> order_by_likeness(np.array([[1, 0, 0.9], [0, 1, 0.1], [0.9, 0.1, 1]]))
+    >>> order_by_similarity(np.array([[1, 0, 0.9], [0, 1, 0.1], [0.9, 0.1, 1]]))
     [0, 2, 1]
     """
     groups = [[i] for i in range(len(matrix))]

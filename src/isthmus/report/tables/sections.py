@@ -132,7 +132,7 @@ def show_worst(report: Report) -> SectionContent | None:
 
 
 def _list_lowest(report: Report, run: RecordedRun, best: int) -> dict[str, Any]:
-    """List the lowest clients of a run, and how they fare in the other groups."""
+    """List the lowest clients of a run, and their accuracy in the other groups."""
     rows = report.averages
     compared = {best: run} | {
         i: other
