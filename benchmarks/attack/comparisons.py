@@ -71,13 +71,13 @@ def attack_amounts(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 def attack_sizes(rng: random.Random, folder: Path, samples: Samples) -> Case:
     """Sets a size of the part that has it to what no machine holds."""
-    from isthmus.experiment.registry import PARTS, list_options
+    from isthmus.experiment.registry import COMPONENTS, list_options
     from isthmus.experiment.settings import Experiment
 
-    plain = [(key, "") for key in Experiment.model_fields if key not in (*PARTS, *PLAIN)]
+    plain = [(key, "") for key in Experiment.model_fields if key not in (*COMPONENTS, *PLAIN)]
     named = [
         (f"{part}.{option}", f"{part}={name}")
-        for part in PARTS
+        for part in COMPONENTS
         for name, options in list_options(part).items()
         for option, known in options.items()
         if isinstance(known.default, int) and option not in PLAIN and name not in OF_FILES

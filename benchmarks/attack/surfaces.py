@@ -62,11 +62,11 @@ def attack_options(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 def attack_settings(rng: random.Random, folder: Path, samples: Samples) -> Case:
     """Sets any setting to any value; what is accepted must be what was given."""
-    from isthmus.experiment.registry import PARTS, list_options
+    from isthmus.experiment.registry import COMPONENTS, list_options
     from isthmus.experiment.settings import Experiment
 
     keys = [*Experiment.model_fields]
-    for part in PARTS:
+    for part in COMPONENTS:
         for name, options in list_options(part).items():
             keys += [f"{part}.{option}" for option in options] + [f"{part}={name}"]
     key = rng.choice(keys)

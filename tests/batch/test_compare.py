@@ -23,7 +23,7 @@ from isthmus.batch.grid import LOCK, Grid, change, check, read, refuse_another
 from isthmus.batch.named_runs import hold, is_finished
 from isthmus.batch.pool import JobPool
 from isthmus.cli.app import main
-from isthmus.experiment.registry import PARTS
+from isthmus.experiment.registry import COMPONENTS
 from isthmus.methods import METHODS
 from isthmus.run import record as reader
 from isthmus.run.lock import open_lock
@@ -337,7 +337,7 @@ def test_a_comparison_reads_back_as_it_was_asked_for(tmp_path: Path) -> None:
 
 def test_a_method_may_be_told_from_a_part() -> None:
     """Else METHOD.key=value could mean two things."""
-    assert not set(METHODS) & set(PARTS)
+    assert not set(METHODS) & set(COMPONENTS)
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(given: dict[str, Any]) -> 
     check(refused(**given))
 
 
-@pytest.mark.parametrize("part", registry.PARTS)
+@pytest.mark.parametrize("part", registry.COMPONENTS)
 @pytest.mark.parametrize("wrong", [None, 3, ["fedavg"], {}, {"name": ["x"]}, {"name": {"a": 1}}])
 def test_a_part_that_is_no_name_is_refused(part: str, wrong: object) -> None:
     if wrong == {}:
@@ -196,7 +196,7 @@ def test_an_experiment_is_frozen() -> None:
     e = Experiment()
     with pytest.raises(ValidationError, match="frozen"):
         e.lr = 1.0
-    for part in registry.PARTS:
+    for part in registry.COMPONENTS:
         with pytest.raises(TypeError):
             getattr(e, part)["name"] = "fedavg"
     given = {"name": "superfed-mm", "mu": 0.5}
@@ -338,7 +338,7 @@ def test_every_part_is_listed_with_its_options() -> None:
     listed = {entry["name"]: entry for entry in registry.describe_choices("method")}
     assert list(listed) == list(METHODS)
     assert listed["fedavg-lu"]["options"]["tune"] == 1
-    for part in registry.PARTS:
+    for part in registry.COMPONENTS:
         assert all(entry["summary"] for entry in registry.describe_choices(part))
 
 

@@ -139,12 +139,12 @@ from isthmus import Experiment
 for part, names in {0}.items():
     for name in names:
         Experiment(**{{part: name}})
-from isthmus.experiment.registry import PARTS, describe_choices
-for part in PARTS:
+from isthmus.experiment.registry import COMPONENTS, describe_choices
+for part in COMPONENTS:
     describe_choices(part)
 print("torch" in sys.modules)
 """
-    parts = {part: list(registry.PARTS[part]) for part in registry.PARTS}
+    parts = {part: list(registry.COMPONENTS[part]) for part in registry.COMPONENTS}
     code = code.format(parts)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

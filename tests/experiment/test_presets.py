@@ -15,7 +15,7 @@ def test_clean_is_the_default_and_sets_nothing() -> None:
     assert Experiment() == Experiment(preset="clean")
     assert read_presets()["clean"] == {"all": {}}
     for name, field in Experiment.model_fields.items():
-        if name not in registry.PARTS and name != "clients":
+        if name not in registry.COMPONENTS and name != "clients":
             assert getattr(Experiment(), name) == field.default
 
 
@@ -123,7 +123,7 @@ def test_a_preset_names_only_what_exists(preset: str) -> None:
         )
         for key, value in table.items():
             assert key in Experiment.model_fields
-            for option in value if key in registry.PARTS else ():
+            for option in value if key in registry.COMPONENTS else ():
                 known = registry.list_options(key)
                 owners = known.values() if method == "all" or key != "method" else [known[method]]
                 assert any(option in options for options in owners)

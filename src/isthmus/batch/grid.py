@@ -20,7 +20,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isthmus.errors import IsthmusError, nearest, quote
-from isthmus.experiment.registry import PARTS, list_options, merge
+from isthmus.experiment.registry import COMPONENTS, list_options, merge
 from isthmus.experiment.settings import FACTS, Experiment, read_assignments
 from isthmus.ranges import NonNegativeInt
 
@@ -247,7 +247,7 @@ def read_methods(text: str) -> tuple[str, ...]:
     ('superfed-mm', 'ditto')
     """
     names = tuple(name.strip() for name in text.split(","))
-    known = list(PARTS["method"])
+    known = list(COMPONENTS["method"])
     for name in names:
         if name not in known:
             raise IsthmusError(f"no method is called {name!r}; {nearest(name, known)}")
@@ -288,11 +288,11 @@ def split_by_method(
     own: dict[str, list[str]] = {method: [] for method in methods}
     for text in texts:
         owner, dot, rest = text.partition(".")
-        if dot and "=" not in owner and owner not in PARTS:
+        if dot and "=" not in owner and owner not in COMPONENTS:
             if owner not in methods:
                 raise IsthmusError(
                     f"{flag} {text}, but {owner!r} is not among the methods; "
-                    f"{nearest(owner, [*methods, *PARTS])}"
+                    f"{nearest(owner, [*methods, *COMPONENTS])}"
                 )
             own[owner].append(rest)
             continue

@@ -25,20 +25,19 @@ def list_(
 
     Example: `isthmus list methods --json`
     """
-    from isthmus.experiment import registry
+    from isthmus.experiment.registry import COMPONENTS, describe_choices
 
+    kinds = {part if part in ("data", "noise") else f"{part}s": part for part in COMPONENTS}
     if what == "figures":
         from isthmus.report.contents import PRINT_FIGURES
 
-        entries = [{"name": each.name, "about": each.about} for each in PRINT_FIGURES.values()]
-        width = max(map(len, PRINT_FIGURES)) + 2
-        table = "\n".join(f"{each['name']:<{width}}{each['about']}" for each in entries)
-        print(json.dumps(entries, indent=2) if as_json else table)
-        return
-    kinds = {part if part in ("data", "noise") else f"{part}s": part for part in registry.PARTS}
-    if what not in kinds:
-        raise IsthmusError(f"there is no list of {what!r}; {nearest(what, [*kinds, 'figures'])}")
-    entries = registry.describe_choices(kinds[what])
+        known = PRINT_FIGURES.values()
+        entries = [{"name": each.name, "summary": each.about, "options": {}} for each in known]
+    elif what in kinds:
+        entries = describe_choices(kinds[what])
+    else:
+        known_lists = [*kinds, "figures"]
+        raise IsthmusError(f"there is no list of {what!r}; {nearest(what, known_lists)}")
     if as_json:
         print(json.dumps(entries, indent=2))
         return

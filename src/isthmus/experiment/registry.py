@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Table = Mapping[str, Any]
 
-PARTS: dict[str, Registry] = {
+COMPONENTS: dict[str, Registry] = {
     "method": METHODS,
     "data": SOURCES,
     "partition": PARTITIONS,
@@ -82,7 +82,7 @@ def read_outline(target: str) -> Any:
 @cache
 def _look_up(part: str, name: str) -> Any:
     """Return what a name stands for, as far as its options and its documentation are concerned."""
-    registry = PARTS[part]
+    registry = COMPONENTS[part]
     if part in OUTLINED and name in registry.targets:
         return registry.instantiate(name, read_outline(registry.targets[name]))
     return registry[name]
@@ -95,7 +95,7 @@ def read_options(part: str, name: str) -> Mapping[str, Option]:
     >>> list(read_options("method", "fedprox"))
     ['mu', 'tune', 'tune_lr']
     """
-    if name not in PARTS[part]:
+    if name not in COMPONENTS[part]:
         return {}
     owner = _look_up(part, name)
     if inspect.isfunction(owner):
@@ -116,7 +116,7 @@ def read_options(part: str, name: str) -> Mapping[str, Option]:
 
 def list_options(part: str) -> dict[str, Mapping[str, Option]]:
     """Return the options of everything that a part may be called, by name."""
-    return {name: read_options(part, name) for name in PARTS[part]}
+    return {name: read_options(part, name) for name in COMPONENTS[part]}
 
 
 def describe_choices(part: str) -> list[dict[str, Any]]:
@@ -132,7 +132,7 @@ def describe_choices(part: str) -> list[dict[str, Any]]:
             "options": {key: option.default for key, option in read_options(part, name).items()},
             **(_describe_about(_look_up(part, name).about()) if part == "method" else {}),
         }
-        for name in PARTS[part]
+        for name in COMPONENTS[part]
     ]
 
 
@@ -154,7 +154,7 @@ def describe_method(method: "Method") -> dict[str, Any]:
 
 def build(part: str, table: Table, *arguments: Any) -> Any:
     """Return the object that a complete part describes."""
-    owner = PARTS[part][table["name"]]
+    owner = COMPONENTS[part][table["name"]]
     chosen = {key: value for key, value in table.items() if key != "name"}
     if inspect.isclass(owner) or inspect.isfunction(owner):
         return owner(*arguments, **chosen)
@@ -188,8 +188,10 @@ def complete(part: str, given: Table) -> dict[str, Any]:
     name = given.get("name")
     if (name == OWN and part not in ("method", "noise")) or (part == "method" and given.get(OWN)):
         return dict(given)
-    if not isinstance(name, str) or name not in PARTS[part]:
-        raise IsthmusError(f"no {part} is called {name!r}; {nearest(str(name), list(PARTS[part]))}")
+    if not isinstance(name, str) or name not in COMPONENTS[part]:
+        raise IsthmusError(
+            f"no {part} is called {name!r}; {nearest(str(name), list(COMPONENTS[part]))}"
+        )
     known = read_options(part, name)
     for option in given:
         if option != "name" and option not in known:
@@ -219,9 +221,9 @@ def merge(first: Table, second: Table) -> dict[str, Any]:
     >>> merge({"method": {"name": "fedprox", "mu": 1}}, {"method": "fedavg"})
     {'method': {'name': 'fedavg'}}
     """
-    result = {key: to_table(value) if key in PARTS else value for key, value in first.items()}
+    result = {key: to_table(value) if key in COMPONENTS else value for key, value in first.items()}
     for key, value in second.items():
-        if key in PARTS:
+        if key in COMPONENTS:
             old, new = result.get(key, {}), to_table(value)
             renamed = "name" in old and "name" in new and new["name"] != old["name"]
             result[key] = dict(new) if renamed else {**old, **new}
@@ -233,7 +235,7 @@ def merge(first: Table, second: Table) -> dict[str, Any]:
 def restrict_preset(preset: Table, wanted: Table) -> dict[str, Any]:
     """Return a preset without the options that the chosen parts do not have."""
     result = dict(preset)
-    for part in PARTS:
+    for part in COMPONENTS:
         known = read_options(part, str(wanted[part].get("name")))
         result[part] = {k: v for k, v in preset.get(part, {}).items() if k in known}
     return result
@@ -244,10 +246,10 @@ def find_owner(option: str, settings: list[str], chosen: Mapping[str, str]) -> s
 
     If several parts may have such an option, the one counts that has it as it is chosen.
     """
-    owners = [part for part in PARTS if option in read_options(part, chosen.get(part, ""))]
+    owners = [part for part in COMPONENTS if option in read_options(part, chosen.get(part, ""))]
     if len(owners) == 1:
         return owners[0]
-    every = {(part, name) for part in PARTS for o in list_options(part).values() for name in o}
+    every = {(part, name) for part in COMPONENTS for o in list_options(part).values() for name in o}
     owners = owners or sorted(part for part, name in every if name == option)
     if len(owners) == 1:
         return owners[0]

@@ -21,7 +21,7 @@ from isthmus.data import SOURCES
 from isthmus.engines import ENGINES
 from isthmus.errors import IsthmusError, nearest, quote
 from isthmus.experiment import registry
-from isthmus.experiment.registry import OWN, PARTS, Table, merge, to_table
+from isthmus.experiment.registry import COMPONENTS, OWN, Table, merge, to_table
 from isthmus.ranges import (
     Balance,
     Calibration,
@@ -36,7 +36,7 @@ from isthmus.selection import RULES, Rule, Selection
 from isthmus.system.files import open_regular
 
 LARGEST_FILE = 2**24  # bytes of an experiment; a device has no end
-Part = Annotated[Mapping[str, Any], AfterValidator(MappingProxyType)]  # {"name": ..., options}
+Component = Annotated[Mapping[str, Any], AfterValidator(MappingProxyType)]  # {"name": ..., options}
 ANYTHING: Any = object()  # no value is required
 Role = Literal["seed", "data", "task", "budget", "method", "measurement", "placement"]
 
@@ -118,11 +118,11 @@ class Experiment(BaseModel):
     # or cuda, cuda:1 and so on, mps: where client functions compute
     device: Annotated[str, Facts("task", at_sites="cpu")] = "cpu"
 
-    method: Annotated[Part, Facts("method")]
-    data: Annotated[Part, Facts("data", filled="path")]
-    partition: Annotated[Part, Facts("data", filled="drawn")]
-    model: Annotated[Part, Facts("task")]
-    noise: Annotated[Part, Facts("data", at_sites="none")]
+    method: Annotated[Component, Facts("method")]
+    data: Annotated[Component, Facts("data", filled="path")]
+    partition: Annotated[Component, Facts("data", filled="drawn")]
+    model: Annotated[Component, Facts("task")]
+    noise: Annotated[Component, Facts("data", at_sites="none")]
 
     def __init__(self, /, **given: Any):
         try:
@@ -175,7 +175,7 @@ class Experiment(BaseModel):
             raise IsthmusError(f"{place} is not valid TOML: {error}") from None
         before = {name: facts.before for name, facts in FACTS.items()}
         given = {k: v for k, v in before.items() if v is not ANYTHING} | given
-        for part in PARTS.keys() & given.keys():
+        for part in COMPONENTS.keys() & given.keys():
             if isinstance(given[part], Mapping) and not given[part].get(OWN):
                 options = given[part].items()
                 given[part] = {k: tuple(v) if isinstance(v, list) else v for k, v in options}
@@ -217,7 +217,7 @@ class Experiment(BaseModel):
 
     def table(self) -> dict[str, Any]:
         """Return all settings but those that are None, which TOML has no word for."""
-        settings = dict(self) | {part: dict(getattr(self, part)) for part in PARTS}
+        settings = dict(self) | {part: dict(getattr(self, part)) for part in COMPONENTS}
         return {name: value for name, value in settings.items() if value is not None}
 
     def flat(self) -> dict[str, Any]:
@@ -329,7 +329,7 @@ def complete(given: Table) -> dict[str, Any]:
             raise IsthmusError(
                 f"{key} must be a number, not a boolean; for example {key}={example or 0}"
             )
-    return {k: registry.complete(k, v) if k in PARTS else v for k, v in wanted.items()}
+    return {k: registry.complete(k, v) if k in COMPONENTS else v for k, v in wanted.items()}
 
 
 @cache
@@ -354,7 +354,7 @@ def read_assignments(
         changes = merge(changes, _read_name(text))
     for text in texts:
         change = read_assignment(text, merge(given, changes))
-        for part in PARTS.keys() & change.keys():
+        for part in COMPONENTS.keys() & change.keys():
             change[part] = {k: v for k, v in to_table(change[part]).items() if k != "name"}
         changes = merge(changes, change)
     return dict(changes)
@@ -363,7 +363,7 @@ def read_assignments(
 def _read_name(text: str) -> dict[str, Any]:
     key, _, value = (piece.strip() for piece in text.partition("="))
     part = key.removesuffix(".name")
-    name = to_table(read_value(value)).get("name") if part in PARTS else None
+    name = to_table(read_value(value)).get("name") if part in COMPONENTS else None
     return {} if name is None else {part: {"name": name}}
 
 
@@ -378,11 +378,11 @@ def read_assignment(text: str, given: Table = MappingProxyType({})) -> dict[str,
         raise IsthmusError(f"--set needs key=value, not {text!r}; for example --set lr=0.1")
     parsed = read_value(value)
     top, dot, option = key.partition(".")
-    if dot and top in PARTS:
+    if dot and top in COMPONENTS:
         return {top: {option: parsed}}
     if key in Experiment.model_fields:
         return {key: parsed}
-    parts = {part: table for part, table in name_parts(given).items() if part in PARTS}
+    parts = {part: table for part, table in name_parts(given).items() if part in COMPONENTS}
     names = {part: str(table.get("name")) for part, table in parts.items()}
     return {registry.find_owner(key, list(Experiment.model_fields), names): {key: parsed}}
 
