@@ -408,8 +408,8 @@ def judge(stage: Stage, study: Experiment, data: Any) -> bool:
         problems.append(f"the server has {comparison.deployed}, the replay {comparison.simulated}")
     if comparison.differing:
         problems.append(f"own states differ: {', '.join(comparison.differing)}")
-    print(f"  {comparison.missed} answers missing; a round took {spent:.2f} s, a round of")
-    print(f"  the replay, with its share of evaluations, {seconds:.2f} s")
+    print(f"  {comparison.missed} answers missing; the calls of a round took {spent:.2f} s;")
+    print(f"  a round of the replay, with its share of evaluations, {seconds:.2f} s")
     verdict = "; ".join(problems) or f"the bits of its record's simulation, {comparison.simulated}"
     print(f"  {'DIFFERENT' if problems else 'equal'}: {verdict}", flush=True)
     return not problems
