@@ -4,7 +4,6 @@ import gzip
 import os
 import shutil
 import string
-import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -172,27 +171,6 @@ def test_a_corrupt_zipped_file_is_refused(tmp_path: Path, damage: str) -> None:
     path.write_bytes(data)
     with raises(IsthmusError):
         Mnist().load(tmp_path, seed=0)
-
-
-def peak(load: Callable[[], object]) -> int:
-    """Measures the most memory that was taken while a load was refused."""
-    tracemalloc.start()
-    try:
-        with raises(IsthmusError):
-            load()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.parametrize("zipped", [True, False], ids=["gz", "raw"])
-def test_a_header_that_claims_a_gigabyte_takes_no_memory(tmp_path: Path, zipped: bool) -> None:
-    """2^18 x 64 x 64 = 2^30 bytes are just allowed; 72 follow. A step of reading takes 4 MiB."""
-    files = contents()
-    sizes = b"".join(size.to_bytes(4, "big") for size in (2**18, 64, 64))
-    files["train-images-idx3-ubyte"] = replaced(4, sizes)(files["train-images-idx3-ubyte"])
-    write(tmp_path, files, zipped=zipped)
-    assert peak(lambda: Mnist().load(tmp_path, seed=0)) < 16 * 2**20
 
 
 def test_the_real_mnist_has_its_published_counts() -> None:
