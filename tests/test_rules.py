@@ -162,7 +162,7 @@ BUDGET = {
     "isthmus/formulas": 92,
     "isthmus/methods": 1679,
     "isthmus/metrics": 262,
-    "isthmus/models": 1454,
+    "isthmus/models": 1452,
     "isthmus/report": 3564,
     "isthmus/run": 2562,
     "isthmus/system": 182,

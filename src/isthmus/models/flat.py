@@ -68,7 +68,7 @@ class Flat:
         self.mixes_at_rest = not all(map(layout.tracks, norms))  # and in evaluation as well
         self.recurrent = any(isinstance(part, nn.RNNBase | StackedLSTM) for part in parts)
         self.convolutional = any(isinstance(part, nn.modules.conv._ConvNd) for part in parts)
-        self.pools = any(True for _ in layout.find_pooled(self._module))
+        self.pools = layout.pools(self._module)
         self.random = any(map(layout.is_random, parts))
         frozen = [part for part in parts if layout.tracks(part) and layout.is_frozen(part)]
         self._listeners = [part for part in parts if part not in frozen]

@@ -74,35 +74,29 @@ def is_plain(part: nn.Module) -> bool:
     return is_layer or type(part) is nn.Sequential
 
 
-class PooledConvolution(NamedTuple):
-    """A convolution whose ReLU is pooled, 2 x 2."""
-
-    layer: nn.Conv2d
-    slope: float  # of the ReLU, below zero
-
-
-def find_pooled(module: nn.Module) -> Iterator[PooledConvolution]:
-    """Yield the pooled convolutions of layers one after another."""
+def pools(module: nn.Module) -> bool:
+    """Whether there is a convolution whose ReLU is pooled, 2 x 2, one after another."""
     for part in module.modules():
         layers = list(part.children()) if type(part) is nn.Sequential else []
         for first, second, third in zip(layers, layers[1:], layers[2:], strict=False):
             bends = isinstance(second, nn.ReLU | nn.LeakyReLU)
-            if bends and isinstance(first, nn.Conv2d) and isinstance(third, nn.MaxPool2d):
-                slope = second.negative_slope if isinstance(second, nn.LeakyReLU) else 0.0
-                if _is_usual(first) and _halves(third):
-                    yield PooledConvolution(first, slope)
+            if bends and _is_usual(first) and _halves(third):
+                return True
+    return False
 
 
-def _is_usual(layer: nn.Conv2d) -> bool:
-    """Whether filters are as wide as high, have a bias and are put at every place."""
-    by_name = isinstance(layer.padding, str)
-    even = not by_name and len(set(layer.kernel_size)) == len(set(layer.padding)) == 1
-    everywhere = (layer.stride, layer.dilation, layer.groups) == ((1, 1), (1, 1), 1)
-    return even and everywhere and layer.bias is not None
+def _is_usual(layer: nn.Module) -> bool:
+    """Whether it is a convolution of square filters with a bias, put at every place."""
+    if not isinstance(layer, nn.Conv2d) or isinstance(layer.padding, str) or layer.bias is None:
+        return False
+    square = len(set(layer.kernel_size)) == len(set(layer.padding)) == 1
+    return square and (layer.stride, layer.dilation, layer.groups) == ((1, 1), (1, 1), 1)
 
 
-def _halves(layer: nn.MaxPool2d) -> bool:
-    """Whether a layer pools 2 x 2 places into one."""
+def _halves(layer: nn.Module) -> bool:
+    """Whether it pools 2 x 2 places into one."""
+    if not isinstance(layer, nn.MaxPool2d):
+        return False
     both = layer.kernel_size in (2, (2, 2)) and layer.stride in (2, (2, 2))
     return both and layer.padding in (0, (0, 0)) and not layer.ceil_mode
 
