@@ -168,7 +168,7 @@ BUDGET = {
     "isthmus/system": 182,
     "isthmus/tracking": 138,
     "isthmus_papers": 1441,
-    "isthmus_sites": 3961,
+    "isthmus_sites": 3959,
 }
 
 

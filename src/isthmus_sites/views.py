@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
-from rich.console import Group, RenderableType
+from rich.console import RenderableType, group
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -163,12 +163,9 @@ def name_column(facts: dict[str, Any], each: dict[str, Any], between: str = ", "
     return f"{each['model']}{DAGGER if marked else ''}{between}{each['split']}"
 
 
-def draw(facts: dict[str, Any]) -> Group:
+@group()
+def draw(facts: dict[str, Any]) -> Iterator[RenderableType]:
     """Draw how a run stands, for a terminal."""
-    return Group(*_draw_server(facts))
-
-
-def _draw_server(facts: dict[str, Any]) -> Iterator[RenderableType]:
     yield from map(Text, describe_progress(facts))
     yield ProgressBar(total=max(1, facts["rounds"]), completed=facts["rounds_done"])
     yield Text()
@@ -235,12 +232,9 @@ def render(facts: dict[str, Any]) -> str:
     )
 
 
-def draw_site(facts: dict[str, Any]) -> Group:
+@group()
+def draw_site(facts: dict[str, Any]) -> Iterator[RenderableType]:
     """Draw how a site stands, for a terminal."""
-    return Group(*_draw_site(facts))
-
-
-def _draw_site(facts: dict[str, Any]) -> Iterator[RenderableType]:
     yield from map(Text, _describe_site(facts))
     if facts["rounds"]:
         rows = (
