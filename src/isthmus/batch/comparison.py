@@ -152,8 +152,7 @@ def write_results(grid: Grid, outcome: Outcome, out: Path) -> Comparison | None:
     refuse_unlike(runs)
     if not runs:
         return None
-    there = any(run.method == grid.reference for run in runs)
-    reference = grid.reference if there else None
+    reference = next((run.method for run in runs if run.method == grid.reference), None)
     compared = comparison.write(runs, out, reference, outcome.missing)
     page.write(runs, out / "report.html", baseline=reference)
     return compared
