@@ -57,16 +57,15 @@ def matches(expected: str, line: str) -> bool:
     return bool(re.fullmatch(re.escape(expected).replace(re.escape(ANYTHING), ".*"), line))
 
 
+def count_shared(expected: str, line: str) -> int:
+    words = SequenceMatcher(None, expected.split(), line.split(), autojunk=False)
+    return sum(block.size for block in words.get_matching_blocks())
+
+
 def find_nearest(expected: str, lines: list[str]) -> str:
     """Return the line that shares most words with what was expected."""
-    words = expected.split()
-
-    def compare(line: str) -> tuple[int, int]:
-        blocks = SequenceMatcher(None, words, line.split(), autojunk=False).get_matching_blocks()
-        return sum(block.size for block in blocks), -len(line)
-
-    best = max(lines, key=compare)
-    assert len(lines) == 1 or 3 * compare(best)[0] >= len(words), (
+    best = max(lines, key=lambda line: (count_shared(expected, line), -len(line)))
+    assert len(lines) == 1 or 3 * count_shared(expected, best) >= len(expected.split()), (
         f"no line resembles {expected!r}; write some of its words into {FILE.name} by hand"
     )
     return best
@@ -106,7 +105,8 @@ class Messages:
             assert expected is not None, f"{FILE.name} has no entry {number + 1} of {self.key}"
             for each in expected.split("\n"):
                 if not any(matches(each, line) for line in lines):
-                    pytest.fail("\n     got: ".join([f"expected: {each}", *lines]))
+                    likely = sorted(lines, key=lambda line: -count_shared(each, line))[:3]
+                    pytest.fail("\n     got: ".join([f"expected: {each}", *likely]))
 
     def rewrite(self, expected: str | None, lines: list[str]) -> str:
         """Return the lines that stand for those expected before."""
@@ -142,9 +142,10 @@ def check(*texts: str) -> None:
 def raises(
     error: type[BaseException] | tuple[type[BaseException], ...],
 ) -> Iterator[pytest.ExceptionInfo[BaseException]]:
-    """Expect an error whose message is the next entry of the running test."""
+    """Expect an error whose message is one line, the next entry of the running test."""
     with pytest.raises(error) as caught:
         yield caught
+    assert "\n" not in str(caught.value)
     check(str(caught.value))
 
 

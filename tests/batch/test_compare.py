@@ -403,8 +403,7 @@ MANY = {
 
 @pytest.mark.parametrize("what", MANY)
 def test_more_than_anybody_waits_for_is_refused_at_once(isthmus: Isthmus, what: str) -> None:
-    arguments = MANY[what]
-    said = isthmus("compare", "--methods", "local", *TINY, *arguments).mistake
+    said = isthmus("compare", "--methods", "local", *TINY, *MANY[what]).mistake
     golden.check(said)
     assert len(said) < 300
     assert not Path("comparison").exists()
@@ -425,8 +424,7 @@ FILES = {
 
 @pytest.mark.parametrize("kind", FILES)
 def test_a_damaged_file_is_one_line(isthmus: Isthmus, kind: str) -> None:
-    content = FILES[kind]
-    Path("compare.toml").write_bytes(content)
+    Path("compare.toml").write_bytes(FILES[kind])
     said = isthmus("resume", ".").mistake
     golden.check(said)
     assert len(said) < 400
@@ -460,13 +458,11 @@ def test_a_mistake_gets_one_line_and_nothing_is_written(isthmus: Isthmus, mistak
 @pytest.mark.parametrize("option", ["--rounds", "--workers", "--track"])
 def test_what_is_for_single_runs_is_refused(isthmus: Isthmus, option: str) -> None:
     Path("compare.toml").write_text(grid("local").toml())
-    line = isthmus("resume", ".", option, "9").mistake
-    golden.check(line)
+    golden.check(isthmus("resume", ".", option, "9").mistake)
 
 
 def test_jobs_are_for_comparisons(isthmus: Isthmus) -> None:
-    line = isthmus("resume", "first", "--jobs", "2").mistake
-    golden.check(line)
+    golden.check(isthmus("resume", "first", "--jobs", "2").mistake)
 
 
 def test_another_reference_is_no_other_comparison(tmp_path: Path) -> None:

@@ -179,8 +179,7 @@ def test_a_mistake_is_one_line_and_code_2(isthmus: Isthmus, name: str) -> None:
 def test_an_existing_directory_is_refused_and_untouched(isthmus: Isthmus) -> None:
     Path("taken").mkdir()
     Path("taken/precious").write_text("kept")
-    said = isthmus("run", *TINY, "--out", "taken")
-    check(said.mistake)
+    check(isthmus("run", *TINY, "--out", "taken").mistake)
     assert [path.name for path in Path("taken").iterdir()] == ["precious"]
     assert Path("taken/precious").read_text() == "kept"
 
@@ -190,8 +189,7 @@ def test_a_run_is_known_by_its_settings_not_by_how_they_are_written(isthmus: Ist
     file = Path("taken/experiment.toml")
     file.write_text(file.read_text().replace("rounds = 2\n", "rounds = 0x2 # two\n"))
     check(isthmus("run", *TINY, "--out", "taken").mistake)
-    another = isthmus("run", *TINY, "--rounds", "3", "--out", "taken").mistake
-    check(another)
+    check(isthmus("run", *TINY, "--rounds", "3", "--out", "taken").mistake)
 
 
 def test_divergence_is_one_line_and_keeps_the_rounds_before(isthmus: Isthmus) -> None:

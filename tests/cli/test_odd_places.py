@@ -59,8 +59,7 @@ def test_a_run_that_is_not_evaluated_yet_is_no_mistake(run: Path, isthmus: Isthm
 
 @pytest.mark.parametrize("points", [-1, 0, 1, 501, 10**6, 10**30])
 def test_a_grid_has_a_bearable_number_of_points(run: Path, isthmus: Isthmus, points: int) -> None:
-    line = isthmus("landscape", run, "--points", points).mistake
-    check(line)
+    check(isthmus("landscape", run, "--points", points).mistake)
 
 
 @pytest.mark.parametrize("command", ["report", "figure", "export"])
@@ -76,8 +75,7 @@ def test_what_cannot_be_written_is_named(
         "figure": ["figure", run, "rounds", "--out", place],
         "export": ["export", run, "--client", "0", "--out", place],
     }
-    line = isthmus(*commands[command]).mistake
-    check(line)
+    check(isthmus(*commands[command]).mistake)
     assert Path("file").read_text() == "here"
 
 
@@ -113,8 +111,7 @@ def test_an_experiment_that_no_file_can_hold_is_refused_before_it_runs(
     table = tmp_path / f"{TEXT}.csv"
     table.write_text("a,client,label\n" + "1,p,x\n2,p,y\n1,q,x\n2,q,y\n" * 20)
     few = ["--rounds", 1, "--set", "clients_per_round=1", "--set", "hidden=4"]
-    line = isthmus("run", "--data", table, *few, "--out", "out").mistake
-    check(line)
+    check(isthmus("run", "--data", table, *few, "--out", "out").mistake)
     assert not Path("out").exists()
 
 

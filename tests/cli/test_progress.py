@@ -230,8 +230,7 @@ def test_the_last_line_of_a_terminal_says_how_it_ended(capsys: pytest.CaptureFix
     console = screen()
     with Board({"fedavg": 4}, console) as shown, shown.follow("fedavg", experiment) as show:
         federate(experiment, watch=show)
-    lines = capsys.readouterr().err.splitlines()
-    check(lines[-1])
+    check(capsys.readouterr().err.splitlines()[-1])
 
 
 def test_what_ends_in_an_error_failed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from golden import check, raises
+from golden import raises
 from isthmus import Experiment, IsthmusError, federate, tree
 from isthmus.cohort import Clients, Round
 from isthmus.engines import choice, devices
@@ -112,9 +112,8 @@ def test_a_device_that_is_not_here_is_one_line(
 ) -> None:
     monkeypatch.setattr(devices, "list_devices", lambda: ["cpu"])
     experiment = Experiment(method="fedavg", data="digits", device=device)
-    with pytest.raises(IsthmusError) as caught:
+    with raises(IsthmusError):
         federate(experiment, out=tmp_path / "run")
-    check(str(caught.value))
     assert not (tmp_path / "run").exists()
 
 

@@ -268,8 +268,7 @@ def test_a_mirror_that_fails_is_named_with_the_reason(
     """What may pass is tried three times: once and after two pauses. urllib goes to one address
     five times."""
     asked = FAILURES[way]
-    file = server.file(way)
-    check(refused(file, tmp_path))
+    check(refused(server.file(way), tmp_path))
     assert len(server.asked) == asked
 
 
@@ -477,8 +476,7 @@ def test_a_mistake_is_one_line(
     isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    arguments = MISTAKES[name]
-    check(isthmus("data", "get", *arguments).mistake)
+    check(isthmus("data", "get", *MISTAKES[name]).mistake)
     assert list(Path().iterdir()) == []
 
 

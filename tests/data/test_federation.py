@@ -199,9 +199,8 @@ REFUSED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_arrays_that_make_no_federation_are_refused(name: str) -> None:
     changes = REFUSED[name]
-    with raises(IsthmusError) as error:
+    with raises(IsthmusError):
         own(**changes)
-    assert "\n" not in str(error.value)
 
 
 def test_channels_are_normalised_after_scaling() -> None:

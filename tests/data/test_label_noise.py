@@ -192,10 +192,8 @@ def test_the_command_line_knows_noise(isthmus: Isthmus) -> None:
     ]
     listed = json.loads(isthmus("list", "noise", "--json").out)
     assert listed[1]["options"] == {"rate": 0.1, "rate_spread": 0.0, "validation_too": False}
-    said = isthmus("data", "show", "--set", "noise=pair", "--set", "rate=0.4")
-    check(said.out)
+    check(isthmus("data", "show", "--set", "noise=pair", "--set", "rate=0.4").out)
     shown = json.loads(isthmus("data", "show", "--set", "noise=pair", "--json").out)
     assert shown["noise"]["rate"] == 0.1
-    said = isthmus("data", "show", "--set", "noise=pair", "--set", "rate=1.4")
-    check(said.mistake)
+    check(isthmus("data", "show", "--set", "noise=pair", "--set", "rate=1.4").mistake)
     check(isthmus("data", "show", "--set", "noise=own").mistake)

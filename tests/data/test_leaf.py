@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden import check
+from golden import raises
 from isthmus.data.arrays import TEST, TRAIN, VALIDATION, Arrays
 from isthmus.data.named.femnist import Femnist
 from isthmus.data.named.shakespeare import ALPHABET, Shakespeare, symbols
@@ -140,10 +140,8 @@ def test_a_file_of_arrays_that_contradicts_itself_is_refused(tmp_path: Path, nam
 
 
 def refused(load: Load, root: Path) -> None:
-    with pytest.raises(IsthmusError) as error:
+    with raises(IsthmusError) as error:
         load(root)
-    check(str(error.value))
-    assert "\n" not in str(error.value)
     assert len(str(error.value)) < 400
 
 

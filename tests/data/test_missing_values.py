@@ -70,5 +70,4 @@ def test_rows_that_come_later_are_read_alike(isthmus: Isthmus) -> None:
 
 def test_what_is_named_and_not_filled_gets_one_line(isthmus: Isthmus) -> None:
     write(Path("a.csv"))
-    ended = isthmus("run", "--data", "a.csv", "--set", "missing_values=-999")
-    check(ended.mistake)
+    check(isthmus("run", "--data", "a.csv", "--set", "missing_values=-999").mistake)

@@ -125,10 +125,8 @@ def test_another_partition_makes_as_many_clients_as_there_are_owners(owned: Path
 
 
 def test_data_without_owners_are_refused_in_one_line(isthmus: Isthmus) -> None:
-    said = isthmus("run", "--data", "digits", "--set", "partition=natural")
-    check(said.mistake)
-    said = isthmus("run", "--data", "digits", "--set", "clients=0")
-    check(said.mistake)
+    check(isthmus("run", "--data", "digits", "--set", "partition=natural").mistake)
+    check(isthmus("run", "--data", "digits", "--set", "clients=0").mistake)
 
 
 def test_owners_that_are_all_too_small_are_refused(tmp_path: Path) -> None:

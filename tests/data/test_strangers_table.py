@@ -65,8 +65,7 @@ def test_one_command_trains_and_one_predicts(isthmus: Isthmus) -> None:
     chances = [float(row["p(yes)"]) for row in read("predictions.csv")]
     assert chances[0] > 0.5 > chances[2]
     write(Path("new.csv"), [[*row[:-2], row[-1]] for row in new], [*header[:-2], header[-1]])
-    said = isthmus(*predict)
-    check(said.mistake)
+    check(isthmus(*predict).mistake)
 
 
 def test_balance_finds_the_rare_class(isthmus: Isthmus) -> None:
@@ -76,8 +75,7 @@ def test_balance_finds_the_rare_class(isthmus: Isthmus) -> None:
     for balance in ("none", "classes"):
         run = ("run", "--data", "patients.csv", *TRAIN, *FEW, "--set", f"balance={balance}")
         assert isthmus(*run, "--out", balance).code == 0
-        said = isthmus("show", balance)
-        check(said.out)
+        check(isthmus("show", balance).out)
         found[balance] = json.loads(isthmus("show", balance, "--json").out)["last"]
     assert found["none"]["personal_top1_test"] > 0.95
     assert (

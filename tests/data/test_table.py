@@ -248,8 +248,7 @@ MISTAKES: dict[str, str] = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_table_that_is_none_gets_one_line(tmp_path: Path, name: str) -> None:
-    content = MISTAKES[name]
-    (tmp_path / "a.csv").write_text(content)
+    (tmp_path / "a.csv").write_text(MISTAKES[name])
     check(refused(tmp_path / "a.csv"))
 
 
@@ -265,13 +264,10 @@ def test_other_files_called_csv_get_one_line(tmp_path: Path) -> None:
 def test_too_many_words_or_classes_are_refused(tmp_path: Path) -> None:
     rows = [[i, f"name {i}", "Cork", "bw"[i % 2]] for i in range(60)]
     path = write(tmp_path / "a.csv", rows)
-    message = refused(path)
-    check(message)
+    check(refused(path))
     assert load(path, categories=60).x.shape == (60, 61)
-    measured = [[i, "f", "Cork", i / 7] for i in range(60)]
-    check(refused(write(path, measured)))
-    prices = [[i, "f", "Cork", i % 25 + 0.5] for i in range(600)]
-    check(refused(write(path, prices)))
+    check(refused(write(path, [[i, "f", "Cork", i / 7] for i in range(60)])))
+    check(refused(write(path, [[i, "f", "Cork", i % 25 + 0.5] for i in range(600)])))
 
 
 def test_a_table_that_does_not_fit_into_memory_is_refused(
@@ -349,12 +345,9 @@ class TestCommands:
 
     def test_without_settings_the_line_says_which_to_add(self, isthmus: Isthmus) -> None:
         write(Path("patients.csv"), many())
-        said = isthmus("run", "--data", "patients.csv")
-        check(said.mistake)
-        said = isthmus("run", "--data", "patients.csv", *SET[:2])
-        check(said.mistake)
-        said = isthmus("run", "--data", "patients.csv", *SET[:2], "--set", 'client=""')
-        check(said.mistake)
+        check(isthmus("run", "--data", "patients.csv").mistake)
+        check(isthmus("run", "--data", "patients.csv", *SET[:2]).mistake)
+        check(isthmus("run", "--data", "patients.csv", *SET[:2], "--set", 'client=""').mistake)
         divided = [*SET[:2], "--set", 'client=""', "--set", "partition=iid", "--set", "clients=6"]
         said = isthmus("run", "--data", "patients.csv", *divided, *FEW)
         assert said.code == 0, said.err
@@ -375,8 +368,7 @@ class TestCommands:
         check(isthmus("resume", home / "run").mistake)
         assert isthmus("resume", home / "run", "--data-root", ".").digest == first.digest
         write(Path("patients.csv"), many()[1:])
-        said = isthmus("resume", home / "run", "--data-root", ".")
-        check(said.mistake)
+        check(isthmus("resume", home / "run", "--data-root", ".").mistake)
 
     def test_a_card_says_what_the_inputs_are(self, isthmus: Isthmus) -> None:
         write(Path("patients.csv"), many())

@@ -250,10 +250,8 @@ class TestNewRows:
         known: Arrays,
         tmp_path: Path,
     ) -> None:
-        with pytest.raises(IsthmusError) as error:
+        with raises(IsthmusError):
             self.read(tmp_path / "b.csv", rows, header, known)
-        check(str(error.value))
-        assert "\n" not in str(error.value)
 
     def test_a_run_that_refused_holes_refuses_them_later(self, tmp_path: Path) -> None:
         known, _ = columns_of(tmp_path / "a.csv", [1, 2, 3, 4] * 2)

@@ -73,5 +73,4 @@ def test_the_command_shows_it(isthmus: Isthmus) -> None:
 
 
 def test_a_profile_of_stacked_clients_is_refused(isthmus: Isthmus) -> None:
-    said = isthmus("run", "--data", "digits", "--profile", "--set", "engine=stacked")
-    check(said.mistake)
+    check(isthmus("run", "--data", "digits", "--profile", "--set", "engine=stacked").mistake)

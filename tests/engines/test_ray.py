@@ -86,8 +86,7 @@ def test_a_wrong_address_is_one_line(address: str) -> None:
 
 
 def test_at_the_command_line_it_leaves_nothing_behind(isthmus: Isthmus) -> None:
-    said = isthmus("run", "--ray", "127.0.0.1:1", "--rounds", 1, "--out", "run")
-    check(said.mistake)
+    check(isthmus("run", "--ray", "127.0.0.1:1", "--rounds", 1, "--out", "run").mistake)
     assert not Path("run").exists()
 
 

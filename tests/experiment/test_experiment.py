@@ -163,8 +163,7 @@ def test_a_part_that_is_no_name_is_refused(part: str, wrong: object) -> None:
 def test_a_value_out_of_range_is_refused_with_an_example(name: str, values: list[Any]) -> None:
     default = Experiment.model_fields[name].default
     for value in values:
-        message = refused(**{name: value})
-        check(message)
+        check(refused(**{name: value}))
     assert getattr(Experiment(**{name: default}), name) == default
 
 
@@ -188,8 +187,7 @@ def test_a_value_out_of_range_is_refused_with_an_example(name: str, values: list
 def test_an_option_out_of_range_is_refused_with_its_part(
     part: str, name: str, option: str, value: object
 ) -> None:
-    message = refused(**{part: {"name": name, option: value}})
-    check(message)
+    check(refused(**{part: {"name": name, option: value}}))
 
 
 def test_an_experiment_is_frozen() -> None:
@@ -207,8 +205,7 @@ def test_an_experiment_is_frozen() -> None:
 
 def test_a_round_cannot_ask_more_clients_than_there_are() -> None:
     assert Experiment(clients=5, clients_per_round=5).clients_per_round == 5
-    message = refused(clients=4, clients_per_round=5)
-    check(message)
+    check(refused(clients=4, clients_per_round=5))
 
 
 def test_changes_win_over_the_file(tmp_path: Path) -> None:
@@ -232,9 +229,8 @@ def test_changes_win_over_the_file(tmp_path: Path) -> None:
 def test_a_file_that_is_no_experiment_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "experiment.toml"
     path.write_bytes(content)
-    with raises(IsthmusError) as error:
+    with raises(IsthmusError):
         Experiment.load(path)
-    assert "\n" not in str(error.value)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -284,8 +284,7 @@ class TestPlacing:
     def test_scores_that_are_large_against_z_send_clients_to_vertices(self) -> None:
         points, projection = placing.place(1000 * moves(), 4, "none")
         assert (points.amax(1) > 0.999).sum() > 8
-        said = placing.remarks(points, 15, projection)
-        check(said)
+        check(placing.remarks(points, 15, projection))
 
     def test_an_end_of_the_grid_is_remarked_on(self) -> None:
         points, projection = placing.place(moves(), 4, "none")

@@ -195,9 +195,8 @@ REFUSED: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_network_that_is_no_function_of_its_parameters_is_refused(name: str) -> None:
     build = REFUSED[name]
-    with raises(IsthmusError) as error:
+    with raises(IsthmusError):
         Flat(build)
-    assert "\n" not in str(error.value)
 
 
 def test_harmless_relatives_of_refused_layers_are_taken() -> None:

@@ -340,8 +340,7 @@ class TestData:
                 head = bytes([0, 0, 8, array.ndim]) + sizes
                 Path(f"data/mnist/{part}-{name}-ubyte").write_bytes(head + array.tobytes())
         column = ("superfed/table1", "--columns", "MNIST, 100", "--methods", "fedavg,apfl")
-        said = isthmus("reproduce", *column, "--out", "repro").mistake
-        check(said)
+        check(isthmus("reproduce", *column, "--out", "repro").mistake)
         assert not Path("repro/runs").exists()
 
     def test_fewer_writers_than_the_paper_has_are_refused(self, isthmus: Isthmus) -> None:

@@ -109,8 +109,7 @@ def test_clients_of_one_split_are_averaged_average(over: Seeds) -> None:
     assert difference is not None
     assert difference.crossed
     assert (difference.pairs, difference.tally) == (4, WinTieLoss(1, 3, 0))
-    said = describe(compare(runs))
-    check(said)
+    check(describe(compare(runs)))
 
 
 def test_only_seeds_that_both_have_are_paired_and_the_others_named(over: Seeds) -> None:
@@ -122,8 +121,7 @@ def test_only_seeds_that_both_have_are_paired_and_the_others_named(over: Seeds) 
     assert found["ditto"].difference is not None
     assert found["ditto"].difference.seeds == (1, 2)
     assert found["apfl"].difference is None
-    said = describe(compare(runs))
-    check(said)
+    check(describe(compare(runs)))
 
 
 def test_the_reference_is_fedavg_the_first_or_the_one_that_is_named(
@@ -176,8 +174,7 @@ def test_one_seed_says_that_only_clients_were_resampled(over: Seeds) -> None:
 
 
 def test_budgets_that_differ_are_told(over: Seeds) -> None:
-    runs = over("fedavg", [0.5] * 4) + over("ditto", [0.6] * 4, epochs=10)
-    check(describe(compare(runs)))
+    check(describe(compare(over("fedavg", [0.5] * 4) + over("ditto", [0.6] * 4, epochs=10))))
     assert "Budgets" not in describe(compare(over("apfl", [0.5] * 4)))
 
 

@@ -117,8 +117,7 @@ def test_another_client_changes_the_surface(runs: list[RecordedRun], driver: Any
         assert len(ring["x"]) == ("client" in name)
         seen.append(models["marker"]["color"])
     assert seen[0] != seen[1]
-    said = driver.find_element("id", "choice-simplex-2-said").text
-    check(said)
+    check(driver.find_element("id", "choice-simplex-2-said").text)
 
 
 def test_the_landscape_is_of_the_data_chosen(runs: list[RecordedRun], driver: Any) -> None:

@@ -96,8 +96,7 @@ def test_a_point_chosen_on_test_data_is_marked_on_its_way_too(
 
 def test_show_says_what_a_target_cost(three: list[RecordedRun]) -> None:
     fedavg = three[1].path
-    said = show.describe(show.collect(fedavg, 0.6))
-    check(said)
+    check(show.describe(show.collect(fedavg, 0.6)))
     assert show.collect(fedavg, 0.6)["to_target"] == {
         "personal_top1_test": 0.6,
         "reached": True,

@@ -95,15 +95,13 @@ def test_every_table_says_which_number_it_is(pair: list[RecordedRun]) -> None:
 
 def test_runs_that_ended_at_different_rounds_say_so(five: list[RecordedRun], write: Write) -> None:
     short = read(write("fedavg", "short", evaluations=(10, 20)))
-    said = summary.describe(summary.summarize([five[0], short]))
-    check(said)
+    check(summary.describe(summary.summarize([five[0], short])))
 
 
 def test_an_unfinished_run_is_named(write: Write) -> None:
     directory = write("fedavg")
     (directory / "summary.json").unlink()
-    said = summary.describe(summary.summarize([read(directory)]))
-    check(said)
+    check(summary.describe(summary.summarize([read(directory)])))
 
 
 def test_a_run_that_is_not_federated_is_marked_and_never_the_best(tiny: Write) -> None:

@@ -137,8 +137,7 @@ def test_commands_take_the_best_and_say_where_there_is_none(
     assert isthmus("export", kept, "--client", 1, "--which", "best", "--out", tmp_path).code == 0
     assert '"which": "best"' in (tmp_path / "client-1.json").read_text()
     check(isthmus("cross", kept, "--which", "best").out)
-    line = isthmus("export", plain, "--client", 1, "--which", "best", "--out", tmp_path).mistake
-    check(line)
+    check(isthmus("export", plain, "--client", 1, "--which", "best", "--out", tmp_path).mistake)
     check(isthmus("cross", kept, "--which", "bets").mistake)
     check(show.describe(show.collect(kept)))
     check(show.describe(show.collect(plain)))

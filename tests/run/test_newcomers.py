@@ -46,8 +46,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("shots", ["-5", "0"])
 def test_no_training_examples_are_refused(isthmus: Isthmus, run: Path, shots: str) -> None:
-    said = isthmus("adapt", run, "--data", "new.npz", "--shots", shots)
-    check(said.mistake)
+    check(isthmus("adapt", run, "--data", "new.npz", "--shots", shots).mistake)
     assert not (run / "newcomers.csv").exists()
 
 
@@ -91,8 +90,7 @@ def test_show_and_page_say_which_models_of_whom_where_and_when(isthmus: Isthmus,
             if (row["shots"], row["model"], row["split"]) == ("5", model, "test")
         ]
         assert few[name] == pytest.approx(np.mean(top1), abs=1e-7)
-    said = isthmus("show", run).out
-    check(said)
+    check(isthmus("show", run).out)
     text = page.render([reader.read(run)])
     assert 'id="newcomers"' in text
     assert "new.npz" in text

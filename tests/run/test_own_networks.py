@@ -260,9 +260,8 @@ def test_a_network_that_gives_more_than_logits_is_refused() -> None:
         def forward(self, x: Tensor) -> Any:
             return {"logits": nn.Linear.forward(self, x)}
 
-    with raises(IsthmusError) as error:
+    with raises(IsthmusError):
         setting("fedavg", build=lambda: Output(FEATURES, CLASSES))
-    assert "\n" not in str(error.value)
 
 
 def test_a_network_that_remembers_elsewhere_is_refused() -> None:

@@ -45,8 +45,7 @@ def test_a_table_is_read_as_the_runs_was(isthmus: Isthmus) -> None:
     assert said.code == 0, said.err
     assert set(read("p.csv")[0]) == {"row", "predicted", "p(no)", "p(yes)"}
     Path("new.csv").write_text("ward\nz\n")
-    said = isthmus("predict", "run", "--client", "blm", "--data", "new.csv")
-    check(said.mistake)
+    check(isthmus("predict", "run", "--client", "blm", "--data", "new.csv").mistake)
     Path("new.csv").write_text("ward,age\nq,1\n")
     said = isthmus("predict", "run", "--client", "blm", "--data", "new.csv")
     check(said.err)

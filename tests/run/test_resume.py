@@ -519,8 +519,7 @@ def test_a_directory_that_cannot_be_written_is_one_line(
     federate(experiment("fedavg"), out=path, watch=after(2))
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     check(isthmus("run", path / "experiment.toml", "--out", disk / "other").mistake)
-    line = isthmus("resume", path).mistake
-    check(line)
+    check(isthmus("resume", path).mistake)
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
     assert resume(path).progress.t == 6
 
@@ -541,5 +540,4 @@ def test_a_run_that_cannot_be_written_can_be_looked_into(
     ):
         said = isthmus(*command)
         assert said.code == 0, said.err
-    measured = isthmus("landscape", path, "--points", 500)  # which it does not begin
-    check(measured.mistake)
+    check(isthmus("landscape", path, "--points", 500).mistake)

@@ -91,8 +91,7 @@ def test_from_nothing_to_an_accepted_site_by_commands(isthmus: Isthmus) -> None:
     wrong = isthmus(*words, finger[::-1]).mistake
     check(wrong)
     assert finger not in wrong
-    accepted = isthmus(*words, finger.lower().replace("-", " "))
-    check(accepted.out)
+    check(isthmus(*words, finger.lower().replace("-", " ")).out)
     assert isthmus("serve", "revoke", "hospital-a", "--folder", "trial").code == 0
     assert read_sites(ServerFolder(Path("trial")))["hospital-a"].revoked
 
@@ -294,8 +293,7 @@ def test_a_server_moves_and_its_sites_follow_with_new_packages(
     check(line)
     check(isthmus("serve", "move", "--folder", "a").mistake)
     check(isthmus("serve", "move", "--port", "0", "--folder", "a").mistake)
-    said = isthmus("serve", "move", "--host", "fl2.example.org", "--folder", "a")
-    check(said.out)
+    check(isthmus("serve", "move", "--host", "fl2.example.org", "--folder", "a").out)
     certificate = (folder / "kit" / "startup" / "server.crt").read_bytes()
     names = x509.load_pem_x509_certificate(certificate).extensions
     assert "fl2.example.org" in names.get_extension_for_class(
@@ -375,8 +373,7 @@ MISTAKES = {
 def test_a_mistake_is_one_line_and_leaves_nothing(isthmus: Isthmus, name: str) -> None:
     Path("full").mkdir()
     Path("full/precious").touch()
-    arguments = MISTAKES[name]
-    check(isthmus(*arguments).mistake)
+    check(isthmus(*MISTAKES[name]).mistake)
     assert {str(path) for path in Path().rglob("*")} == {"full", "full/precious"}
 
 

@@ -368,5 +368,4 @@ def test_a_site_that_leaves_is_forgotten_as_far_as_that_goes(
     assert set(before.clients.client) - set(after.clients.client) == {2}
     assert after.summary.digest == run.digest
     assert after.summary.finished
-    said = isthmus("serve", "forget", "site-9", "--folder", "server")
-    check(said.mistake)
+    check(isthmus("serve", "forget", "site-9", "--folder", "server").mistake)

@@ -185,8 +185,7 @@ def test_a_newcomer_agrees_predicts_and_sees_how_it_stands(
     assert torch.equal(model.w, expected.w)
     np.savez(tmp_path / "new.npz", x=ALONE.arrays.x[:4])
     assert isthmus("predict", "--data", "new.npz", *place).code == 0
-    said = isthmus("join", "status", *place)
-    check(said.out)
+    check(isthmus("join", "status", *place).out)
     facts = json.loads(isthmus("join", "status", "--json", *place).out)
     assert [row["round"] for row in facts["evaluations"]] == [1, 2]
     assert [row["calls"] for row in facts["rounds"]] == [1, 1]
@@ -199,8 +198,7 @@ def test_a_client_of_a_run_is_no_newcomer_to_it(tmp_path: Path, isthmus: Isthmus
     write_table(SiteFolder(tmp_path).settings, {"name": "site-1"})
     write_share(ALONE, 0, tmp_path / "mine.npz")
     isthmus("join", "check", "--data", "mine.npz")
-    said = isthmus("join", "agree", "study.toml", "--newcomer")
-    check(said.mistake)
+    check(isthmus("join", "agree", "study.toml", "--newcomer").mistake)
 
 
 def test_a_newcomer_takes_what_isthmus_adapt_gives_a_copy_of_the_run(
@@ -306,8 +304,7 @@ def test_who_comes_after_the_last_round_joins_when_the_run_is_resumed(
     assert share in render(collect_status(server.root))
     summary = json.loads((server.run / "summary.json").read_text())
     assert (summary["status"], summary["digest"]) == ("finished", first.digest)
-    said = isthmus("serve", "forget", LATER, "--folder", "server")
-    check(said.out)
+    check(isthmus("serve", "forget", LATER, "--folder", "server").out)
     assert not len(reader.read(server.run).newcomers.data)
     check(isthmus("serve", "forget", LATER, "--folder", "server").mistake)
 
@@ -396,7 +393,6 @@ def test_places_are_kept_for_sites_that_are_not_admitted_yet(
     write_table(server.sites, {"site-0": row, "site-1": row})
     serve = ("serve", "run", "study.toml", "--folder", "server")
     check(isthmus(*serve).mistake)
-    said = isthmus(*serve, "--quorum", 0.6, "--no-newcomers")
-    check(said.out)
+    check(isthmus(*serve, "--quorum", 0.6, "--no-newcomers").out)
     assert "resume" in started
     assert not ServePlan.load(server).newcomers

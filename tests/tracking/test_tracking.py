@@ -226,8 +226,7 @@ class TestMLflow:
     def test_a_run_that_mlflow_does_not_know_is_one_line(self, isthmus: Isthmus) -> None:
         assert isthmus("run", *TINY, "--rounds", "2", "--out", "run").code == 0
         Path("run/mlflow.txt").write_text("0" * 32 + "\n")
-        line = isthmus("resume", "run", "--rounds", "4", "--track", "mlflow").mistake
-        check(line)
+        check(isthmus("resume", "run", "--rounds", "4", "--track", "mlflow").mistake)
         said = isthmus("resume", "run", "--rounds", "4")
         assert said.code == 0, said.err
 
@@ -275,8 +274,7 @@ def test_a_missing_extra_is_the_command_to_type(
 
 
 def test_an_unknown_tracker_is_one_line(isthmus: Isthmus) -> None:
-    line = isthmus("run", *TINY, "--out", "run", "--track", "tensorbord").mistake
-    check(line)
+    check(isthmus("run", *TINY, "--out", "run", "--track", "tensorbord").mistake)
     assert not Path("run").exists()
 
 

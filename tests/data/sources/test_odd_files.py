@@ -117,8 +117,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", KINDS)
 def test_arrays_of_odd_kinds_are_refused(tmp_path: Path, name: str) -> None:
-    changes = KINDS[name]
-    arrays = {"x": X, "y": Y, "client": Y} | changes
+    arrays = {"x": X, "y": Y, "client": Y} | KINDS[name]
     np.savez(tmp_path / "a.npz", **arrays)
     check(refused(lambda: Files(str(tmp_path / "a.npz")).load(tmp_path, seed=0)))
     split = arrays.get("split")
@@ -135,8 +134,7 @@ def test_numbers_of_every_width_and_order_of_bytes_are_the_same(kind: str) -> No
 
 def test_what_a_scale_makes_infinite_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=X.astype(int), y=Y, client=Y)
-    said = refused(lambda: Files(str(tmp_path / "a.npz"), scale=1e-300).load(tmp_path, seed=0))
-    check(said)
+    check(refused(lambda: Files(str(tmp_path / "a.npz"), scale=1e-300).load(tmp_path, seed=0)))
 
 
 def test_newcomers_beyond_the_numbers_are_refused(tmp_path: Path) -> None:
@@ -147,18 +145,15 @@ def test_newcomers_beyond_the_numbers_are_refused(tmp_path: Path) -> None:
 
 def test_one_class_is_no_data(isthmus: Isthmus) -> None:
     np.savez("a.npz", x=X, y=Y * 0 + 3, client=Y)
-    said = isthmus("data", "show", "--data", "a.npz")
-    check(said.mistake)
+    check(isthmus("data", "show", "--data", "a.npz").mistake)
     data, experiment = Federation.of(X, Y * 0, Y), Experiment(clients_per_round=1)
-    said_of_arrays = refused(lambda: federate(experiment, data=data))
-    check(said_of_arrays)
+    check(refused(lambda: federate(experiment, data=data)))
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 2), (20, 0, 2)])
 def test_files_of_nothing_are_no_data(isthmus: Isthmus, shape: tuple[int, ...]) -> None:
     digits(Path("data"), shape)
-    said = isthmus("data", "show", "--data", "mnist", "--set", "clients=9").mistake
-    check(said)
+    check(isthmus("data", "show", "--data", "mnist", "--set", "clients=9").mistake)
 
 
 def test_newcomers_may_have_one_class(tmp_path: Path) -> None:
@@ -169,8 +164,7 @@ def test_newcomers_may_have_one_class(tmp_path: Path) -> None:
 def test_a_table_of_test_rows_says_so(tmp_path: Path) -> None:
     rows = "".join(f"{i},{i % 2},a,test\n" for i in range(20))
     (tmp_path / "a.csv").write_text(f"age,label,client,part\n{rows}")
-    table = Table(str(tmp_path / "a.csv"), split="part")
-    check(refused(lambda: table.load(tmp_path, seed=0)))
+    check(refused(lambda: Table(str(tmp_path / "a.csv"), split="part").load(tmp_path, seed=0)))
 
 
 PACKED: dict[str, Any] = {
