@@ -155,10 +155,10 @@ def test_sites_and_papers_use_public_names_only(path: Path) -> None:
 BUDGET = {
     "contract": 908,
     "isthmus/batch": 644,
-    "isthmus/cli": 1446,
+    "isthmus/cli": 1440,
     "isthmus/data": 3625,
     "isthmus/engines": 1910,
-    "isthmus/experiment": 418,
+    "isthmus/experiment": 413,
     "isthmus/formulas": 92,
     "isthmus/methods": 1679,
     "isthmus/metrics": 262,

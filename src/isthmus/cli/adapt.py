@@ -1,11 +1,11 @@
 """The command adapt."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from isthmus.cli import messages
 from isthmus.cli.options import HOOKS, DataRoot, ReadingSettings, RunPath, read_reading
 
 
@@ -40,7 +40,7 @@ def adapt(
         reading = read_reading(data, settings) or here.experiment.data
         arrived = newcomer_files.read_newcomers(data, here.setting.federation, reading)
         for note in arrived.notes:
-            print(f"note: {note}", file=sys.stderr)
+            messages.print_note(note)
         found = here.join(arrived, [*shots, None] if shots else newcomers.SHOTS)
         print(newcomers.describe(found))
         here.record(found, arrived, data)

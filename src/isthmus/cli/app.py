@@ -99,7 +99,8 @@ def main() -> None:
         _fail("there is not enough memory; lower sizes or counts")
     except OSError as error:
         messages.discard_output()
-        _fail(_explain_system(error))
+        where = quote(str(error.filename)) if error.filename else "a file, or standard output,"
+        _fail(f"{where} failed: {error.strerror or error}; name another")
 
 
 def _refuse_empty(arguments: Sequence[str]) -> None:
@@ -108,12 +109,6 @@ def _refuse_empty(arguments: Sequence[str]) -> None:
         if not argument.strip() or (argument.startswith("--") and argument.endswith("=")):
             where = argument if argument.strip() else before
             raise IsthmusError(f"{quote(where)} has no value; is a shell variable unset?")
-
-
-def _explain_system(error: OSError) -> str:
-    """Describe an error of the system about a file or a device."""
-    where = quote(str(error.filename)) if error.filename else "a file, or standard output,"
-    return f"{where} failed: {error.strerror or error}; name another"
 
 
 def _fail(message: str) -> None:

@@ -1,11 +1,11 @@
 """The command predict."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from isthmus.cli import messages
 from isthmus.cli.options import HOOKS, DataRoot
 from isthmus.errors import IsthmusError
 
@@ -55,20 +55,14 @@ def predict(
         raise IsthmusError("name the file of the new examples with --data")
     if run is None:
         model, arrays, scales = HOOKS["open-model-of-site"](folder, which or "best")
-        found = compute(model, data, arrays, scales, _note)
+        found = compute(model, data, arrays, scales, messages.print_note)
     elif client is None:
         raise IsthmusError("name the client whose model to use, for example --client 0")
     else:
         with opened.open(run, data_root=data_root) as here:
-            federation = here.setting.federation
-            arrays = federation.arrays
-            i = here.find(client)
-            found = compute(
-                here.client(i, which or "last"), data, arrays, federation.scales(i), _note
-            )
+            federation, i = here.setting.federation, here.find(client)
+            arrays, scales = federation.arrays, federation.scales(i)
+            model = here.client(i, which or "last")
+            found = compute(model, data, arrays, scales, messages.print_note)
     write_predictions(out, found, arrays.labels)
     print(f"{len(found):,} predictions in {out}")
-
-
-def _note(text: str) -> None:
-    print(f"note: {text}", file=sys.stderr)

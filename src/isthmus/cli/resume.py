@@ -13,7 +13,8 @@ from isthmus.errors import IsthmusError
 def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a run or a comparison.")],
     rounds: Annotated[
-        str | None, typer.Option(metavar="NUMBER", help="Extend the run to this number of rounds.")
+        int | None,
+        typer.Option(min=1, metavar="NUMBER", help="Extend the run to this number of rounds."),
     ] = None,
     data_root: DataRoot = Path("data"),
     track: Track = None,
@@ -34,9 +35,7 @@ def resume(
     """
     from isthmus.batch.grid import is_comparison
     from isthmus.cli import messages
-    from isthmus.experiment.settings import read_rounds
 
-    longer = read_rounds(rounds) if rounds else None
     cluster = read_cluster(ray, send_data)
     if is_comparison(run):
         for name, given in {"rounds": rounds, "track": track, "workers": workers}.items():
@@ -55,7 +54,7 @@ def resume(
     done = driver.conduct(
         run,
         data_root=data_root,
-        rounds=longer,
+        rounds=rounds,
         track=track or (),
         workers=workers,
         cluster=cluster,

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from isthmus.data import SOURCES
 from isthmus.engines import ENGINES
@@ -128,7 +128,10 @@ class Experiment(BaseModel):
         try:
             BaseModel.__init__(self, **complete(given))
         except ValidationError as error:
-            raise _mistake(error, str(error.errors()[0]["loc"][0])) from None
+            name = str(error.errors()[0]["loc"][0])
+            default = Experiment.model_fields[name].default
+            example = 0 if default is None else default
+            raise IsthmusError(registry.explain_error(error, name, example)) from None
         if self.clients_per_round > self.clients > 0:
             raise IsthmusError(
                 f"clients_per_round={self.clients_per_round} is more than clients="
@@ -401,14 +404,6 @@ def read_value(text: str) -> Any:
     return table["value"] if whole else text.strip()
 
 
-def read_rounds(text: str) -> int:
-    """Return the number of rounds that a text gives."""
-    try:
-        return TypeAdapter(Repeats).validate_python(read_value(text))
-    except ValidationError as error:
-        raise _mistake(error, "rounds") from None
-
-
 def _survives_toml(value: Any) -> bool:
     """Return whether a value reads back from TOML as it was written, nan included."""
     try:
@@ -416,8 +411,3 @@ def _survives_toml(value: Any) -> bool:
         return tomli_w.dumps(tomllib.loads(text.encode().decode())) == text
     except (ValueError, RecursionError, TypeError):
         return False
-
-
-def _mistake(error: ValidationError, setting: str) -> IsthmusError:
-    default = Experiment.model_fields[setting].default
-    return IsthmusError(registry.explain_error(error, setting, 0 if default is None else default))
