@@ -164,7 +164,7 @@ BUDGET = {
     "isthmus/metrics": 262,
     "isthmus/models": 1452,
     "isthmus/report": 3564,
-    "isthmus/run": 2562,
+    "isthmus/run": 2553,
     "isthmus/system": 182,
     "isthmus/tracking": 138,
     "isthmus_papers": 1441,
