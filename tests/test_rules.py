@@ -156,7 +156,7 @@ BUDGET = {
     "contract": 908,
     "isthmus/batch": 644,
     "isthmus/cli": 1440,
-    "isthmus/data": 3625,
+    "isthmus/data": 3670,
     "isthmus/engines": 1910,
     "isthmus/experiment": 413,
     "isthmus/formulas": 92,

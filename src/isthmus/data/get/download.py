@@ -11,7 +11,10 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPResponse
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import NamedTuple
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -161,7 +164,7 @@ def _receive(url: str, file: OriginFile, part: Path, show: Show, patience: Patie
             headers["Range"] = f"bytes={done}-"
         deadline = ReadDeadline(patience)
         try:
-            response = urlopen(Request(url, headers=headers), timeout=patience.seconds)
+            response = _open(Request(url, headers=headers), patience.seconds)
         except HTTPError as error:
             error.close()
             if error.code == 416:  # nothing lies from there on: the part is of another file
@@ -188,6 +191,30 @@ def _receive(url: str, file: OriginFile, part: Path, show: Show, patience: Patie
     if md5 != file.md5:
         part.unlink(missing_ok=True)
         raise WrongFileError(f"MD5 {md5} of {done:,} bytes or more, not {file.md5}")
+
+
+def _open(request: Request, seconds: float) -> HTTPResponse:
+    """Open an address; raise TimeoutError unless the head of the answer is here in time.
+
+    In a thread, since a socket's own timeout is for each piece: a head may come letter by letter,
+    or one interim answer after another.
+    """
+    answers: SimpleQueue[HTTPResponse | Exception] = SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put(urlopen(request, timeout=seconds))
+        except Exception as error:
+            answers.put(error)
+
+    Thread(target=ask, daemon=True).start()
+    try:
+        answer = answers.get(timeout=seconds)
+    except Empty:
+        raise TimeoutError(f"sent no answer in {seconds:.2g} s") from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def unpack(archive: Path, folder: str, show: Show) -> None:

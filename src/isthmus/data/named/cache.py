@@ -2,14 +2,18 @@
 
 An array is named after what it was made from: the names, sizes and times of all files. When one of
 them changes, another array is made and the old one is deleted. It is written under another name
-first, so that a killed process leaves no half of one. Where nothing can be written, it stays in
-memory. The folders of arrays, `NAME.decoded`, may be deleted at any time.
+first, so that a killed process leaves no half of one. It ends in the CRC-32 of its bytes, which is
+checked each time it is mapped: a damaged array is made again. Where nothing can be written, it
+stays in memory. The folders of arrays, `NAME.decoded`, may be deleted at any time.
 """
 
 import hashlib
+import io
 import os
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +22,10 @@ from numpy.typing import DTypeLike, NDArray
 
 from isthmus.data.arrays import Arrays
 from isthmus.errors import UnwritableError
-from isthmus.system.files import overwrite, remove_drafts
+from isthmus.system.files import open_regular, overwrite, remove_drafts
+
+CHUNK = 2**20  # bytes
+INTACT = 0x2144DF1C  # the CRC-32 of any bytes that end in their own CRC-32, lowest byte first
 
 
 class FileExamples(NamedTuple):
@@ -83,6 +90,12 @@ def name_state(files: Iterable[tuple[str, int, int]]) -> str:
 def map_array(path: Path) -> NDArray[Any] | None:
     """Map an array into memory, to be read only; None if it is missing or damaged."""
     try:
+        with open_regular(path) as file:
+            checksum = 0
+            while chunk := file.read(CHUNK):
+                checksum = zlib.crc32(chunk, checksum)
+        if checksum != INTACT:
+            return None
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, EOFError, ValueError):
         return None
@@ -94,11 +107,16 @@ def write_array(
 ) -> None:
     """Write an array whose pieces come one after the other, and delete those of older files."""
     descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
-    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        head, {"descr": descr, "fortran_order": False, "shape": shape}
+    )
+    checksum = 0
     with overwrite(path, sync=True) as file:  # not mapped: a full disk is an error, not a signal
-        np.lib.format.write_array_header_1_0(file, header)
-        for piece in pieces:
-            file.write(np.ascontiguousarray(piece).data)
+        for data in chain([head.getvalue()], (np.ascontiguousarray(each).data for each in pieces)):
+            checksum = zlib.crc32(data, checksum)
+            file.write(data)
+        file.write(checksum.to_bytes(4, "little"))
     for old in path.parent.glob(f"{path.stem.rpartition('-')[0]}-*.npy"):
         if old != path:
             with suppress(OSError):
