@@ -211,7 +211,7 @@ def _open(request: Request, seconds: float) -> HTTPResponse:
     try:
         answer = answers.get(timeout=seconds)
     except Empty:
-        raise TimeoutError(f"sent no answer in {seconds:.2g} s") from None
+        raise TimeoutError("timed out") from None
     if isinstance(answer, Exception):
         raise answer
     return answer
