@@ -18,7 +18,7 @@ BENCHMARKS = {
 
 
 def main() -> None:
-    """Runs the benchmark that is named first with what follows."""
+    """Run the benchmark that is named first with what follows."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("benchmark", choices=BENCHMARKS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="see `speed --help`")

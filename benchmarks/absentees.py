@@ -35,7 +35,7 @@ LOOKED_AT = 200  # absentees
 
 
 def play(clients: int, rounds: int, folder: Path) -> dict[str, float]:
-    """Plays some rounds and gives figures."""
+    """Play some rounds and give figures."""
     torch.set_num_threads(1)
     wanted = Experiment(
         method=METHOD, model="twonn", rounds=rounds, clients_per_round=10, epochs=1, data="own"
@@ -73,7 +73,7 @@ def play(clients: int, rounds: int, folder: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Plays with each number of clients, and prints a table."""
+    """Play with each number of clients, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[1000, 10_000])
     parser.add_argument("--rounds", type=int, default=20)

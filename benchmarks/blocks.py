@@ -26,7 +26,7 @@ BLOCKS = (4, 16, 32, 64)
 
 
 def prepare_setting(hidden: int, cohort: int, block: int | None) -> RunContext:
-    """Prepares one of the runs that take turns; `loop` if no block is given."""
+    """Prepare one of the runs that take turns; `loop` if no block is given."""
     experiment = Experiment(
         method="fedavg",
         data={"name": "synthetic", "samples": 7_500, "features": 64, "classes": 10},
@@ -41,7 +41,7 @@ def prepare_setting(hidden: int, cohort: int, block: int | None) -> RunContext:
 
 
 def time_rounds(settings: Sequence[RunContext], rounds: int) -> list[float]:
-    """Gives the median seconds of a round of each, after one round to warm up."""
+    """Return the median seconds of a round of each, after one round to warm up."""
     stores = [Memory(each) for each in settings]
     taken: list[list[float]] = [[] for _ in settings]
     with one_thread():
@@ -57,7 +57,7 @@ def time_rounds(settings: Sequence[RunContext], rounds: int) -> list[float]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Times the rounds and prints a table."""
+    """Time the rounds and print a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks blocks", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--hidden", type=int, nargs="+", default=[16, 64, 200])

@@ -58,12 +58,12 @@ def cost_call(
 
 
 def echo(client: Client, own: Any, w: Tensor) -> tuple[tuple[()], Tensor]:
-    """Answers with as many numbers as it got."""
+    """Answer with as many numbers as it got."""
     return (), w + 1
 
 
 def start_nodes(count: int) -> Any:
-    """Starts a cluster of nodes here."""
+    """Start a cluster of nodes here."""
     from ray.cluster_utils import Cluster as Nodes
 
     node = {"num_cpus": 1, "object_store_memory": 400 << 20, "include_dashboard": False}
@@ -74,7 +74,7 @@ def start_nodes(count: int) -> Any:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Times calls of several sizes and prints a table."""
+    """Time calls of several sizes and print a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks cluster", description=__doc__)
     parser.add_argument("--nodes", type=int, default=0)
     parser.add_argument("--cohorts", type=int, nargs="+", default=[10, 100, 1000])

@@ -54,10 +54,10 @@ class Contender(Protocol):
     """Plays rounds."""
 
     def round(self) -> None:
-        """Plays one round."""
+        """Play one round."""
 
     def close(self) -> None:
-        """Ends what it started."""
+        """End what it started."""
 
 
 def prepare_run(
@@ -66,7 +66,7 @@ def prepare_run(
     workers: int | None = None,
     cluster: Cluster | None = None,
 ) -> tuple[Experiment, RunContext]:
-    """Builds a run of ours, on data of one's own if they are given."""
+    """Build a run of ours, on data of one's own if they are given."""
     if data is not None:
         given = {name: getattr(experiment, name) for name in Experiment.model_fields}
         experiment = Experiment(**given | {"data": "own", "partition": "own"})
@@ -85,11 +85,11 @@ class Ours:
         self.round()
 
     def round(self) -> None:
-        """Plays one round."""
+        """Play one round."""
         self._store.commit(advance(self._setting, self._store.progress, evaluate=False))
 
     def close(self) -> None:
-        """Ends the workers."""
+        """End the workers."""
         self._setting.engine.close()
 
 
@@ -111,7 +111,7 @@ class Peer:
         self._wait()
 
     def round(self) -> None:
-        """Plays one round."""
+        """Play one round."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # waiting raises what the log says
             self._process.stdin.write("\n")
@@ -119,7 +119,7 @@ class Peer:
         self._wait()
 
     def _wait(self) -> None:
-        """Waits until it is ready for the next round."""
+        """Wait until it is ready for the next round."""
         assert self._process.stdout is not None
         if not self._process.stdout.readline():
             lines = self._log.read_text().splitlines()
@@ -127,7 +127,7 @@ class Peer:
             raise PeerError(f"{self._name} ended early: {' / '.join(lines[-5:]) or 'in silence'}")
 
     def close(self) -> None:
-        """Ends the process; its own ones end with it."""
+        """End the process; its own ones end with it."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -140,7 +140,7 @@ class Peer:
 
 
 def start_framework(name: str, setting: RunContext, network: str, rounds: int) -> Peer:
-    """Starts another framework in its own environment.
+    """Start another framework in its own environment.
 
     It gets the work as files in a folder: see `benchmarks.peers.work`.
     """
@@ -153,7 +153,7 @@ def start_framework(name: str, setting: RunContext, network: str, rounds: int) -
 def start_checkout(
     checkout: Path, work: str, root: Path, rounds: int, changes: Mapping[str, Any]
 ) -> Peer:
-    """Starts our engine as it is in another checkout of isthmus, on a work that it knows too."""
+    """Start our engine as it is in another checkout of isthmus, on a work that it knows too."""
     given = json.dumps([work, dict(changes), str(root.absolute()), rounds, CORES])
     command = [sys.executable, "-c", OLDER, given]
     paths = os.pathsep.join([str(checkout.absolute() / "src"), str(checkout.absolute())])
@@ -163,7 +163,7 @@ def start_checkout(
 
 
 def write_work(setting: RunContext, network: str, rounds: int, folder: Path) -> None:
-    """Writes a work down for a process without isthmus."""
+    """Write a work down for a process without isthmus."""
     task, federation = setting.task, setting.federation
     clients = [federation.split(i, "train") for i in range(len(federation))]
     np.save(folder / "x.npy", np.concatenate([x.numpy() for x, _ in clients]))

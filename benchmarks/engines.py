@@ -25,14 +25,14 @@ WORKS = {"fedavg": "fedavg", "superfed-mm, mixing": {"name": "superfed-mm", "sta
 
 
 def prepare_setting(method: object, engine: str) -> RunContext:
-    """Prepares one of the runs that take turns."""
+    """Prepare one of the runs that take turns."""
     data = {"name": "synthetic", "samples": 60_000, "features": 784}
     experiment = Experiment(method=method, data=data, clients=100, model="twonn", engine=engine)
     return prepare_run(experiment)[1]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Times the rounds and prints a table."""
+    """Time the rounds and print a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks engines", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args(arguments).rounds

@@ -27,7 +27,7 @@ class PeerError(RuntimeError):
 
 
 def find_python(name: str) -> Path:
-    """Finds the interpreter of a framework's environment, which is made if it is not there."""
+    """Find the interpreter of a framework's environment, which is made if it is not there."""
     folder = PLACE / name
     python = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     ready = folder / "ready"

@@ -21,7 +21,7 @@ WORK = "W1s"
 
 
 def measure(root: Path, rounds: int) -> Result:
-    """Compares an evaluation with ten rounds."""
+    """Compare an evaluation with ten rounds."""
     experiment = WORKS[WORK].experiment(validation=0.1)
     _, setting = prepare_run(experiment, read_data(experiment, root), workers=CORES)
     training, evaluating = time_both(setting, rounds)
@@ -33,7 +33,7 @@ def measure(root: Path, rounds: int) -> Result:
 
 
 def time_both(setting: RunContext, rounds: int) -> tuple[float, float]:
-    """Gives the median seconds of a round and of an evaluation, after one of both to warm up."""
+    """Return the median seconds of a round and of an evaluation, after one of both to warm up."""
     store = Memory(setting)
     everybody = replace(setting.task, clients_per_round=setting.task.clients, epochs=1)
     engine = Loop(CORES)

@@ -47,7 +47,7 @@ Fault = Callable[[Stage, str, random.Random], str]
 
 
 def kill_level(level: str, who: str = "") -> Fault:
-    """Makes the fault that kills one process; what a service manager keeps is started again."""
+    """Make the fault that kills one process; what a service manager keeps is started again."""
 
     def harm(stage: Stage, name: str, rng: random.Random) -> str:
         target = who or name
@@ -68,7 +68,7 @@ def kill_level(level: str, who: str = "") -> Fault:
 
 
 def kill_machine(who: str = "") -> Fault:
-    """Makes the fault that kills all processes at once."""
+    """Make the fault that kills all processes at once."""
 
     def harm(stage: Stage, name: str, rng: random.Random) -> str:
         target, pause = who or name, rng.uniform(1, 15)
@@ -81,7 +81,7 @@ def kill_machine(who: str = "") -> Fault:
 
 
 def crash(stage: Stage, who: str) -> int:
-    """Kills all processes of one side; they stay down."""
+    """Kill all processes of one side; they stay down."""
     stage.down.add(who)
     count = stage.kill(who)
     stage.processes[who].wait()
@@ -89,7 +89,7 @@ def crash(stage: Stage, who: str) -> int:
 
 
 def restart(stage: Stage, who: str, clock: str = "") -> None:
-    """Starts one side again."""
+    """Start one side again."""
     if who == SERVER:
         stage.resume()
     else:
@@ -97,7 +97,7 @@ def restart(stage: Stage, who: str, clock: str = "") -> None:
 
 
 def lose_rounds(stage: Stage, name: str, rng: random.Random) -> str:
-    """A site is gone until two rounds were done without it."""
+    """Take a site away until two rounds were done without it."""
     crash(stage, name)
     goal, i = stage.count_rounds() + 3, stage.names.index(name)
     stage.wait(lambda: stage.count_rounds() >= goal, PATIENCE)
@@ -109,7 +109,7 @@ def lose_rounds(stage: Stage, name: str, rng: random.Random) -> str:
 
 
 def freeze(seconds: float) -> Fault:
-    """Makes the fault that stops all processes of a site for a while."""
+    """Make the fault that stops all processes of a site for a while."""
 
     def harm(stage: Stage, name: str, rng: random.Random) -> str:
         stage.down.add(name)
@@ -123,7 +123,7 @@ def freeze(seconds: float) -> Fault:
 
 
 def cut_wire(seconds: float) -> Fault:
-    """Makes the fault that cuts a site's wire for a while: nothing arrives, and nobody is told."""
+    """Make the fault that cuts a site's wire for a while: nothing arrives, and nobody is told."""
 
     def harm(stage: Stage, name: str, rng: random.Random) -> str:
         stage.wires.switch(name, "down")
@@ -135,7 +135,7 @@ def cut_wire(seconds: float) -> Fault:
 
 
 def fill_disk(stage: Stage, name: str, rng: random.Random) -> str:
-    """A site's disk is full for a while."""
+    """Fill a site's disk for a while."""
     pause, before = rng.uniform(5, 25), stage.count_rounds()
     stage.disks.fill(stage.out / name)
     stage.sleep(pause)
@@ -148,7 +148,7 @@ def fill_disk(stage: Stage, name: str, rng: random.Random) -> str:
 
 
 def shift_clock(stage: Stage, name: str, rng: random.Random) -> str:
-    """A site's clock is an hour off, from one start of it to the next."""
+    """Put a site's clock an hour off, from one start of it to the next."""
     clock = rng.choice(["3600", "-3600"])
     crash(stage, name)
     before, i = stage.count_rounds(), stage.names.index(name)
@@ -164,7 +164,7 @@ def shift_clock(stage: Stage, name: str, rng: random.Random) -> str:
 
 
 def restore_older(stage: Stage, name: str, rng: random.Random) -> str:
-    """A site is restored from a copy that is some rounds old; later it gets its newest one back."""
+    """Restore a site from a copy that is some rounds old; later give it its newest one back."""
     place, i = stage.out / name, stage.names.index(name)
     old, new = stage.out / "copies" / f"{name}-old", stage.out / "copies" / f"{name}-new"
     for copy in (old, new):
@@ -202,7 +202,7 @@ def restore_older(stage: Stage, name: str, rng: random.Random) -> str:
 
 
 def list_states(copy: Path) -> set[str]:
-    """Lists the digests of the own states in a copy of a site's folder."""
+    """List the digests of the own states in a copy of a site's folder."""
     held = set()
     for path in (copy / "state").glob("*.lmdb"):
         states = SiteStates(path)
@@ -248,7 +248,7 @@ class Row(NamedTuple):
 
 
 def draw_faults(count: int, rng: random.Random, only: str) -> list[str]:
-    """Draws the order of faults: every kind as often as it should be."""
+    """Draw the order of faults: every kind as often as it should be."""
     kinds = [name for name, (weight, _) in FAULTS.items() for _ in range(weight)]
     kinds = [name for name in kinds if only in name]
     drawn: list[str] = []
@@ -266,7 +266,7 @@ class Verdict(NamedTuple):
 
 
 def play(wanted: argparse.Namespace, number: int, faults: list[str], rng: random.Random) -> Verdict:
-    """Plays one run with faults from the front of a list, and holds it against its record."""
+    """Play one run with faults from the front of a list, and compare it with its record."""
     method = {"name": wanted.method} if wanted.method else METHODS[number % len(METHODS)]
     out = (wanted.out / f"run-{number + 1}-{method['name']}").resolve()
     given: dict[str, Any] = {"method": method, "data": "digits", "rounds": wanted.rounds}
@@ -311,7 +311,7 @@ def play(wanted: argparse.Namespace, number: int, faults: list[str], rng: random
 
 
 def describe_means(stage: Stage) -> str:
-    """Says what this machine allows."""
+    """Describe what this machine allows."""
     net = "a network namespace for each site" if stage.wires.there else "all on the loopback"
     disk = "a disk for each site" if stage.disks.there else "no disks of their own: none is full"
     clock = "clocks by LD_PRELOAD" if stage.clock else "no compiler: all clocks are right"
@@ -321,7 +321,7 @@ def describe_means(stage: Stage) -> str:
 def harm_run(
     stage: Stage, faults: list[str], rng: random.Random, wanted: argparse.Namespace
 ) -> int:
-    """Harms a run until it is over, or there are no more faults; counts them."""
+    """Harm a run until it is over, or there are no more faults; count them."""
     began, count = time.monotonic(), 0
     able = {"wire": stage.wires.there, "full": stage.disks.there, "clock": bool(stage.clock)}
     stage.wait(lambda: stage.count_rounds() >= 2, PATIENCE)
@@ -353,7 +353,7 @@ def harm_run(
 
 
 def wait_and_print(stage: Stage, rows: list[Row]) -> None:
-    """Waits until a round has all sites in it again, and prints a line for each fault."""
+    """Wait until a round has all sites in it again, and print a line for each fault."""
     if not rows:
         return
     last = rows[-1].rounds
@@ -387,7 +387,7 @@ def wait_and_print(stage: Stage, rows: list[Row]) -> None:
 
 
 def judge(stage: Stage, study: Experiment, data: Any) -> bool:
-    """Holds a run that is over against the simulation of its record."""
+    """Hold a run that is over against the simulation of its record."""
     for note in stage.notes:
         print(f"      {note}")
     problems = []
@@ -416,7 +416,7 @@ def judge(stage: Stage, study: Experiment, data: Any) -> bool:
 
 
 def main() -> None:
-    """Plays runs until there were enough faults."""
+    """Play runs until there were enough faults."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=54)
     parser.add_argument("--only", choices=FAULTS, default="", help="this fault alone")

@@ -21,7 +21,7 @@ EVERY = 0.2  # seconds
 
 
 def measure(root: Path, rounds: int) -> Result:
-    """Measures the peak of each round."""
+    """Measure the peak of each round."""
     if not Path("/proc/self/smaps_rollup").is_file():
         return Result("memory", {}, {}, ["memory: not measured, the system has no /proc"])
     process = subprocess.Popen(
@@ -54,7 +54,7 @@ def measure(root: Path, rounds: int) -> Result:
 
 
 def add_up(process: int) -> int:
-    """Adds up the bytes of a process and of all that it started; shared pages count once."""
+    """Add up the bytes of a process and of all that it started; shared pages count once."""
     total, place = 0, Path(f"/proc/{process}")
     try:
         lines = (place / "smaps_rollup").read_text().splitlines()
@@ -67,7 +67,7 @@ def add_up(process: int) -> int:
 
 
 def play(root: Path, rounds: int) -> None:
-    """Plays rounds, and says when each has ended."""
+    """Play rounds, and say when each has ended."""
     experiment = WORKS[WORK].experiment()
     _, setting = prepare_run(experiment, read_data(experiment, root), workers=CORES)
     with tempfile.TemporaryDirectory() as folder:

@@ -68,7 +68,7 @@ class StackedLSTM(nn.Module):
             nn.init.zeros_(bias).requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Predicts the next symbol."""
+        """Predict the next symbol."""
         logits: Tensor = self.classifier(self.lstm(self.embedding(x))[0][:, -1])
         return logits
 
@@ -79,12 +79,12 @@ NETWORKS: Mapping[str, Callable[[], nn.Module]] = MappingProxyType(
 
 
 def list_trained(module: nn.Module) -> list[nn.Parameter]:
-    """Lists the parameters that are trained."""
+    """List the parameters that are trained."""
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 def load(module: nn.Module, w: Tensor) -> None:
-    """Copies a vector [P] into a module's parameters."""
+    """Copy a vector [P] into a module's parameters."""
     trained = list_trained(module)
     sizes = [parameter.numel() for parameter in trained]
     with torch.no_grad():
@@ -93,7 +93,7 @@ def load(module: nn.Module, w: Tensor) -> None:
 
 
 def make_optimiser(parameters: Iterable[nn.Parameter], settings: Settings) -> torch.optim.SGD:
-    """Makes SGD with momentum and weight decay, one fused kernel per step."""
+    """Make SGD with momentum and weight decay, one fused kernel per step."""
     return torch.optim.SGD(
         parameters,
         lr=settings.lr,
@@ -106,7 +106,7 @@ def make_optimiser(parameters: Iterable[nn.Parameter], settings: Settings) -> to
 def train(
     module: nn.Module, x: Tensor, y: Tensor, orders: Iterable[Tensor], settings: Settings
 ) -> None:
-    """Trains a module on a client's examples, once in each of the orders."""
+    """Train a module on a client's examples, once in each of the orders."""
     sgd = make_optimiser(list_trained(module), settings)
     for order in orders:
         for rows in order.split(settings.batch_size):

@@ -41,18 +41,18 @@ class PlainWork(NamedTuple):
     wl: Tensor  # [K, P]: the cohort's own models, before and after
 
     def data(self, i: int) -> tuple[Tensor, Tensor]:
-        """Gives client i's training examples."""
+        """Return client i's training examples."""
         rows = slice(self.ends[i - 1] if i else 0, self.ends[i])
         return self.x[rows], self.y[rows]
 
     def draw_orders(self, t: int, i: int) -> list[Tensor]:
-        """Draws the order of client i's examples in each pass of round t."""
+        """Draw the order of client i's examples in each pass of round t."""
         shuffle = streams.stream(self.seed, "train batches", t, 0, i)
         n = len(self.data(i)[1])
         return [torch.from_numpy(shuffle.permutation(n)) for _ in range(self.settings.epochs)]
 
     def draw_mixing(self, t: int, i: int, steps: int) -> list[float]:
-        """Draws the lambda of each of client i's steps in round t."""
+        """Draw the lambda of each of client i's steps in round t."""
         uniforms = streams.stream(self.seed, "train uniforms", t, 0, i).random(steps)
         return torch.as_tensor(uniforms, dtype=torch.float32).tolist()
 
@@ -86,7 +86,7 @@ class Plain:
         )
 
     def round(self) -> None:
-        """Plays one round."""
+        """Play one round."""
         work, task = self._work, self._setting.task
         ids = streams.cohort(task.seed, self._t, task.clients, task.clients_per_round)
         if work.mixes:
@@ -101,7 +101,7 @@ class Plain:
         self._t += 1
 
     def close(self) -> None:
-        """Ends the processes."""
+        """End the processes."""
         self._pool.shutdown()
 
 
@@ -117,14 +117,14 @@ resident: Resident  # of this process
 
 
 def start_process(work: PlainWork) -> None:
-    """Builds what a process keeps."""
+    """Build what a process keeps."""
     global resident
     torch.set_num_threads(1)
     resident = Resident(work, work.build(), work.build())
 
 
 def local(place: int, t: int, i: int) -> None:
-    """Trains client i in its place in the cohort of round t."""
+    """Train client i in its place in the cohort of round t."""
     work, module, own = resident
     load(module, work.w)
     if work.mixes:
@@ -139,7 +139,7 @@ def local(place: int, t: int, i: int) -> None:
 def train_both(
     module: nn.Module, own: nn.Module, work: PlainWork, method: SuPerFed, t: int, i: int
 ) -> None:
-    """Trains the shared and the own model of a client on mixtures of the two."""
+    """Train the shared and the own model of a client on mixtures of the two."""
     (x, y), size = work.data(i), work.settings.batch_size
     batches = [rows for order in work.draw_orders(t, i) for rows in order.split(size)]
     names = [name for name, _ in module.named_parameters()]

@@ -53,7 +53,7 @@ def pool_apart(x: Tensor, weight: Tensor, bias: Tensor, padding: int, slope: flo
 
 
 def measure(case: Case, times: int) -> dict[str, float]:
-    """Measures both ways."""
+    """Measure both ways."""
     shape = (case.images, case.channels, case.size, case.size)
     x = torch.randn(shape).contiguous(memory_format=torch.channels_last)
     x.requires_grad_("first" not in case.title)
@@ -71,7 +71,7 @@ def measure(case: Case, times: int) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures and prints."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks pooling", description=__doc__)
     parser.add_argument("--times", type=int, default=50)
     wanted = parser.parse_args(arguments)

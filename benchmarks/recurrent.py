@@ -24,7 +24,7 @@ SYMBOLS, LENGTH, BATCH = 81, 80, 50
 
 
 def write_out(module: nn.Module, x: Tensor, *, look_up: bool) -> Tensor:
-    """Computes the network cell by cell; the first layer's input products looked up, or not."""
+    """Compute the network cell by cell; the first layer's input products looked up, or not."""
     symbols, stack = module.get_submodule("body.0"), module.get_submodule("body.1")
     assert isinstance(symbols, nn.Embedding)
     assert isinstance(stack, StackedLSTM)
@@ -44,7 +44,7 @@ def write_out(module: nn.Module, x: Tensor, *, look_up: bool) -> Tensor:
 
 
 def measure_least(ways: dict[str, Callable[[], object]], times: int) -> dict[str, float]:
-    """Lets them take turns; gives the least milliseconds of processor time of each."""
+    """Let them take turns; give the least milliseconds of processor time of each."""
     least = dict.fromkeys(ways, float("inf"))
     for _ in range(times + 1):  # the first one warms up, and is never the least
         for name, run in ways.items():
@@ -55,7 +55,7 @@ def measure_least(ways: dict[str, Callable[[], object]], times: int) -> dict[str
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures and prints."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks recurrent", description=__doc__)
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--windows", type=int, default=1000, help="in an evaluation")

@@ -30,7 +30,7 @@ class Result(NamedTuple):
 
 
 def compute_ratios(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Compares everybody with us: above 1 we are faster, but for our own method and FedAvg.
+    """Compare everybody with us: above 1 we are faster, but for our own method and FedAvg.
 
     >>> compute_ratios({"ours": 2.0, "our FedAvg": 1.0, "pfl": 3.0})
     {'pfl / ours': 1.5, 'ours / our FedAvg on the same work': 2.0}
@@ -44,7 +44,7 @@ def compute_ratios(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def describe_hardware() -> dict[str, Any]:
-    """Describes the machine, and how busy it is."""
+    """Describe the machine, and how busy it is."""
     model = platform.processor() or platform.machine()
     if (cpus := Path("/proc/cpuinfo")).is_file():
         named = [line for line in cpus.read_text().splitlines() if line.startswith("model name")]
@@ -62,7 +62,7 @@ def describe_hardware() -> dict[str, Any]:
 
 
 def write_json(results: Mapping[str, Result], machine: Mapping[str, Any], rounds: int) -> str:
-    """Maps each work to its figures by name; then seconds, notes and the machine."""
+    """Map each work to its figures by name; then seconds, notes and the machine."""
     content: dict[str, Any] = {work: dict(result.figures) for work, result in results.items()}
     content["seconds"] = {work: dict(result.seconds) for work, result in results.items()}
     content["notes"] = [note for result in results.values() for note in result.notes]
@@ -72,7 +72,7 @@ def write_json(results: Mapping[str, Result], machine: Mapping[str, Any], rounds
 
 
 def make_rows(columns: Mapping[str, Mapping[str, float]]) -> list[tuple[str, ...]]:
-    """Puts figures into rows by name, one cell per column; empty where there is none.
+    """Put figures into rows by name, one cell per column; empty where there is none.
 
     >>> make_rows({"W1": {"a": 1.234}, "W2": {"a": 2.0, "b": 123.4}})
     [('a', '1.23', '2.00'), ('b', '', '123')]
@@ -89,7 +89,7 @@ def _cell(value: float) -> str:
 
 
 def make_table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Table:
-    """Makes a table for the terminal."""
+    """Make a table for the terminal."""
     table = Table("", *columns, title=title, title_justify="left", box=None)
     for row in make_rows(columns):
         table.add_row(*row)
@@ -99,7 +99,7 @@ def make_table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Table:
 def write_page(
     results: Mapping[str, Result], machine: Mapping[str, Any], rounds: int, day: date
 ) -> str:
-    """Writes the page of the documentation."""
+    """Write the page of the documentation."""
     works = [f"| {work} | {result.title} |" for work, result in results.items()]
     notes = [f"- {note}" for result in results.values() for note in result.notes]
     lines = [

@@ -63,7 +63,7 @@ class DrawnSplits(Sequence[Splits]):
 
 
 def make_federation(clients: int) -> Federation:
-    """Makes many clients of one pool."""
+    """Make many clients of one pool."""
     rng = np.random.default_rng(0)
     x = rng.integers(256, size=(POOL, FEATURES), dtype=np.uint8)
     y = rng.integers(CLASSES, size=POOL)
@@ -72,19 +72,19 @@ def make_federation(clients: int) -> Federation:
 
 
 def measure_seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Gives the seconds of some work, and what it gave."""
+    """Return the seconds of some work, and what it gave."""
     began = time.perf_counter()
     result = work()
     return time.perf_counter() - began, result
 
 
 def write_figures(**figures: float) -> None:
-    """Writes figures for the process that started this one."""
+    """Write figures for the process that started this one."""
     print(json.dumps(figures), flush=True)
 
 
 def serve(wanted: argparse.Namespace) -> None:
-    """Plays one round whenever a line comes in, and writes what it took."""
+    """Play one round whenever a line comes in, and write what it took."""
     (clients,), rounds, folder = wanted.clients, wanted.rounds + 1, wanted.serve
     data = make_federation(clients)
     method = {"name": "superfed-mm", "start": 0.0} if wanted.method == "superfed-mm" else "fedavg"
@@ -122,7 +122,7 @@ def serve(wanted: argparse.Namespace) -> None:
 
 
 def measure_evaluation(setting: RunContext, experiment: Experiment, path: Path) -> dict[str, float]:
-    """Plays one more round, evaluates all clients after it, writes the records and reads them."""
+    """Play one more round, evaluate all clients after it, write the records and read them."""
     store = Store(path, setting, experiment.toml(), Database(path / STATE))
     store.start()
     began = time.process_time()
@@ -147,7 +147,7 @@ def measure_evaluation(setting: RunContext, experiment: Experiment, path: Path) 
 
 
 def find_peak() -> float:
-    """Gives the most bytes of memory that this process held so far."""
+    """Return the most bytes of memory that this process held so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -160,7 +160,7 @@ def play_round(process: subprocess.Popen[str]) -> dict[str, float]:
 
 
 def read_figures(process: subprocess.Popen[str]) -> dict[str, float]:
-    """Reads the next figures of a process."""
+    """Read the next figures of a process."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
@@ -170,7 +170,7 @@ def read_figures(process: subprocess.Popen[str]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Lets the numbers of clients take turns, and prints a table."""
+    """Let the numbers of clients take turns, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[1000, 100_000])
     parser.add_argument("--rounds", type=int, default=8)
@@ -214,7 +214,7 @@ def show(
     rounds: dict[int, list[dict[str, float]]],
     ends: dict[int, dict[str, float]],
 ) -> None:
-    """Prints one column per number of clients, and the ratio of the last to the first."""
+    """Print one column per number of clients, and the ratio of the last to the first."""
     columns = {
         clients: {
             "round, seconds (median)": median(figures["round"] for figures in rounds[clients]),

@@ -34,7 +34,7 @@ PLACES = ("start-up", "rounds", "commits")
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
-    """Starts the program in a process of its own."""
+    """Start the program in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-c", "from isthmus.cli.app import main; main()", *arguments],
         stdout=subprocess.PIPE,
@@ -44,7 +44,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 
 def last_written(state: Path) -> int:
-    """Tells when the state was last written; 0 while there is none."""
+    """Return when the state was last written; 0 while there is none."""
     try:
         return state.stat().st_mtime_ns
     except FileNotFoundError:
@@ -52,7 +52,7 @@ def last_written(state: Path) -> int:
 
 
 def wait(process: subprocess.Popen[str], state: Path, place: str, rng: random.Random) -> None:
-    """Waits for the instant at which to kill, or until the process has ended."""
+    """Wait for the instant at which to kill, or until the process has ended."""
     ends = time.monotonic() + 60
     if place == "start-up":
         ends = time.monotonic() + rng.uniform(0, STARTUP)
@@ -68,7 +68,7 @@ def wait(process: subprocess.Popen[str], state: Path, place: str, rng: random.Ra
 
 
 def tables(run: Path) -> dict[str, str]:
-    """Reads what must be equal, without the seconds."""
+    """Read what must be equal, without the seconds."""
     same = ("federation.csv", "clients.csv", "reliability.csv")
     texts = {name: (run / name).read_text() for name in same}
     lines = (run / "rounds.csv").read_text().splitlines()
@@ -77,7 +77,7 @@ def tables(run: Path) -> dict[str, str]:
 
 
 def play(settings: list[str], run: Path, kills: int, rng: random.Random) -> Counter[str]:
-    """Plays one run with at most so many kills; counts them by place."""
+    """Play one run with at most so many kills; count them by place."""
     state, done, begun = run / "state.lmdb", Counter[str](), False
     while True:
         begun = begun and state.is_file()
@@ -100,7 +100,7 @@ def play(settings: list[str], run: Path, kills: int, rng: random.Random) -> Coun
 
 
 def main() -> None:
-    """Plays runs until there were enough kills."""
+    """Play runs until there were enough kills."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--each", type=int, default=9, help="kills per run, at most")

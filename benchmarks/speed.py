@@ -70,7 +70,7 @@ class Company(NamedTuple):
 def start_contenders(
     name: str, root: Path, rounds: int, company: Company, changes: Mapping[str, Any]
 ) -> tuple[dict[str, Contender], list[str]]:
-    """Starts all contenders of a work, and notes which could not be started."""
+    """Start all contenders of a work, and note which could not be started."""
     work, notes = WORKS[name], list[str]()
     experiment = work.experiment(**changes)
     data = read_data(experiment, root)
@@ -103,7 +103,7 @@ def start_contenders(
 def time_rounds(
     contenders: Mapping[str, Contender], rounds: int, title: str
 ) -> tuple[dict[str, float], list[str]]:
-    """Lets contenders take turns; gives the median of each, without the first round.
+    """Let contenders take turns; give the median of each, without the first round.
 
     A framework that fails is left out, with a note that has its error.
     """
@@ -130,7 +130,7 @@ def time_rounds(
 
 
 def compare(name: str, root: Path, rounds: int, company: Company, **changes: Any) -> Result:
-    """Times one of the works, perhaps with some settings changed."""
+    """Time one of the works, perhaps with some settings changed."""
     with progress.status(f"{name}: starting"):
         contenders, notes = start_contenders(name, root, rounds + 1, company, changes)
     seconds, failed = time_rounds(contenders, rounds, name)
@@ -138,7 +138,7 @@ def compare(name: str, root: Path, rounds: int, company: Company, **changes: Any
 
 
 def compare_cohorts(root: Path, rounds: int, sizes: tuple[int, int] = (5, 100)) -> Result:
-    """Times rounds of few and of many clients."""
+    """Time rounds of few and of many clients."""
     experiments = {size: WORKS["W1"].experiment(clients_per_round=size) for size in sizes}
     data = read_data(experiments[sizes[0]], root)
     contenders = {
@@ -152,7 +152,7 @@ def compare_cohorts(root: Path, rounds: int, sizes: tuple[int, int] = (5, 100)) 
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures the works that are named, prints the results, writes them to files."""
+    """Measure the works that are named, print the results, write them to files."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks speed",
         description=__doc__,
@@ -196,7 +196,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def show(results: Mapping[str, Result], machine: Mapping[str, object], rounds: int) -> None:
-    """Prints the tables."""
+    """Print the tables."""
     console = Console()
     console.print("; ".join(f"{name}: {value}" for name, value in machine.items()))
     console.print(f"medians of {rounds} rounds")

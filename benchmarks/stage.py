@@ -32,7 +32,7 @@ LEVELS = {  # the processes of a site and of a server, from the outermost inward
 
 
 def call(*words: str) -> bool:
-    """Runs a command; tells whether it could."""
+    """Run a command; tell whether it could."""
     try:
         return subprocess.run(words, capture_output=True, check=False).returncode == 0
     except OSError:
@@ -50,7 +50,7 @@ class Wires:
         self.there = False
 
     def open(self) -> None:
-        """Makes them, where this machine lets us."""
+        """Make them, where this machine lets us."""
         self.there = call("ip", "link", "add", self.bridge, "type", "bridge")
         self.there &= call("ip", "addr", "add", f"{self.net}.1/24", "dev", self.bridge)
         self.there &= call("ip", "link", "set", self.bridge, "up")
@@ -72,15 +72,15 @@ class Wires:
         return f"{self.net}.1" if self.there else "127.0.0.1"
 
     def enter(self, name: str) -> list[str]:
-        """Gives the words that start a command inside of a site's namespace."""
+        """Return the words that start a command inside of a site's namespace."""
         return ["nsenter", f"--net=/var/run/netns/{self._space(name)}"] if self.there else []
 
     def switch(self, name: str, state: str) -> None:
-        """Cuts a site's wire ("down"), or mends it ("up")."""
+        """Cut a site's wire ("down"), or mends it ("up")."""
         call("ip", "link", "set", self._wire(name), state)
 
     def close(self) -> None:
-        """Removes all of it."""
+        """Remove all of it."""
         for name in self.names:
             call("ip", "link", "del", self._wire(name))
             call("ip", "netns", "del", self._space(name))
@@ -101,14 +101,14 @@ class Disks:
         self.there = False
 
     def open(self) -> None:
-        """Mounts them."""
+        """Mount them."""
         self.there = True
         for place in self.places:
             place.mkdir(parents=True)
             self.there &= call("mount", "-t", "tmpfs", "-o", f"size={DISK}m", "none", str(place))
 
     def fill(self, place: Path) -> None:
-        """Leaves no byte free."""
+        """Leave no byte free."""
         with suppress(OSError), (place / "filling").open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(2**16))
@@ -117,12 +117,12 @@ class Disks:
                 file.write(b"0")
 
     def free(self, place: Path) -> None:
-        """Frees what was filled."""
+        """Free what was filled."""
         for name in ("filling", "filling.rest"):
             (place / name).unlink(missing_ok=True)
 
     def close(self, keep: Path) -> None:
-        """Unmounts them; what is there is kept elsewhere."""
+        """Unmount them; what is there is kept elsewhere."""
         for place in self.places:
             if os.path.ismount(place):
                 shutil.copytree(place, keep / place.name, dirs_exist_ok=True)
@@ -130,7 +130,7 @@ class Disks:
 
 
 def build_clock(out: Path) -> str:
-    """Builds the library that shows a process another time; empty: there is no compiler."""
+    """Build the library that shows a process another time; empty: there is no compiler."""
     built = out / "clock.so"
     source = Path(__file__).with_name("clock.c")
     made = call("gcc", "-shared", "-fPIC", "-O1", "-o", str(built), str(source))
@@ -159,7 +159,7 @@ class Stage:
         self.since = 0  # where in its events the server that runs now began
 
     def start(self, who: str, words: Sequence[str], clock: str = "") -> None:
-        """Starts a command of this program: in a site's namespace, and by its clock."""
+        """Start a command of this program: in a site's namespace, and by its clock."""
         env = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
         if clock:
             env |= {"LD_PRELOAD": self.clock, "CLOCK_SHIFT": clock}
@@ -177,15 +177,15 @@ class Stage:
         self.down.discard(who)
 
     def start_site(self, name: str, clock: str = "") -> None:
-        """Starts a site."""
+        """Start a site."""
         self.start(name, ["join", "start", "--folder", str(self.out / name)], clock)
 
     def resume(self) -> None:
-        """Starts the server again."""
+        """Start the server again."""
         self.start(SERVER, ["serve", "resume", "--folder", str(self.out / SERVER)])
 
     def find(self, who: str, level: str = "") -> list[psutil.Process]:
-        """Finds the processes of a site, or of the server, by the words they were started with."""
+        """Find the processes of a site, or of the server, by the words they were started with."""
         folder, found = str(self.out / who), []
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
@@ -199,11 +199,11 @@ class Stage:
         return found
 
     def kill(self, who: str, level: str = "") -> int:
-        """Kills processes with SIGKILL, all of them at once if no level is said; counts them."""
+        """Kill processes with SIGKILL, all of them at once if no level is said; count them."""
         return self.send(who, signal.SIGKILL, level)
 
     def send(self, who: str, number: signal.Signals, level: str = "") -> int:
-        """Sends a signal to processes; counts them."""
+        """Send a signal to processes; count them."""
         found = self.find(who, level)
         for process in found:
             with suppress(psutil.NoSuchProcess):
@@ -211,7 +211,7 @@ class Stage:
         return len(found)
 
     def tend(self) -> bool:
-        """Starts again what ended by itself; True: the run is over."""
+        """Start again what ended by itself; True: the run is over."""
         for name in self.names:
             code = self.processes[name].poll()
             if code is not None and name not in self.down:
@@ -229,7 +229,7 @@ class Stage:
         return False
 
     def wait(self, what: Callable[[], bool], seconds: float) -> bool:
-        """Waits for something, the end of the run, or so long; tells whether it came."""
+        """Wait for something, the end of the run, or so long; tell whether it came."""
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
             if self.tend():
@@ -240,15 +240,15 @@ class Stage:
         return False
 
     def sleep(self, seconds: float) -> None:
-        """Lets time pass."""
+        """Let time pass."""
         self.wait(lambda: False, seconds)
 
     def is_over(self) -> bool:
-        """Tells whether the run came to its end."""
+        """Return whether the run came to its end."""
         return SERVER not in self.down and self.processes[SERVER].poll() == 0
 
     def count_rounds(self) -> int:
-        """Counts the rounds that are recorded."""
+        """Count the rounds that are recorded."""
         try:
             lines = (self.run / "rounds.csv").read_text().splitlines()
         except OSError:
@@ -256,7 +256,7 @@ class Stage:
         return max((int(line.split(",")[0]) for line in lines if line[:1].isdigit()), default=0)
 
     def list_outcomes(self, after: int) -> Iterator[tuple[int, int, str]]:
-        """Lists (round, client, outcome) of calls that train, of rounds after one."""
+        """List (round, client, outcome) of calls that train, of rounds after one."""
         try:
             calls = read_calls(self.run)
         except (IsthmusError, OSError):  # it is being written anew
@@ -266,19 +266,19 @@ class Stage:
                 yield from ((round, i, outcome) for i, outcome in asked.outcomes.items())
 
     def has_full_round(self, after: int) -> bool:
-        """Tells whether every site answered in some round after this one."""
+        """Return whether every site answered in some round after this one."""
         rounds: dict[int, bool] = {}
         for round, _, outcome in self.list_outcomes(after):
             rounds[round] = rounds.get(round, True) and outcome == ANSWERED
         return any(rounds.values())
 
     def list_left_out(self) -> list[str]:
-        """Lists the sites that the server that runs now has left out."""
+        """List the sites that the server that runs now has left out."""
         events, _ = read_events(self.out / SERVER / "serve.jsonl", self.since)
         return [row["site"] for row in events if row["event"] == "left-out"]
 
     def measure_memory(self) -> None:
-        """Notes the memory of every process, by its level."""
+        """Note the memory of every process, by its level."""
         for who in (SERVER, *self.names):
             side = "server" if who == SERVER else "site"
             for level in LEVELS:
@@ -289,11 +289,11 @@ class Stage:
                         self.memory[f"{side}: {level}, its own"].append(used.uss / 2**20)
 
     def describe_memory(self) -> list[str]:
-        """Lists the median memory of processes, in MB."""
+        """List the median memory of processes, in MB."""
         return [f"{name} {median(sizes):.0f} MB" for name, sizes in sorted(self.memory.items())]
 
     def describe_pace(self) -> str:
-        """Says how long a round took while rounds went on."""
+        """Describe how long a round took while rounds went on."""
         firsts: dict[int, float] = {}
         for at, rounds in self.samples:
             firsts.setdefault(rounds, at)
@@ -301,14 +301,14 @@ class Stage:
         return f"{median(gaps):.2f} s" if gaps else "unknown"
 
     def harm_copy(self, name: str, old: Path) -> None:
-        """Puts a copy of a site's folder in the place of what is there."""
+        """Put a copy of a site's folder in the place of what is there."""
         place = self.out / name
         for each in place.iterdir():
             shutil.rmtree(each) if each.is_dir() else each.unlink()
         shutil.copytree(old, place, dirs_exist_ok=True)
 
     def close(self) -> None:
-        """Ends everything that was started here."""
+        """End everything that was started here."""
         self.down = {SERVER, *self.names}
         for who in self.down:
             self.send(who, signal.SIGCONT)

@@ -21,7 +21,7 @@ NOISE = ("--data", "synthetic", "--set", "samples=60000", "--set", "features=784
 
 
 def measure(root: Path, rounds: int) -> Result:
-    """Times `--help` and a first round as often as `rounds` says, and once more to warm up."""
+    """Time `--help` and a first round as often as `rounds` says, and once more to warm up."""
     help_seconds, round_seconds = [], []
     for _ in range(rounds + 1):
         began = time.perf_counter()
@@ -37,7 +37,7 @@ def measure(root: Path, rounds: int) -> Result:
 
 
 def time_first_round(root: Path, run: Path) -> float:
-    """Times a run until its first round is written down."""
+    """Time a run until its first round is written down."""
     real = is_real(WORKS[WORK].experiment(), root)
     data = ("--data", "mnist", "--data-root", str(root.resolve())) if real else NOISE
     sets = [f"--set={name}={EVERYWHERE[name]}" for name in ("test", "validation", "lr_decay")]

@@ -28,7 +28,7 @@ def network() -> nn.Module:
 
 
 def measure(opened: Opened, i: int, models: Tensor) -> Tensor:
-    """Gives the share of client i's test examples that each model has right."""
+    """Return the share of client i's test examples that each model has right."""
     setting = opened.setting
     x, y, *_ = setting.federation.split(i, "test")
     with torch.no_grad():
@@ -37,12 +37,12 @@ def measure(opened: Opened, i: int, models: Tensor) -> Tensor:
 
 
 def mix_ends(path: Point) -> Tensor:
-    """Gives the points of a path, their statistics mixed like their parameters."""
+    """Return the points of a path, their statistics mixed like their parameters."""
     return torch.lerp(path.w[0], path.w[-1], path.at)
 
 
 def main() -> None:
-    """Trains, measures and prints a table."""
+    """Train, measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seeds", type=int, default=3)

@@ -54,11 +54,11 @@ class Work(NamedTuple):
 
     @property
     def is_fedavg(self) -> bool:
-        """Tells whether the method is FedAvg itself."""
+        """Return whether the method is FedAvg itself."""
         return bool(self.settings["method"] == "fedavg")
 
     def experiment(self, **changes: Any) -> Experiment:
-        """Gives the experiment, with some settings changed."""
+        """Return the experiment, with some settings changed."""
         return Experiment(**{**EVERYWHERE, **self.settings, **changes})
 
 
@@ -102,12 +102,12 @@ WORKS = MappingProxyType(
 
 
 def is_real(experiment: Experiment, root: Path) -> bool:
-    """Tells whether the files of an experiment's data are there."""
+    """Return whether the files of an experiment's data are there."""
     return any(any(root.glob(pattern)) for pattern in FILES[experiment.data["name"]])
 
 
 def read_data(experiment: Experiment, root: Path) -> Federation:
-    """Reads and divides an experiment's data, or noise of the same shape."""
+    """Read and divides an experiment's data, or noise of the same shape."""
     if is_real(experiment, root):
         return read_federation(experiment, root)
     seed, rng = experiment.seed, streams.stream(experiment.seed, "noise")
@@ -127,7 +127,7 @@ def read_data(experiment: Experiment, root: Path) -> Federation:
 def draw_roles(
     shape: tuple[int, ...], experiment: Experiment, rng: np.random.Generator
 ) -> Federation:
-    """Draws texts of roles that are as unequal as those of Shakespeare, more or less."""
+    """Draw texts of roles that are as unequal as those of Shakespeare, more or less."""
     x, y = rng.integers(SYMBOLS, size=shape, dtype=np.uint8), rng.integers(SYMBOLS, size=shape[0])
     share = 0.1 + rng.exponential(size=ROLES)
     owner = rng.choice(ROLES, size=shape[0], p=share / share.sum())

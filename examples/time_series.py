@@ -15,7 +15,7 @@ pitch = rng.uniform(0.2, 1.2, MACHINES)
 
 
 def series(machine: int, state: int, steps: int) -> np.ndarray:
-    """Readings of a machine in one state, [2, steps]."""
+    """Return a reading of a machine in one state, [2, steps]."""
     t = np.arange(steps) + rng.uniform(0, 100)
     hum = np.sin(pitch[machine] * t)
     knock = 2.0 * (rng.random(steps) < 0.15) if state == 1 else 0

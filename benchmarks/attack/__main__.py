@@ -18,7 +18,7 @@ from benchmarks.attack.surfaces import SURFACES
 
 
 def attack(surface: str, seed: int, number: int, samples: Samples) -> tuple[Case, Ending]:
-    """Makes one attempt, which its three names decide."""
+    """Make one attempt, which its three names decide."""
     folder = Path(tempfile.mkdtemp(prefix="attack-"))
     try:
         rng = random.Random(f"{surface} {seed} {number}")
@@ -31,7 +31,7 @@ def attack(surface: str, seed: int, number: int, samples: Samples) -> tuple[Case
 
 
 def main() -> None:
-    """Attacks the surfaces in turn until the time is up or the attempts are made."""
+    """Attack the surfaces in turn until the time is up or the attempts are made."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attack", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--attempts", type=int, help="this many, however long they take")

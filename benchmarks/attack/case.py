@@ -31,7 +31,7 @@ class Ending(NamedTuple):
 
 
 def accept(_: Ending) -> str:
-    """Finds nothing wrong with an attempt that went through."""
+    """Find nothing wrong with an attempt that went through."""
     return ""
 
 
@@ -48,7 +48,7 @@ class Case(NamedTuple):
 
 
 def attempt(case: Case, folder: Path) -> Ending:
-    """Makes an attempt in some folder and waits for its end."""
+    """Make an attempt in some folder and wait for its end."""
     out, error = folder / "attack.out", folder / "attack.error"
     began = time.monotonic()
     pid = os.fork()
@@ -109,13 +109,13 @@ def _wait(pid: int, until: float) -> int:
 
 
 def _end(pid: int) -> None:
-    """Ends a process and those it began."""
+    """End a process and those it began."""
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
 
 
 def judge(case: Case, end: Ending) -> str:
-    """Says what is wrong with how an attempt went; nothing if nothing is."""
+    """Describe what is wrong with how an attempt went; nothing if nothing is."""
     if end.seconds >= LIMIT:
         return "hangs"
     if "Traceback (most recent call last)" in end.error or "Traceback" in end.out:

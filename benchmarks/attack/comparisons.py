@@ -24,7 +24,7 @@ PLAIN = ("seed", "split_seed", "supervisor_seed", "batch_size", "eval_every", "p
 
 
 def attack_comparisons(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Damages a file of a comparison, then goes on with it."""
+    """Damage a file of a comparison, then go on with it."""
     place = samples.copy("comparison", folder)
     paths = sorted(path for path in place.rglob("*") if path.is_file())
     file, kind = place / "compare.toml", rng.random()
@@ -49,7 +49,7 @@ def attack_comparisons(rng: random.Random, folder: Path, samples: Samples) -> Ca
 
 
 def attack_amounts(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Asks for more runs, processes, rounds and values to try than anybody can mean."""
+    """Ask for more runs, processes, rounds and values to try than anybody can mean."""
     many = rng.choice([10**6, 10**9, *HUGE])
     listed = ",".join(str(number) for number in range(rng.choice([10_001, 20_000])))
     tried = ",".join(f"0.{number}1" for number in range(200))
@@ -70,7 +70,7 @@ def attack_amounts(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 
 def attack_sizes(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Sets a size of the part that has it to what no machine holds."""
+    """Set a size of the part that has it to what no machine holds."""
     from isthmus.experiment.registry import COMPONENTS, list_options
     from isthmus.experiment.settings import Experiment
 
@@ -95,7 +95,7 @@ def attack_sizes(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 
 def attack_joined(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Damages the table of those who joined a run, then reads it."""
+    """Damage the table of those who joined a run, then read it."""
     samples.copy("arrays.npz", folder)
     samples.copy("newcomers.npz", folder)
     table = samples.copy("own", folder) / "newcomers.csv"

@@ -25,7 +25,7 @@ PLACES = ("/dev/zero", "/dev/null", "/proc", "/proc/self/fd", "/nowhere", "/", "
 
 
 def attack_tables(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Puts hostile cells, lines and bytes into a table."""
+    """Put hostile cells, lines and bytes into a table."""
     path = samples.copy("table.csv", folder)
     lines = path.read_text().split("\n")
     kind = rng.choice(["cell", "label", "bytes", "word", "columns", "long", "one", "split", "file"])
@@ -62,7 +62,7 @@ def attack_tables(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 
 def attack_parquet(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Writes a table of any columns in Parquet, and damages it."""
+    """Write a table of any columns in Parquet, and damage it."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -94,7 +94,7 @@ def attack_parquet(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 
 def attack_own_settings(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Sets options of a source of own data, or of a data set's files, to any values."""
+    """Set options of a source of own data, or of a data set's files, to any values."""
     from isthmus.experiment.registry import list_options
 
     options = list_options("data")
@@ -113,7 +113,7 @@ def attack_own_settings(rng: random.Random, folder: Path, samples: Samples) -> C
 
 
 def replace_file(path: Path, rng: random.Random) -> None:
-    """Puts something in the place of a file that is none."""
+    """Put something in the place of a file that is none."""
     path.unlink()
     kind = rng.choice(["pipe", "link", "folder", "socket"])
     if kind == "pipe":
@@ -130,7 +130,7 @@ def replace_file(path: Path, rng: random.Random) -> None:
 
 
 def make_array(rng: random.Random, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Makes an array of any kind, with some numbers that are none."""
+    """Make an array of any kind, with some numbers that are none."""
     kind = rng.choice(KINDS)
     size = math.prod(shape)
     special = rng.choice([[0, 1], [-1, 1], [0, 2**40], [0, 1, 2], [0]])
@@ -144,7 +144,7 @@ def make_array(rng: random.Random, shape: tuple[int, ...]) -> np.ndarray[Any, An
 
 
 def attack_arrays(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Gives arrays of other kinds, shapes and values than expected."""
+    """Return arrays of other kinds, shapes and values than expected."""
     rows = rng.choice([0, 1, 2, 40, 40, 40])
     wide = rng.choice([(5,), (5,), (), (2, 3), (1, 4, 4), (0,), (3, 0), (1,)])
     arrays = {
@@ -184,7 +184,7 @@ def attack_arrays(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 
 def attack_sources(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Damages the files of data sets."""
+    """Damage the files of data sets."""
     samples.copy("data", folder)
     name = rng.choice([*FOLDERS, "images"])
     place = samples.copy("images", folder) if name == "images" else folder / "data" / FOLDERS[name]
@@ -216,7 +216,7 @@ def attack_sources(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 
 def attack_cache(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Damages arrays in the cache: they are made again, or the data are the same."""
+    """Damage arrays in the cache: they are made again, or the data are the same."""
     samples.copy("data", folder)
     name = rng.choice(["mnist", "cifar10", "tinyimagenet"])
     show = ["data", "show", "--data", name, "--data-root", "data", *DIVIDE[name]]
@@ -242,7 +242,7 @@ def attack_cache(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 
 def attack_newcomers(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Lets newcomers join with hostile numbers of shots and values."""
+    """Let newcomers join with hostile numbers of shots and values."""
     samples.copy("own", folder)
     samples.copy("arrays.npz", folder)
     path = samples.copy("newcomers.npz", folder)

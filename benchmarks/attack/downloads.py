@@ -39,7 +39,7 @@ HOSTILE = (
 
 
 def attack_downloads(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Gets a data set from mirrors that lie; what is accepted must be what was published."""
+    """Get a data set from mirrors that lie; what is accepted must be what was published."""
     packed = rng.random() < 0.4
     body = make_archive(rng) if packed else rng.randbytes(rng.choice([1, 1000, 100_000, 300_000]))
     honest = rng.random() < 0.5
@@ -91,7 +91,7 @@ def _ignore(get: partial[None]) -> None:
 
 
 def make_archive(rng: random.Random) -> bytes:
-    """Packs a folder, mostly with a member that leads elsewhere or is damaged."""
+    """Pack a folder, mostly with a member that leads elsewhere or is damaged."""
     file = io.BytesIO()
     with zipfile.ZipFile(
         file, "w", rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
@@ -106,7 +106,7 @@ def make_archive(rng: random.Random) -> bytes:
 
 
 def start_server(body: bytes, honest: int, seed: float) -> int:
-    """Serves lies in a thread, and the body at one path; gives the port."""
+    """Serve lies in a thread, and the body at one path; give the port."""
     there = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -124,7 +124,7 @@ def start_server(body: bytes, honest: int, seed: float) -> int:
 
 
 def answer(connection: socket.socket, body: bytes, honest: int, rng: random.Random) -> None:
-    """Answers one request: with what was asked for at one path, with a lie elsewhere."""
+    """Answer one request: with what was asked for at one path, with a lie elsewhere."""
     with suppress(OSError), connection:  # the program may hang up
         asked = connection.recv(65536)
         if asked.startswith(f"GET /{honest} ".encode()):
@@ -136,7 +136,7 @@ def answer(connection: socket.socket, body: bytes, honest: int, rng: random.Rand
 
 
 def lie(body: bytes, rng: random.Random) -> Iterator[bytes]:
-    """Makes an answer, piece by piece; some never end."""
+    """Make an answer, piece by piece; some never end."""
     kind = rng.random()
     if kind < 0.05:
         while True:

@@ -25,7 +25,7 @@ NAMES = [
 
 
 def list_readers(run: str, rng: random.Random) -> list[list[str]]:
-    """Lists commands that read a run and should be able to."""
+    """List commands that read a run and should be able to."""
     return [
         ["show", run],
         ["show", run, "--json", "--target", "0.5"],
@@ -40,7 +40,7 @@ def list_readers(run: str, rng: random.Random) -> list[list[str]]:
 
 
 def attack_runs(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Damages a file of a run, then reads the run."""
+    """Damage a file of a run, then read the run."""
     run = samples.copy(rng.choice(["run", "floco"]), folder)
     path = rng.choice(sorted(path for path in run.rglob("*") if path.is_file()))
     text = path.suffix in (".csv", ".json", ".toml")
@@ -56,7 +56,7 @@ def attack_runs(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 
 def attack_cells(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Puts hostile values into cells of a run's tables, settings or summary, then reads the run."""
+    """Put hostile values into cells of a run's tables, settings or summary, then read the run."""
     run = samples.copy(rng.choice(["run", "floco"]), folder)
     path = rng.choice([*sorted(run.glob("*.csv")), run / "experiment.toml", run / "summary.json"])
     lines = path.read_text().split("\n")
@@ -78,7 +78,7 @@ def attack_cells(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 
 def attack_names(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Calls a run, or what is written of it, by any name that a disk can hold."""
+    """Call a run, or what is written of it, by any name that a disk can hold."""
     name = rng.choice(NAMES)
     if rng.random() < 0.3:
         letters = [n for n in range(1, 256) if n != ord("/")]
@@ -99,7 +99,7 @@ def attack_names(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 
 def attack_clients(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Calls clients and columns as nobody should, and looks into the tables for formulas."""
+    """Call clients and columns as nobody should, and look into the tables for formulas."""
     first, second = (rng.choice([w for w in WORDS if len(w) < 99]) for _ in range(2))
     head = rng.choice(["a", *(w for w in WORDS if w.strip() and len(w) < 99)])
     with (folder / "t.csv").open("w", newline="") as file:
@@ -117,7 +117,7 @@ def attack_clients(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 
 def attack_outputs(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Writes to places that cannot be written to, and prints in other encodings."""
+    """Write to places that cannot be written to, and print in other encodings."""
     samples.copy("run", folder)
     (folder / "file").write_text("here")
     (folder / "loop").symlink_to("loop")
@@ -149,7 +149,7 @@ def attack_outputs(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 
 def attack_full_disks(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Lets files grow to some size only, as on a full disk; what was there must stay whole."""
+    """Let files grow to some size only, as on a full disk; what was there must stay whole."""
     run = samples.copy("run", folder)
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     room = rng.choice([5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000])

@@ -47,7 +47,7 @@ class Samples:
         self.root = root
 
     def copy(self, name: str, folder: Path) -> Path:
-        """Copies one of them into a folder."""
+        """Copy one of them into a folder."""
         source, target = self.root / name, folder / name
         if source.is_dir():
             shutil.copytree(source, target, symlinks=True)
@@ -57,7 +57,7 @@ class Samples:
 
 
 def write_table(path: Path, rows: int = 40, seed: int = 0) -> None:
-    """Writes a small table of two clients and two classes."""
+    """Write a small table of two clients and two classes."""
     rng = random.Random(seed)
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
@@ -69,7 +69,7 @@ def write_table(path: Path, rows: int = 40, seed: int = 0) -> None:
 
 
 def write_mnist(folder: Path, seed: int = 0) -> None:
-    """Writes the four files of MNIST, with few and small images."""
+    """Write the four files of MNIST, with few and small images."""
     rng = np.random.default_rng(seed)
     folder.mkdir(parents=True)
     for name, shape in IDX.items():
@@ -80,7 +80,7 @@ def write_mnist(folder: Path, seed: int = 0) -> None:
 
 
 def write_arrays(path: Path, seed: int = 0) -> None:
-    """Writes arrays of inputs, labels and owners."""
+    """Write arrays of inputs, labels and owners."""
     rng = np.random.default_rng(seed)
     np.savez(
         path,
@@ -91,7 +91,7 @@ def write_arrays(path: Path, seed: int = 0) -> None:
 
 
 def write_leaf(folder: Path) -> None:
-    """Writes a few writers of LEAF's Shakespeare."""
+    """Write a few writers of LEAF's Shakespeare."""
     for part in ("train", "test"):
         place = folder / "data" / part
         place.mkdir(parents=True)
@@ -101,7 +101,7 @@ def write_leaf(folder: Path) -> None:
 
 
 def write_cifar(folder: Path, seed: int = 0) -> None:
-    """Writes the files of CIFAR-10, with few images."""
+    """Write the files of CIFAR-10, with few images."""
     rng = np.random.default_rng(seed)
     folder.mkdir(parents=True)
     for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
@@ -113,7 +113,7 @@ def write_cifar(folder: Path, seed: int = 0) -> None:
 
 
 def write_femnist(folder: Path, seed: int = 0) -> None:
-    """Writes a few writers' images in the one file that the hub's become."""
+    """Write a few writers' images in the one file that the hub's become."""
     rng = np.random.default_rng(seed)
     folder.mkdir(parents=True)
     x = rng.integers(0, 256, (40, 28, 28), dtype=np.uint8)
@@ -122,7 +122,7 @@ def write_femnist(folder: Path, seed: int = 0) -> None:
 
 
 def write_tree(tree: Path, seed: int = 0) -> None:
-    """Writes a TinyImageNet of two classes."""
+    """Write a TinyImageNet of two classes."""
     from PIL import Image
 
     rng = np.random.default_rng(seed)
@@ -144,7 +144,7 @@ def write_tree(tree: Path, seed: int = 0) -> None:
 
 
 def write_images(folder: Path, seed: int = 0) -> None:
-    """Writes folders of small images, one of each client and class."""
+    """Write folders of small images, one of each client and class."""
     from PIL import Image
 
     rng = np.random.default_rng(seed)
@@ -156,7 +156,7 @@ def write_images(folder: Path, seed: int = 0) -> None:
 
 
 def write_samples(root: Path) -> Samples:
-    """Makes all of them below a folder."""
+    """Make all of them below a folder."""
     from benchmarks.attack.case import Case, attempt
 
     write_table(root / "table.csv")

@@ -24,7 +24,7 @@ Surface = Callable[[random.Random, Path, Samples], Case]
 
 
 def attack_options(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Gives options of a command values that they should not have."""
+    """Return options of a command values that they should not have."""
     import typer
 
     from isthmus.cli.app import build_app
@@ -61,7 +61,7 @@ def attack_options(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
 
 def attack_settings(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Sets any setting to any value; what is accepted must be what was given."""
+    """Set any setting to any value; what is accepted must be what was given."""
     from isthmus.experiment.registry import COMPONENTS, list_options
     from isthmus.experiment.settings import Experiment
 
@@ -104,7 +104,7 @@ def _means(given: str, value: Any) -> bool:
 
 
 def attack_experiment(rng: random.Random, folder: Path, samples: Samples) -> Case:
-    """Runs a damaged experiment file."""
+    """Run a damaged experiment file."""
     text = (samples.root / "run" / "experiment.toml").read_text()
     path = folder / "e.toml"
     kind = rng.random()

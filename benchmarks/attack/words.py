@@ -109,7 +109,7 @@ WORDS = [
 
 
 def pick_value(rng: random.Random) -> str:
-    """Picks a value: mostly a known nuisance, sometimes noise."""
+    """Pick a value: mostly a known nuisance, sometimes noise."""
     if rng.random() < 0.15:
         letters = string.printable + "éß日🜁\u200b\u202e\u0301"
         return "".join(rng.choices(letters, k=rng.choice([1, 3, 10, 80])))
@@ -117,7 +117,7 @@ def pick_value(rng: random.Random) -> str:
 
 
 def damage(data: bytes, rng: random.Random) -> bytes:
-    """Damages some bytes: flips, cuts, doubles, zeros or replaces a piece of them."""
+    """Damage some bytes: flip, cut, double, zero or replace a piece of them."""
     if not data:
         return rng.randbytes(rng.choice([1, 10, 1000]))
     kind = rng.choice(["flip", "flips", "cut", "head", "double", "zero", "noise", "empty", "grow"])
@@ -143,12 +143,12 @@ def damage(data: bytes, rng: random.Random) -> bytes:
 
 
 def damage_file(path: Path, rng: random.Random) -> None:
-    """Damages a file where it lies, as `damage` does."""
+    """Damage a file where it lies, as `damage` does."""
     path.write_bytes(damage(path.read_bytes(), rng))
 
 
 def swap_word(text: str, rng: random.Random) -> str:
-    """Puts a hostile value where a word, a number or a line of some text stood."""
+    """Put a hostile value where a word, a number or a line of some text stood."""
     lines = text.split("\n")
     line = rng.randrange(len(lines))
     words = [word for word in lines[line].replace(",", " ").replace('"', " ").split() if word]

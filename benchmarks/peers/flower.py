@@ -35,7 +35,7 @@ class InTurns(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Waits, then lets Flower choose nodes, and tells each its client."""
+        """Wait, then let Flower choose nodes, and tell each its client."""
         self._turns.wait()
         messages = FedAvg.configure_train(self, server_round, arrays, config, grid)
         for message, i in zip(messages, self._work.cohorts[server_round - 1], strict=True):
@@ -46,7 +46,7 @@ class InTurns(FedAvg):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Aggregates what all of them answered: Flower itself would go on without some."""
+        """Aggregate what all of them answered: Flower itself would go on without some."""
         replies = list(replies)
         wrong = [reply.error for reply in replies if reply.has_error()]
         if wrong:
@@ -60,7 +60,7 @@ class InTurns(FedAvg):
 
 
 def client_app(folder: str) -> ClientApp:
-    """Makes what runs in the actors."""
+    """Make what runs in the actors."""
     app = ClientApp()
 
     @app.train()
@@ -82,7 +82,7 @@ def client_app(folder: str) -> ClientApp:
 
 
 def main(folder: str) -> None:
-    """Runs the simulation."""
+    """Run the simulation."""
     work = read(folder)
     turns = Turns(work.rounds)
     server = ServerApp()

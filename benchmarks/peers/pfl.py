@@ -23,7 +23,7 @@ NEVER = 10**9
 
 
 def launch(folder: str) -> None:
-    """Starts a process for every other core, and is itself the first, as under torchrun."""
+    """Start a process for every other core, and is itself the first, as under torchrun."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -55,7 +55,7 @@ def launch(folder: str) -> None:
 
 
 def simulate(work: PeerWork, turns: Turns | None) -> None:
-    """Runs the simulation; the one with `turns` waits for them."""
+    """Run the simulation; the one with `turns` waits for them."""
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.algorithm.base import NNAlgorithmParams
     from pfl.algorithm.federated_averaging import FederatedAveraging

@@ -37,12 +37,12 @@ class PeerWork(NamedTuple):
         return len(self.cohorts[0])
 
     def data(self, i: int) -> tuple[Tensor, Tensor]:
-        """Gives client i's training examples."""
+        """Return client i's training examples."""
         rows = slice(self.ends[i - 1] if i else 0, self.ends[i])
         return self.x[rows], self.y[rows]
 
     def module(self) -> nn.Module:
-        """Builds the network at its start."""
+        """Build the network at its start."""
         module = NETWORKS[self.network]()
         load(module, self.start)
         return module
@@ -50,7 +50,7 @@ class PeerWork(NamedTuple):
 
 @cache
 def read(folder: str) -> PeerWork:
-    """Reads a work, once per process; processes share the pages of its arrays."""
+    """Read a work, once per process; processes share the pages of its arrays."""
     arrays = {
         name: torch.from_numpy(np.load(Path(folder, f"{name}.npy"), mmap_mode="c"))
         for name in ("x", "y", "ends", "start")
@@ -72,7 +72,7 @@ class Turns:
         os.dup2(2, 1)
 
     def wait(self) -> None:
-        """Waits for the next turn; after the last round, for nothing."""
+        """Wait for the next turn; after the last round, for nothing."""
         self._answers.write("ready\n")
         self._answers.flush()
         if self._left and not sys.stdin.readline():

@@ -72,7 +72,7 @@ class Clients:
         return Clients(range(self.total), self._round)
 
     def only(self, ids: Sequence[int]) -> "Clients":
-        """These clients."""
+        """Return these clients."""
         return Clients(ids, self._round)
 
     def note(self, text: str) -> None:

@@ -63,7 +63,7 @@ class Method:
 
     def about(self) -> About:
         """Describe what a user should know before choosing it."""
-        return About("one's own", down="as its author says", up="as its author says")
+        return About("custom method", down="undocumented", up="undocumented")
 
     def init(self, task: Task) -> State:
         """Return the server's state before the first round."""

@@ -202,7 +202,7 @@ def test_a_slow_mirror_is_left_by_the_bytes_since_the_last_look(
 
 def test_a_silent_mirror_is_asked_once(server: Server, tmp_path: Path) -> None:
     file = server.file("silent")
-    assert "timed out" in refused(file, tmp_path, CALM._replace(seconds=0.5))
+    assert "timed out" in refused(file, tmp_path, CALM._replace(seconds=1.0))
     assert len(server.asked) == 1
 
 

@@ -57,7 +57,7 @@ class PackedSplits(Sequence[Splits]):
 
     @classmethod
     def pack(cls, parts: Sequence[Splits]) -> "PackedSplits":
-        """Packs the indices of clients."""
+        """Pack the indices of clients."""
         flat = [rows for part in parts for rows in part]
         ends = np.cumsum([0, *map(len, flat)], dtype=np.int64)
         return cls(np.concatenate([np.zeros(0, np.int64), *flat]), ends)

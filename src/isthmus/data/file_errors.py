@@ -15,11 +15,11 @@ def refuse_missing(name: str, what: str, root: Path) -> IsthmusError:
     """Return the error that names what is missing and the command that downloads it.
 
     >>> print(refuse_missing("mnist", "train-images-idx3-ubyte.gz", Path("data")))
-    no train-images-idx3-ubyte.gz; expected the original files of mnist; get them with: \
+    no train-images-idx3-ubyte.gz; download the original files of mnist with: \
 isthmus data get mnist --data-root data
     """
     return IsthmusError(
-        f"no {what}; expected the original files of {name}; get them with: "
+        f"no {what}; download the original files of {name} with: "
         f"isthmus data get {name} --data-root {shlex.quote(str(root))}"
     )
 

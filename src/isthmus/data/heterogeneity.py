@@ -58,7 +58,7 @@ def measure_heterogeneity(counts: ArrayLike) -> Heterogeneity:
 
 
 def entropy(shares: Numbers) -> Numbers:
-    """Returns -sum_c p_c ln p_c over the last axis, in nats.
+    """Return -sum_c p_c ln p_c over the last axis, in nats.
 
     >>> entropy(np.array([[1.0, 0.0], [0.5, 0.5]])).round(4).tolist()
     [0.0, 0.6931]

@@ -89,7 +89,7 @@ class FedBn(Method):
 
 
 def apart(stretches: Stretches, w: Tensor) -> tuple[Tensor, Tensor]:
-    """Takes all parameters apart: into the shared ones, and those of normalisation layers."""
+    """Take all parameters apart: into the shared ones, and those of normalisation layers."""
     parts = torch.split(w, [size for _, size in stretches])
     kinds = [kept for kept, _ in stretches]
     shared, own = (
@@ -100,7 +100,7 @@ def apart(stretches: Stretches, w: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def put_together(stretches: Stretches, w: Tensor, gk: Tensor) -> Tensor:
-    """Puts shared parameters and those of normalisation layers back into their places."""
+    """Put shared parameters and those of normalisation layers back into their places."""
     shared, own = (
         iter(torch.split(vector, [size for kept, size in stretches if kept is wanted]))
         for wanted, vector in ((False, w), (True, gk))

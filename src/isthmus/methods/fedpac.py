@@ -139,7 +139,7 @@ class FedPac(Method):
 
 
 def combine(h: Tensor, s: Tensor) -> Tensor:
-    """Gives each client's shares of all heads, [K, K]; its own head alone where none are found."""
+    """Return each client's shares of all heads, [K, K]; its own head alone where none are found."""
     product = h.double().flatten(1) @ h.double().flatten(1).T  # [K, K]
     q = product.diagonal()[:, None, None] - product[:, :, None] - product[:, None] + product
     a, solved = least_on_simplex(q + torch.diag(s.double()))  # [K, K, K]: Q of each client

@@ -93,5 +93,5 @@ class FedRod(Method):
 
 
 def with_head(client: Client, w: Tensor, pk: Tensor) -> Tensor:
-    """Adds the client's own head to that of a model."""
+    """Add the client's own head to that of a model."""
     return torch.cat([w[client.model.body], w[client.model.head] + pk])

@@ -139,12 +139,12 @@ class PFedFda(Method):
 
 
 def lda(server: Server, pi: Tensor) -> Tensor:
-    """Writes the classifier of Gaussians as the parameters of a linear layer, [C D + C]."""
+    """Write the classifier of Gaussians as the parameters of a linear layer, [C D + C]."""
     slopes, intercepts = discriminant(server.mu.double(), server.cov.double(), pi.double())
     return torch.cat([slopes.flatten(), intercepts]).to(server.v.dtype)
 
 
 def prior(client: Client) -> Tensor:
-    """Gives the client's class frequencies, none of them 0."""
+    """Return the client's class frequencies, none of them 0."""
     frequency = client.label_counts() / client.n + EPSILON
     return frequency / frequency.sum()

@@ -116,6 +116,6 @@ class PFedSim(Method):
 
 
 def similarity(weights: Tensor, rows: int) -> Tensor:
-    """Gives phi between K weights [K, rows * D] of last layers, [K, K]."""
+    """Return phi between K weights [K, rows * D] of last layers, [K, K]."""
     directions = normalize(weights.view(len(weights), rows, -1), dim=2)
     return torch.einsum("ird,jrd->ij", directions, directions).div(rows).clamp(min=0, max=SELF)

@@ -100,7 +100,7 @@ def loss(given: Predictions) -> "Tensor":
 
 
 def brier(given: Predictions) -> "Tensor":
-    """Sums, over classes, the squared difference of the probability and 1 or 0."""
+    """Sum, over classes, the squared difference of the probability and 1 or 0."""
     return (given.log_p.exp() - given.is_label.double()).square().sum(1)
 
 
@@ -112,7 +112,7 @@ def gaps(n: Any, top1: Any, confidence: Any) -> NDArray[np.float64]:
 
 
 def ece(n: Any, top1: Any, confidence: Any) -> NDArray[np.float64]:
-    """Expected calibration error: the gaps, weighted by the bins' shares of the examples.
+    """Return the expected calibration error: the gaps, weighted by bins' shares of examples.
 
     Two examples of confidence 0.9, one right, and two of confidence 0.6, both right:
     2/4 * |0.5 - 0.9| + 2/4 * |1 - 0.6| = 0.4.
@@ -134,7 +134,7 @@ def mce(n: Any, top1: Any, confidence: Any) -> NDArray[np.float64]:
 
 
 def ece_of_batches(n: Any, gap: Any) -> Any:
-    """Expected calibration error of each mini-batch, from tensors [L, BINS, batches]."""
+    """Return the expected calibration error of each mini-batch, from tensors [L, BINS, batches]."""
     return gap.sum(1) / n.sum(1).clamp(min=1)
 
 

@@ -65,7 +65,7 @@ def gini(values: ArrayLike) -> float:
 
 
 def differences(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sums |a - b| over all unordered pairs of the first axis.
+    """Sum |a - b| over all unordered pairs of the first axis.
 
     Sorted, the i-th of N numbers is added i times and taken away N - 1 - i times.
 

@@ -25,13 +25,13 @@ from isthmus.system.files import write_bytes, write_text
 
 
 def pack(module: nn.Module) -> bytes:
-    """Writes the tensors of a module as safetensors."""
+    """Write the tensors of a module as safetensors."""
     tensors = {key: value.clone() for key, value in module.state_dict().items()}  # none is shared
     return safetensors.torch.save(tensors)
 
 
 def save(packed: bytes, card: Mapping[str, Any], folder: Path, name: str) -> Path:
-    """Writes a model's file and NAME.json into a folder, and returns the card's path."""
+    """Write a model's file and NAME.json into a folder; return the card's path."""
     path = folder / f"{name}.json"
     write_bytes(folder / card["file"], packed)
     write_text(path, json.dumps(card, indent=2) + "\n")
@@ -39,18 +39,16 @@ def save(packed: bytes, card: Mapping[str, Any], folder: Path, name: str) -> Pat
 
 
 def load(path: Path | str, build: Callable[[], nn.Module] | None = None) -> Predictor:
-    """Reads an exported model: its card, its file, or a folder that has one of them alone.
+    """Read an exported model: its card, its file, or a folder that has one of them alone.
 
-    It takes data as they came to probabilities. `build` makes a network of one's own, as in
+    It takes data as they came to probabilities. `build` makes a custom network, as in
     `load_network`; files of `torch` and `onnx` need none.
     """
     place = Path(path)
     if place.is_dir():
         found = sorted(place.glob("*.json"))
         if len(found) != 1:
-            raise IsthmusError(
-                f"{place} has {len(found)} cards; expected one; name the card of the model"
-            )
+            raise IsthmusError(f"{place} has {len(found)} model cards; name the one to load")
         (place,) = found
     try:
         card = json.loads(place.with_suffix(".json").read_text("utf-8"))
@@ -64,14 +62,14 @@ def load(path: Path | str, build: Callable[[], nn.Module] | None = None) -> Pred
         raise
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise IsthmusError(
-            f"{place} cannot be read ({error}); expected a model's card and its file beside it; "
-            "export it again"
+            f"{place} cannot be read ({error}); a model card and its file must lie side by side; "
+            "export the model again"
         ) from None
     return Predictor(card, read_program(packed, form))
 
 
 def load_network(card: Path | str, build: Callable[[], nn.Module] | None = None) -> nn.Module:
-    """Reads a network from its card and the file beside it; `build` makes one of one's own.
+    """Read a network from its card and the file beside it; `build` makes a custom one.
 
     Of two networks side by side it makes both: load_network(card, lambda: Ensemble(first(),
     second())). Its inputs are those of the data divided by the card's `scale`.
@@ -84,12 +82,12 @@ def load_network(card: Path | str, build: Callable[[], nn.Module] | None = None)
         tensors = safetensors.torch.load_file(path.with_suffix(".safetensors"))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise IsthmusError(
-            f"{path} cannot be read ({error}); expected a model's card and its .safetensors; "
-            "export it again"
+            f"{path} cannot be read ({error}); a model card and its .safetensors file must lie "
+            "side by side; export the model again"
         ) from None
     if build is None and not MODELS.keys() >= names:
         raise IsthmusError(
-            f"{path} is of somebody's own network; expected what builds it; give it as `build`"
+            f"{path} describes a custom network; pass the function that builds it as build=..."
         )
     module = build() if build else _build(wanted, tuple(content["shape"]), content["classes"])
     try:
@@ -97,8 +95,7 @@ def load_network(card: Path | str, build: Callable[[], nn.Module] | None = None)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise IsthmusError(
-            f"{path} does not fit its network ({reason[:120]}); expected the same parameters; "
-            "export it again"
+            f"{path} does not fit its network ({reason[:120]}); export the model again"
         ) from None
     return module.eval()
 

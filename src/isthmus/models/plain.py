@@ -29,7 +29,7 @@ def twonn(shape: tuple[int, ...], classes: int, *, hidden: PositiveInt = 200) ->
 
 
 def twonn_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The SuPerFed code's TwoNN: inputs-200-200 | 200-200-classes; 238,800 parameters on MNIST."""
+    """SuPerFed's TwoNN: inputs-200-200 | 200-200-classes; 238,800 parameters on MNIST."""
     return draw_xavier(
         build_network(
             nn.Sequential(
@@ -56,7 +56,7 @@ def twocnn(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def twocnn_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The SuPerFed code's TwoCNN: two 5x5 convolutions | 200-200-classes; 722,800 on 3x28x28."""
+    """SuPerFed's TwoCNN: two 5x5 convolutions | 200-200-classes; 722,800 on 3x28x28."""
     channels, height, width = read_image_shape("twocnn_superfed", shape, least=6)
 
     def halve(size: int) -> int:

@@ -61,7 +61,7 @@ class Deployed(nn.Module):
             self.register_buffer(name, torch.tensor(numbers, dtype=kind).view(shape))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Gives probabilities [B, C]."""
+        """Return probabilities [B, C]."""
         if not self.tokens:
             if self.holes:
                 x = torch.where(torch.isnan(x), self.fill, x)
@@ -70,7 +70,7 @@ class Deployed(nn.Module):
 
 
 def find_kind(card: Card) -> torch.dtype:
-    """Finds which numbers a model takes."""
+    """Find which numbers a model takes."""
     if card.get("tokens"):
         return torch.int64
     return torch.float64 if card["columns"] else torch.float32
@@ -87,7 +87,7 @@ def list_inputs(card: Card) -> list[str]:
 
 
 def write_program(module: Deployed, form: str, example: Tensor) -> bytes:
-    """Writes a module as a file of a format; `example` are two inputs or more."""
+    """Write a module as a file of a format; `example` are two inputs or more."""
     if form == "onnx":
         require_onnx()
     with _make_quiet(), torch.no_grad():
@@ -106,13 +106,13 @@ def write_program(module: Deployed, form: str, example: Tensor) -> bytes:
         except Exception as error:  # what torch raises here has no common ancestor
             reason = next(iter(str(error).splitlines()), "") or type(error).__name__
             raise IsthmusError(
-                f"the network cannot be written as {form} ({reason[:150]}); expected one that "
-                "torch.export can follow; take --format safetensors"
+                f"torch.export cannot trace this network for {form} ({reason[:150]}); use "
+                "--format safetensors"
             ) from error
 
 
 def read_program(packed: bytes, form: str) -> Program:
-    """Reads a file as something that gives probabilities."""
+    """Read a file as something that gives probabilities."""
     if form == "onnx":
         require_onnx()
         import onnxruntime
@@ -125,7 +125,7 @@ def read_program(packed: bytes, form: str) -> Program:
 
 
 def run_module(module: nn.Module) -> Program:
-    """Makes a function of arrays of a module."""
+    """Make a function of arrays of a module."""
 
     def run(x: NDArray[Any]) -> NDArray[np.float64]:
         with torch.no_grad():
@@ -135,29 +135,29 @@ def run_module(module: nn.Module) -> Program:
 
 
 def check_program(packed: bytes, form: str, x: Tensor, expected: Tensor) -> float:
-    """Gives how far the probabilities of a file are from those of its network; refuses if far."""
+    """Return how far the probabilities of a file are from those of its network; refuse if far."""
     found = read_program(packed, form)(x.numpy())
     apart = float(np.abs(found - expected.double().numpy()).max())
     if not apart <= TOLERANCE:
         raise IsthmusError(
-            f"the {form} file gives probabilities that differ by {apart:.2g} from the model's; "
-            f"expected at most {TOLERANCE:g}; take --format safetensors"
+            f"probabilities of the {form} file differ by {apart:.2g} from the model's, more than "
+            f"{TOLERANCE:g}; use --format safetensors"
         )
     return apart
 
 
 def require_onnx() -> None:
-    """Refuses what needs the packages of ONNX where they are not installed."""
+    """Refuse what needs the packages of ONNX where they are not installed."""
     if not all(map(find_spec, PACKAGES)):
         raise IsthmusError(
-            "ONNX needs the packages onnx, onnxscript and onnxruntime; expected them to be "
-            "installed; pip install 'isthmus[onnx]'"
+            "ONNX needs the packages onnx, onnxscript and onnxruntime; run "
+            "pip install 'isthmus[onnx]'"
         )
 
 
 @contextmanager
 def _make_quiet() -> Iterator[None]:
-    """Keeps torch from telling about itself: what matters becomes an error, or a difference."""
+    """Silence what torch prints: what matters becomes an error, or a difference."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -30,7 +30,7 @@ class Predictor:
         return tuple(self.card["labels"]) or tuple(map(str, range(self.card["classes"])))
 
     def __call__(self, table: Any) -> NDArray[np.float64]:
-        """Gives probabilities: of a dict of columns, a list of dicts, or an array of inputs."""
+        """Return probabilities: of a dict of columns, a list of dicts, or an array of inputs."""
         return self._program(self._encode(table))
 
     def _encode(self, table: Any) -> NDArray[Any]:
@@ -45,7 +45,7 @@ class Predictor:
         x, shape = np.asarray(table), tuple(self.card["shape"])
         if x.shape[1:] != shape or x.ndim != len(shape) + 1:
             raise IsthmusError(
-                f"inputs of shape {x.shape}; expected {('n', *shape)}: one row per example, in the "
+                f"inputs have shape {x.shape}, not {('n', *shape)}: one row per example, in the "
                 "order of the card; reshape them"
             )
         return x.astype(kind)
@@ -54,21 +54,21 @@ class Predictor:
         columns = [Column(**column) for column in self.card["columns"]]
         if not columns:
             raise IsthmusError(
-                f"a table, and the model takes inputs of shape {tuple(self.card['shape'])}; "
-                "expected an array of them; give one"
+                f"the model takes an array of inputs of shape {tuple(self.card['shape'])}, not "
+                "a table"
             )
         names = list_names(columns)
         for name in names:
             if name not in table:
                 raise IsthmusError(
-                    f"the table has no column {name!r}; expected {', '.join(names)}; add it"
+                    f"the table has no column {name!r}; the model needs {', '.join(names)}"
                 )
         rows = {len(table[name]) for name in names}
         if len(rows) > 1 or 0 in rows:
             counts = ", ".join(f"{name}: {len(table[name])}" for name in names)
             raise IsthmusError(
-                f"columns of different lengths, or of none ({counts}); expected as many cells in "
-                "each; fill them up"
+                f"columns have different lengths, or none ({counts}); all need the same "
+                "number of cells"
             )
         numbers = {c.name for c in columns if c.category is None and not c.part}
         named = {column.name: column.missing_values for column in columns}
@@ -83,7 +83,7 @@ class Predictor:
 
 
 def _to_text(value: Any) -> str:
-    """Writes a cell as a table would have it; what is missing is an empty cell."""
+    """Write a cell as a table would have it; what is missing is an empty cell."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return str(value)

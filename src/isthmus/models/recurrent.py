@@ -98,7 +98,7 @@ def stackedlstm(
 def stackedlstm_superfed(
     shape: tuple[int, ...], classes: int, *, vocabulary: NonNegativeInt = 0
 ) -> nn.Module:
-    """The SuPerFed code's LSTM, without biases; 821,024 for 100 symbols."""
+    """SuPerFed's LSTM, without biases; 821,024 for 100 symbols."""
     module = _stackedlstm("stackedlstm_superfed", shape, classes, vocabulary, bias=False)
     draw_xavier(module.get_submodule("classifier"))
     return module

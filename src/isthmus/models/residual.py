@@ -53,7 +53,7 @@ def resnet9(
 
 
 def resnet9_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The SuPerFed code's ResNet9: batch statistics, no skip in block one."""
+    """SuPerFed's ResNet9: batch statistics, no skip in block one."""
     return _resnet9("resnet9_superfed", shape, classes, "batch", skip=False)
 
 
@@ -86,7 +86,7 @@ def mobilenet(
 
 
 def mobilenet_superfed(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The SuPerFed code's MobileNet: batch statistics."""
+    """SuPerFed's MobileNet: batch statistics."""
     return _mobilenet("mobilenet_superfed", shape, classes, "batch")
 
 

@@ -210,7 +210,7 @@ class Opened:
             top1.append(found.top1)
             loss.append(found.loss)
             rounds.append(model.round or 0)
-            tell("models on everybody's data", k, len(parts))
+            tell("models on the data of all clients", k, len(parts))
         n = np.array([len(part.y) for part in parts.values()])
         tables = np.array(top1), np.array(loss)
         return Cross(np.array([*parts]), np.array(rounds), which, split, n, *tables)

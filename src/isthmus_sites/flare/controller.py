@@ -77,7 +77,7 @@ class RoundController(Controller):  # type: ignore[misc]
         """Drop an answer that came too late."""
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
-        """Conducts the rounds that are left, until the last, or until the job has to end."""
+        """Conduct the rounds that are left, until the last, or until the job has to end."""
         from isthmus_sites.server import conduct
 
         self.abort, self.job = abort_signal, str(fl_ctx.get_job_id())

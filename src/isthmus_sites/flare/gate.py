@@ -227,7 +227,7 @@ def _is_expected_stream(message: Any, expected: set[tuple[str, str]]) -> bool:
 
 
 def guard_registration(server: ServerFolder) -> None:
-    """Admits, in this process, the certificates of the server's list; no site ends a job."""
+    """Admit, in this process, the certificates of the server's list; no site ends a job."""
     verify: Callable[..., Any] = ClientManager.authenticated_client
     fail: Callable[..., Any] = FederatedServer.process_job_failure
     beat: Callable[..., Any] = FederatedServer.client_heartbeat

@@ -97,8 +97,8 @@ class IdxFiles(NamedTuple):
             if len(images) != len(labels) or labels.max(initial=0) >= self.classes:
                 raise IsthmusError(
                     f"{self.title}'s {part} files hold {len(images)} images and {len(labels)} "
-                    f"labels from 0 to {labels.max(initial=0)}; expected as many of each, and "
-                    f"labels below {self.classes}; get the files again"
+                    f"labels from 0 to {labels.max(initial=0)}; the numbers must be equal and "
+                    f"labels below {self.classes}; download the files again"
                 )
         if x.shape[1:] != test_x.shape[1:]:
             raise IsthmusError(

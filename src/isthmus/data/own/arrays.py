@@ -183,7 +183,7 @@ def to_native(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def number_labels(texts: Iterable[str], labels: Sequence[str], path: Path) -> NDArray[np.int64]:
-    """Number labels that are words."""
+    """Assign numbers to labels that are words."""
     number: Mapping[str, int] = {label: i for i, label in enumerate(labels)}
     try:
         return np.array([number[text] for text in texts], np.int64)

@@ -199,7 +199,7 @@ class NumberedNames(NamedTuple):
 
 
 def number_owners(values: NDArray[Any], where: str) -> NumberedNames:
-    """Number owners in their order; refuse a row without one."""
+    """Assign numbers to owners, in their order; refuse a row without one."""
     values = decode_texts(values)
     refuse_missing_values(values, where, "client")
     try:

@@ -43,7 +43,7 @@ def find_own_files(path: str, root: Path) -> Path:
 
 
 def list_visible(folder: Path) -> list[Path]:
-    """Lists what is in a folder, in the order of the names, without hidden files."""
+    """List what is in a folder, in the order of the names, without hidden files."""
     try:
         return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     except OSError as error:

@@ -84,7 +84,7 @@ def read_columns(
 
 
 def read_rows(table: TableFile) -> Iterator[tuple[str, ...]]:
-    """Yields the rows of a table as texts, the header first."""
+    """Yield the rows of a table as texts, the header first."""
     for block in _blocks(table.path, table.delimiter):
         yield from zip(*block, strict=True)
 
@@ -100,7 +100,7 @@ def check_memory(table: TableFile, rows: int, columns: int) -> None:
 
 
 def _blocks(path: Path, delimiter: str) -> Iterator[list[Texts]]:
-    """Yields the header, then the rows, some at a time: by column, a text per row."""
+    """Yield the header, then the rows, some at a time: by column, a text per row."""
     parquet = path.suffix.lower() == ".parquet"
     return _parquet_blocks(path) if parquet else _csv_blocks(path, delimiter)
 
@@ -147,7 +147,7 @@ def _read_rows(lines: Iterator[str], delimiter: str) -> Any:
 
 
 def _split(lines: Sequence[str], delimiter: str, width: int) -> list[Texts] | None:
-    """Splits plain lines into columns, all at once, as csv does row by row.
+    """Split plain lines into columns, all at once, as csv does row by row.
 
     None where there are quotes, or spaces to skip, or a line that has not as many fields.
     """

@@ -62,7 +62,7 @@ class Pathological(Partition):
 
 
 def _round_robin(kinds: Labels) -> Indices:
-    """Orders sorted things so that the first of every kind come first, then the second."""
+    """Order sorted things so that the first of every kind come first, then the second."""
     counts = np.unique(kinds, return_counts=True)[1]
     rank = np.arange(len(kinds)) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.argsort(rank, kind="stable")

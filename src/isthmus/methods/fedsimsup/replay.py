@@ -40,7 +40,7 @@ class Change(NamedTuple):
     shares: list[float]  # of the participants, in ascending order of their ids
 
     def __call__(self, theta: Tensor, uploads: Tensor) -> Tensor:
-        """Gives the model after the round."""
+        """Return the model after the round."""
         changed = theta * self.keep
         for share, upload in zip(self.shares, uploads, strict=True):
             changed.add_(upload, alpha=share)
@@ -58,16 +58,16 @@ class Absentees:
     starts: Callable[[int], Tensor] | None = None  # what each client's began as, where they differ
 
     def begin(self, clients: int) -> Server:
-        """Gives the state before the first round."""
+        """Return the state before the first round."""
         known = 0 if self.similarity == "none" else NEVER
         return Server(torch.full((clients,), -1), torch.full((clients,), known))
 
     def beta(self, t: int, rounds: int) -> float:
-        """Gives how much absentees move in round t, counted from 0, of so many."""
+        """Return how much absentees move in round t, counted from 0, of so many."""
         return min(1.0, turn(rounds, self.c_beta, self.gamma) / (t + 1)) ** 2
 
     def alike(self, p: Tensor, others: Tensor) -> Tensor:
-        """Gives the similarity of counts p [A, C] to those of others [B, C], to [A, B]."""
+        """Return the similarity of counts p [A, C] to those of others [B, C], to [A, B]."""
         if self.similarity == "labels":
             return cosines(p, others)
         return others.sum(1).double().expand(len(p), -1)
@@ -75,7 +75,7 @@ class Absentees:
     def changes(
         self, server: Server, p: Tensor, t: int, rounds: int, ids: Tensor, absent: list[int]
     ) -> Iterator[Change | None]:
-        """Yields what round t's participants do to each absentee's model (eq. 7); None: nothing.
+        """Yield what round t's participants do to each absentee's model (eq. 7); None: nothing.
 
         A client whose counts p [N, C] were unknown then was similar to nobody.
         """
@@ -91,7 +91,7 @@ class Absentees:
     def models(
         self, server: Server, clients: Clients, order: Sequence[int] | None = None
     ) -> Callable[[int], Tensor]:
-        """Gives the clients' models as they are now, as a function of the client.
+        """Return the clients' models as they are now, as a function of the client.
 
         Models are made some at a time, in the order in which they will be asked for, by default the
         cohort's, so that the uploads need not be read again for each.
@@ -129,7 +129,7 @@ class Absentees:
         return model
 
     def follow(self, server: Server, clients: Clients, ids: Tensor, theta: Tensor) -> Server:
-        """Keeps what the participants of a round sent, and forgets what no model needs any more."""
+        """Keep what the participants of a round sent, and forget what no model needs any more."""
         shelf, t = clients.shelf, clients.t
         shelf[f"ids/{t}"], shelf[f"uploads/{t}"] = ids, theta
         last = server.last.index_fill(0, ids, t)
@@ -139,7 +139,7 @@ class Absentees:
         return server._replace(last=last)
 
     def count(self, server: Server, clients: Clients, census: Callable[..., Any]) -> Server:
-        """Asks all clients for their counts, once; who did not answer is asked when it takes part.
+        """Ask all clients for their counts, once; who did not answer is asked when it takes part.
 
         It comes after the round's training, so that this draws the batches that it always draws.
         """
@@ -157,7 +157,7 @@ class Absentees:
         return server._replace(since=server.since.index_fill(0, ids, clients.t))
 
     def for_newcomers(self, server: Server, clients: Clients, census: Callable[..., Any]) -> Tensor:
-        """Averages all clients' models for each newcomer by its similarity to them, to [A, P].
+        """Average all clients' models for each newcomer by its similarity to them, to [A, P].
 
         A newcomer that is similar to nobody gets their plain average.
         """
@@ -175,7 +175,7 @@ class Absentees:
 
 
 def turn(rounds: int, c_beta: float, gamma: float) -> float:
-    """Gives the round, counted from 1, after which beta falls."""
+    """Return the round, counted from 1, after which beta falls."""
     return float(c_beta * rounds**gamma)
 
 

@@ -25,19 +25,19 @@ class TwoNetworks(NamedTuple):
     cut: int  # the size of the first part
 
     def loss_of_first(self, client: Client, second: Tensor) -> Loss:
-        """Gives the loss as a function of the first part."""
+        """Return the loss as a function of the first part."""
         if self.beside is None:
             return lambda first, batch: batch.cross_entropy(self._whole(first, second, batch.x))
         return _add_logits(self.network, self.beside.logits(second, client.examples.x))
 
     def loss_of_second(self, client: Client, first: Tensor) -> Loss:
-        """Gives the loss as a function of the second part."""
+        """Return the loss as a function of the second part."""
         if self.beside is None:
             return lambda second, batch: batch.cross_entropy(self._whole(first, second, batch.x))
         return _add_logits(self.beside, self.network.logits(first, client.examples.x))
 
     def path(self, first: Tensor, second: Tensor, trained: Tensor) -> Point:
-        """Gives what a client may deploy: the first network alone, the second alone, their sum.
+        """Return what a client may deploy: the first network alone, the second alone, their sum.
 
         Before the second is trained it is the first in all three; one network is one point.
         """
@@ -48,7 +48,7 @@ class TwoNetworks(NamedTuple):
         return Point(at, torch.cat([at, parts], 1))
 
     def logits(self, deployed: Tensor, x: Tensor) -> Tensor:
-        """Evaluates what a client deploys."""
+        """Evaluate what a client deploys."""
         (a, b), (first, second) = deployed[:2], self._parts(deployed)
         if self.beside is None:
             return self._whole(first, second, x)
@@ -56,7 +56,7 @@ class TwoNetworks(NamedTuple):
         return total
 
     def module(self, deployed: Tensor) -> nn.Module:
-        """Builds what a client deploys as a plain module."""
+        """Build what a client deploys as a plain module."""
         if self.beside is None:
             return self.network.load(deployed[2:])
         first, second = self._parts(deployed)
@@ -70,5 +70,5 @@ class TwoNetworks(NamedTuple):
 
 
 def _add_logits(network: Flat, frozen: Tensor) -> Loss:
-    """Adds a network's logits to those of the other one, which were computed once per example."""
+    """Add a network's logits to those of the other one, which were computed once per example."""
     return lambda w, batch: batch.cross_entropy(network.logits(w, batch.x) + frozen[batch.rows])

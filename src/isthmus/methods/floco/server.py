@@ -34,25 +34,25 @@ class Projection(NamedTuple):
     z: Tensor
 
     def __call__(self, moves: Tensor) -> Tensor:
-        """Gives the points [..., V] of moves [..., V H]."""
+        """Return the points [..., V] of moves [..., V H]."""
         kappa = (moves - self.mean) @ self.components.T / self.scale
         return points(kappa.double(), self.z.double()).to(moves.dtype)
 
 
 def points(kappa: Tensor, z: Tensor) -> Tensor:
-    """Projects scores to the simplex of size z, and that to size 1."""
+    """Project scores to the simplex of size z, and that to size 1."""
     beta = onto_simplex(kappa, z)
     return beta / beta.sum(-1, keepdim=True)
 
 
 def energy(points: Tensor) -> Tensor:
-    """Gives the Riesz energy of points [K, V]: log of the mean over pairs of 1 / distance^2."""
+    """Return the Riesz energy of points [K, V]: log of the mean over pairs of 1 / distance^2."""
     pairs = torch.pdist(points).clamp(min=CLIP)
     return torch.logsumexp(-2 * pairs.log(), 0) - torch.tensor(max(1, len(pairs))).log()
 
 
 def place(moves: Tensor, vertices: int, scale: Scale) -> tuple[Tensor, Projection]:
-    """Places K clients by the moves of their vertices [K, V H]: points [K, V], and how to do it.
+    """Place K clients by the moves of their vertices [K, V H]: points [K, V], and how to do it.
 
     The scores are those of the principal components, each with the sign that makes its largest
     score in absolute value positive; z is the one of the grid whose points have least energy.
@@ -78,7 +78,7 @@ def place(moves: Tensor, vertices: int, scale: Scale) -> tuple[Tensor, Projectio
 
 
 def remarks(placed: Tensor, total: int, projection: Projection) -> str:
-    """Says how the placing of clients at points [K, V] of `total` clients went."""
+    """Describe how the placing of clients at points [K, V] of `total` clients went."""
     vertices, z = placed.shape[1], float(projection.z)
     text = f"placed {len(placed)} of {total} clients; z = {z:.4g}"
     if z in (float(torch.tensor(end).to(projection.z.dtype)) for end in Z[:2]):
@@ -102,12 +102,12 @@ class Places(NamedTuple):
     placed: Tensor  # [N]
 
     def region(self, i: int, rho: float) -> Region:
-        """Gives what client i trains: around its point, or everything while it has none."""
+        """Return what client i trains: around its point, or everything while it has none."""
         alpha = self.points[i]
         return Region(alpha, alpha.new_tensor(rho if self.placed[i] else WHOLE))
 
     def guide(self, i: int, rho: float, projection: Projection | None) -> Region | Projection:
-        """Gives what client i finds its point by.
+        """Return what client i finds its point by.
 
         A newcomer's number is above all others'; it has the projection, once there is one.
         """
@@ -119,7 +119,7 @@ class Places(NamedTuple):
         return Region(centre, centre.new_tensor(WHOLE))
 
     def place(self, ids: Tensor, points: Tensor) -> "Places":
-        """Places those of the clients that have no place yet."""
+        """Place those of the clients that have no place yet."""
         new = ~self.placed[ids]
         placed = self.placed.index_fill(0, ids, True)
         return Places(self.points.index_copy(0, ids[new], points[new]), placed)
@@ -132,7 +132,7 @@ class Server(NamedTuple):
     places: Places
 
     def common(self) -> Tensor:
-        """Gives the shared model: the one at the centre of the simplex."""
+        """Return the shared model: the one at the centre of the simplex."""
         return self.theta.at(self.theta.centre())
 
 
@@ -144,13 +144,13 @@ class Reply(NamedTuple):
 
 
 def begin(theta: Simplex, clients: int) -> Server:
-    """Gives the state before the first round: nobody is placed."""
+    """Return the state before the first round: no client is placed."""
     points, placed = theta.centre().repeat(clients, 1), torch.zeros(clients, dtype=torch.bool)
     return Server(theta, Places(points, placed))
 
 
 def play(method: "Floco | FlocoPlus", server: Server, clients: Clients) -> Server:
-    """Plays a round: the server's box of both methods."""
+    """Play a round: the server's box of both methods."""
     theta, places = server
     if clients.t == 0 and method.tau >= clients.rounds:
         clients.note(f"tau={method.tau} of {clients.rounds} rounds: no client will be placed")
@@ -166,7 +166,7 @@ def play(method: "Floco | FlocoPlus", server: Server, clients: Clients) -> Serve
 
 
 def deliver(method: "Floco | FlocoPlus", server: Server, clients: Clients) -> Delivery:
-    """Gives every client the simplex, and each what it finds its point by."""
+    """Deliver the simplex to every client, and to each what it finds its point by."""
     projection = read_projection(clients.shelf)
     guide = partial(server.places.guide, rho=method.rho, projection=projection)
     return Delivery(server.common(), (server.theta,), guide)
@@ -175,7 +175,7 @@ def deliver(method: "Floco | FlocoPlus", server: Server, clients: Clients) -> De
 def survey(
     ids: Tensor, moves: Tensor, places: Places, scale: Scale, clients: Clients
 ) -> tuple[Places, Projection]:
-    """Places the clients that answered; the projection goes on the shelf, remarks to the user."""
+    """Place the clients that answered; the projection goes on the shelf, remarks to the user."""
     alpha, projection = place(moves, places.points.shape[1], scale)
     for name, tensor in zip(Projection._fields, projection, strict=True):
         clients.shelf[f"projection/{name}"] = tensor
@@ -184,7 +184,7 @@ def survey(
 
 
 def read_projection(shelf: Mapping[str, Tensor]) -> Projection | None:
-    """Takes the projection from the shelf, once it is there."""
+    """Take the projection from the shelf, once it is there."""
     if "projection/z" not in shelf:
         return None
     return Projection(*(shelf[f"projection/{name}"] for name in Projection._fields))

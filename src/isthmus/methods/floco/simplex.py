@@ -28,27 +28,27 @@ class Simplex(NamedTuple):
     bias: Tensor
 
     def at(self, alpha: Tensor) -> Tensor:
-        """Gives the flat model at a point [V], or the models at several, [L, V]."""
+        """Return the flat model at a point [V], or the models at several, [L, V]."""
         weight = alpha @ self.vertices
         rows = weight.shape[:-1]
         parts = (self.body.expand(*rows, -1), weight, self.bias.expand(*rows, -1))
         return torch.cat(parts, -1)
 
     def centre(self) -> Tensor:
-        """Gives the point that all vertices have the same share in."""
+        """Return the point that all vertices have the same share in."""
         return torch.full_like(self.vertices[:, 0], 1 / len(self.vertices))
 
     def flat(self) -> Tensor:
-        """Gives all parameters, those of the vertices in the place of the last weight's."""
+        """Return all parameters, those of the vertices in the place of the last weight's."""
         return torch.cat([self.body, self.vertices.flatten(-2), self.bias], -1)
 
     def moves(self, start: "Simplex") -> Tensor:
-        """Gives how far the vertices went from where they started, as one row per simplex."""
+        """Return how far the vertices went from where they started, as one row per simplex."""
         return (self.vertices - start.vertices).flatten(-2)
 
 
 def start(task: Task, vertices: int) -> Simplex:
-    """Draws V vertices independently; the first is the common start's, as are body and bias."""
+    """Draw V vertices independently; the first is the common start's, as are body and bias."""
     more = [task.model.fresh(task.seed_of("vertex", m)) for m in range(1, vertices)]
     weight = task.model.weight
     drawn = torch.stack([model[weight] for model in (task.w0, *more)])
@@ -56,7 +56,7 @@ def start(task: Task, vertices: int) -> Simplex:
 
 
 def average(simplices: Simplex, n: Tensor) -> Simplex:
-    """Averages K stacked simplices with weights n [K], in the order of a flat model."""
+    """Average K stacked simplices with weights n [K], in the order of a flat model."""
     body, vertices, bias = simplices
     sizes = [body.shape[1], vertices[0].numel(), bias.shape[1]]
     first, middle, last = torch.split(mean(simplices.flat(), n), sizes)
@@ -64,7 +64,7 @@ def average(simplices: Simplex, n: Tensor) -> Simplex:
 
 
 def either(seen: Tensor, first: Simplex, second: Simplex) -> Simplex:
-    """Gives the first simplex where `seen` holds, else the second."""
+    """Return the first simplex where `seen` holds, else the second."""
     return Simplex(*(torch.where(seen, a, b) for a, b in zip(first, second, strict=True)))
 
 
@@ -76,27 +76,27 @@ class Region(NamedTuple):
 
 
 def uniform(u: Tensor) -> Tensor:
-    """Turns uniforms [..., V] into points that are uniform on the simplex."""
+    """Turn uniforms [..., V] into points that are uniform on the simplex."""
     x = _exponential(u)
     return x / x.sum(-1, keepdim=True)
 
 
 def noise(vertices: int, name: Sampler) -> int:
-    """Counts the uniforms that a draw wants."""
+    """Count the uniforms that a draw wants."""
     return vertices + 1 if name == "authors" else PROPOSALS * (2 * vertices + 3)
 
 
 def sampler(
     name: Sampler, vertices: int, region: Region | None = None
 ) -> Callable[[Tensor], Tensor]:
-    """Finds what turns uniforms [S, noise] into points of a region, or of the whole simplex."""
+    """Find what turns uniforms [S, noise] into points of a region, or of the whole simplex."""
     if region is None:
         return lambda u: uniform(u[:, :vertices])
     return partial(as_released if name == "authors" else around, region)
 
 
 def around(region: Region, u: Tensor) -> Tensor:
-    """Turns uniforms [S, noise] into points [S, V] that are uniform on a region.
+    """Turn uniforms [S, noise] into points [S, V] that are uniform on a region.
 
     With R half the radius, cover the region by a set whose volume is known. Let the coordinates in
     T, whose sum is d, be anything from 0 upwards, and charge them only for what they gain. Then the
@@ -126,7 +126,7 @@ def around(region: Region, u: Tensor) -> Tensor:
 
 
 def cover(alpha: Tensor, half: Tensor, u: Tensor) -> Tensor:
-    """Draws proposals [S, J, V] from the smallest cover of a region of half this radius."""
+    """Draw proposals [S, J, V] from the smallest cover of a region of half this radius."""
     vertices = len(alpha)
     cells, power = (table.to(u.device) for table in _cells(vertices))
     ordered, order = alpha.sort()
@@ -172,7 +172,7 @@ def _exponential(u: Tensor) -> Tensor:
 
 
 def as_released(region: Region, u: Tensor) -> Tensor:
-    """Turns uniforms [S, V + 1] into what both releases of FLOCO draw, which leaves the simplex."""
+    """Turn uniforms [S, V + 1] into what both releases of FLOCO draw, which leaves the simplex."""
     alpha, radius = region
     v = 2 * u[:, : len(alpha)] - 1
     v = v / v.abs().sum(-1, keepdim=True).clamp(min=1e-30)

@@ -181,7 +181,7 @@ def _find_split(table: Mapping[str, NDArray[Any]]) -> str:
 
 
 def _number_names(names: Sequence[str]) -> tuple[list[str], Integers]:
-    """Number different names in order of appearance."""
+    """Assign numbers to names in order of appearance."""
     number = {name: place for place, name in enumerate(dict.fromkeys(names))}
     return list(number), np.array([number[name] for name in names], dtype=np.int64)
 

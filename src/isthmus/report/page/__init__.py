@@ -32,7 +32,7 @@ def write(
     title: str | None = None,
     baseline: str | None = None,
 ) -> Path:
-    """Write the page to a file, or as report.html into a directory, and returns where it is."""
+    """Write the page to a file, or as report.html into a directory, and return where it is."""
     place = Path(out)
     with explain_unwritable(place):
         place = place / "report.html" if place.is_dir() else place
