@@ -303,7 +303,7 @@ def test_reported_runs_may_keep_best_models(isthmus: Isthmus) -> None:
 def test_one_split_may_serve_all_seeds() -> None:
     asked = grid("fedavg", "local")
     one = {m: change(e, split_seed=7) for m, e in asked.experiments.items()}
-    for cell in Grid(one, (1, 2), {"fedavg": {"lr": ("1", "2")}}).trials():
+    for cell in Grid(experiments=one, seeds=(1, 2), tune={"fedavg": {"lr": ("1", "2")}}).trials():
         assert cell.experiment.dividing_seed == 7
     assert [cell.experiment.dividing_seed for cell in asked.runs()] == [1, 2, 1, 2]
 
@@ -340,27 +340,24 @@ def test_a_method_may_be_told_from_a_part() -> None:
     assert not set(METHODS) & set(COMPONENTS)
 
 
+TWO = {"lr": ("1", "2")}
+TRIED = {"apfl": TWO}
+
+
 @pytest.mark.parametrize(
     "asked",
     [
-        grid("fedavg", "local", tune={"fedavg": {"lr": ("1", "2")}}),
+        grid("fedavg", "local", tune={"fedavg": TWO}),
         grid("fedavg", tune={"fedavg": {"lr": ("0.1", "0.10")}}),
         grid("fedavg", tune={"fedavg": {"epochs": ("1", "2")}}),
         grid("fedavg", reference="fedavgg"),
-        Grid({"fedavg": Experiment(), "local": Experiment(method="local")}, (1,)),
-        Grid(
-            {m: Experiment(method=m, preset="paper") for m in ("fedavg", "local")},
-            (1,),
+        grid(experiments={"fedavg": Experiment(), "local": Experiment(method="local")}),
+        grid(experiments={m: Experiment(method=m, preset="paper") for m in ("fedavg", "local")}),
+        grid(
+            experiments={"fedavg": Experiment(method="fedavg", validation=0)}, tune={"fedavg": TWO}
         ),
-        Grid(
-            {"fedavg": Experiment(method="fedavg", validation=0)},
-            (1,),
-            {"fedavg": {"lr": ("1", "2")}},
-        ),
-        Grid(
-            {"apfl": Experiment(method="apfl", selection="oracle")},
-            (1,),
-            {"apfl": {"lr": ("1", "2")}},
+        grid(
+            experiments={"apfl": Experiment(method="apfl", selection="oracle")}, tune={"apfl": TWO}
         ),
     ],
 )

@@ -88,7 +88,7 @@ def conduct(
 
 def grid(*methods: str, **changes: Any) -> Grid:
     experiments = {method: Experiment(method=method, rounds=2) for method in methods}
-    return Grid(experiments, (1, 2), **changes)
+    return Grid(experiments=experiments, seeds=(1, 2), **changes)
 
 
 def test_a_display_is_shown_each_run_and_each_note_once(tmp_path: Path) -> None:

@@ -10,14 +10,13 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import count, islice, pairwise, product
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
 
 from isthmus.errors import IsthmusError, nearest, quote
 from isthmus.experiment.registry import COMPONENTS, list_options, merge
@@ -45,15 +44,17 @@ class Cell(NamedTuple):
         return f"{self.method} · seed {self.experiment.seed}"
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(BaseModel):
     """Methods by seeds, and what is tried for each method beforehand."""
 
-    experiments: Mapping[str, Experiment]  # by method; the seeds take the place of theirs
-    seeds: tuple[int, ...]
-    tune: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)  # by method
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # by method; the seeds take the place of theirs
+    experiments: Annotated[dict[str, Experiment], Field(min_length=1)]
+    seeds: Annotated[tuple[Annotated[NonNegativeInt, Strict()], ...], Field(min_length=1)]
+    tune: dict[str, dict[str, tuple[str, ...]]] = {}  # by method
     reference: str | None = None  # what the tables compare with; no run depends on it
-    keep_best: bool = False  # reported runs keep clients' best models, too
+    keep_best: Annotated[bool, Strict()] = False  # reported runs keep clients' best models, too
 
     @property
     def tuning_seed(self) -> int:
@@ -98,15 +99,9 @@ class Grid:
 
     def toml(self) -> str:
         """Write all of it as TOML that `read` reads back."""
-        experiments = {method: each.table() for method, each in self.experiments.items()}
-        written = {
-            "seeds": self.seeds,
-            "reference": self.reference,
-            "tune": self.tune,
-            "keep_best": self.keep_best,
-        }
-        filled = {key: value for key, value in written.items() if value}
-        return tomli_w.dumps({**filled, "experiments": experiments})
+        written = {key: value for key, value in dict(self).items() if value}
+        written["experiments"] = {method: e.table() for method, e in self.experiments.items()}
+        return tomli_w.dumps(written)
 
 
 def is_comparison(path: Path) -> bool:
@@ -114,34 +109,16 @@ def is_comparison(path: Path) -> bool:
     return (path / FILE).is_file()
 
 
-class GridFile(BaseModel):
-    """What compare.toml holds."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    seeds: Annotated[list[NonNegativeInt], Field(min_length=1)]
-    experiments: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
-    tune: dict[str, dict[str, list[str]]] = {}
-    reference: str | None = None
-    keep_best: bool = False
-
-
 def read(path: Path) -> Grid:
     """Read the comparison that a directory holds."""
     file = path / FILE
     try:
-        given = GridFile(**tomllib.loads(file.read_text(encoding="utf-8")))
+        return Grid(**tomllib.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise IsthmusError(
             f"{file} is damaged ({quote(_explain(error))}); restore it, or start the comparison "
             "again in another directory"
         ) from None
-    experiments = {method: Experiment(**each) for method, each in given.experiments.items()}
-    tune = {
-        method: {key: tuple(values) for key, values in each.items()}
-        for method, each in given.tune.items()
-    }
-    return Grid(experiments, tuple(given.seeds), tune, given.reference, given.keep_best)
 
 
 def _explain(error: Exception) -> str:
@@ -352,7 +329,7 @@ def refuse_another(grid: Grid, out: Path) -> None:
             "nothing is lost"
         )
     there = read(out)
-    if replace(there, reference=grid.reference) != grid:
+    if there.model_copy(update={"reference": grid.reference}) != grid:
         differences = "; ".join(islice(_describe_differences(grid, there), 3))
         raise IsthmusError(
             f"{out} holds another comparison ({differences}); name a new directory with --out"
@@ -370,8 +347,8 @@ def _is_unused(out: Path) -> bool:
 def _describe_differences(here: Grid, there: Grid) -> Iterator[str]:
     pairs = {
         "methods": (sorted(here.experiments), sorted(there.experiments)),
-        "seeds": (list(here.seeds), list(there.seeds)),
-        "tune": (dict(here.tune), dict(there.tune)),
+        "seeds": (here.seeds, there.seeds),
+        "tune": (here.tune, there.tune),
         "keep-best": (here.keep_best, there.keep_best),
     }
     for name, (mine, theirs) in pairs.items():

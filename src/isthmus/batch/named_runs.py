@@ -6,6 +6,7 @@ same list, they continue where they stopped.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -60,6 +61,7 @@ class Display(Protocol):
         """Show that a run is done, or failed and why."""
 
 
+@dataclass(frozen=True)
 class Batch:
     """Run named runs at most `jobs` at a time, until `stop` returns True.
 
@@ -67,22 +69,13 @@ class Batch:
     among the runs where there are fewer of them; on a cluster each has its `share`.
     """
 
-    def __init__(
-        self,
-        pool: JobPool[NamedRun],
-        data_root: Path,
-        stop: Callable[[], bool],
-        note: Callable[[str], None],
-        cores: int = 1,
-        share: "ClusterShare | None" = None,
-    ):
-        self.pool = pool
-        self.note = note
-        self._data_root = data_root
-        self._stop = stop
-        self._cores = cores
-        self._share = share
-        self._notes: set[str] = set()
+    pool: JobPool[NamedRun]
+    data_root: Path
+    stop: Callable[[], bool]
+    note: Callable[[str], None]
+    cores: int = 1
+    share: "ClusterShare | None" = None
+    noted: set[str] = field(default_factory=set)
 
     def run(
         self, runs: Sequence[NamedRun], display: Display, until: float | None = None
@@ -95,18 +88,17 @@ class Batch:
         left = [run for run in runs if not is_finished(run.place, run.experiment)]
 
         def is_over() -> bool:
-            return self._stop() or (until is not None and time.monotonic() > until)
+            return self.stop() or (until is not None and time.monotonic() > until)
 
-        workers = max(1, self._cores // max(1, min(self.pool.size, len(left))))
+        workers = max(1, self.cores // max(1, min(self.pool.size, len(left))))
         began: set[str] = set()
         jobs = [(run, self._describe_job(run, workers)) for run in left]
         for run, message in self.pool.run(jobs, is_over):
             if "started" in message:
                 began.add(run.name)
-                for note in message["notes"]:
-                    if note not in self._notes:
-                        self._notes.add(note)
-                        self.note(note)
+                for note in [each for each in message["notes"] if each not in self.noted]:
+                    self.note(note)
+                self.noted.update(message["notes"])
                 display.start(run.name, message["started"], *message["best"])
             elif "round" in message:
                 headline = message["headline"] if run.shows_figures else None
@@ -118,16 +110,16 @@ class Batch:
             elif message["ended"]:
                 display.end(run.name)
                 yield run, None
-        if self._stop():
+        if self.stop():
             raise KeyboardInterrupt
 
     def _describe_job(self, run: NamedRun, workers: int) -> dict[str, Any]:
-        share = {"workers": workers} if self._share is None else self._share.to_table()
+        share = {"workers": workers} if self.share is None else self.share.to_table()
         return share | {
             "do": "run",
             "experiment": run.experiment.toml(),
             "place": str(run.place),
-            "data_root": str(self._data_root),
+            "data_root": str(self.data_root),
             "keep_best": run.keep_best,
             "inputs": dict(run.inputs),
         }

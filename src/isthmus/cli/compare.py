@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from isthmus.engines.base import Cluster
     from isthmus.experiment.settings import Experiment
 
-FAIR = (
-    "For each seed, all methods had the same split, the same cohorts and the same budget (checked)."
-)
+FAIR = "For each seed, all methods had the same split, cohorts and budget (checked)."
 
 
 def compare(
@@ -105,7 +103,8 @@ def compare(
         experiment = read_experiment(file, {"method": name, **named}, own[name])
         experiments[name] = _locate(experiment, numbers[0], data_root)
     tuning = grids.read_tuning(tune or [], names)
-    grid = grids.check(grids.Grid(experiments, numbers, tuning, baseline, keep_best))
+    asked = {"experiments": experiments, "seeds": numbers, "tune": tuning, "keep_best": keep_best}
+    grid = grids.check(grids.Grid.model_validate(asked | {"reference": baseline}))
     grids.refuse_another(grid, out)
     carry_out(grid, out, data_root, jobs, read_cluster(ray, send_data))
 
