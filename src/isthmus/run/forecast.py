@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from math import ceil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from isthmus import tree
 from isthmus.context import RunContext
@@ -118,26 +118,13 @@ def _bound_seconds(experiment: Experiment, setting: RunContext) -> tuple[float, 
 
 
 def _count_operations(setting: RunContext) -> int:
-    """Count the floating-point operations of one example forward: two for each use of a weight."""
-    module, total = setting.task.model.load(setting.task.w0), 0
-
-    def count(layer: nn.Module, given: tuple[Any, ...], output: Any) -> None:
-        nonlocal total
-        result = output[0] if isinstance(output, tuple) else output
-        weights = sum(each.numel() for each in layer.parameters(recurse=False) if each.dim() > 1)
-        if weights and isinstance(result, Tensor):
-            is_sequence = len(given) > 0 and isinstance(given[0], Tensor) and given[0].dim() == 3
-            times = given[0].shape[1] if is_sequence else 1
-            channels = result.shape[1 if isinstance(layer, nn.Conv1d | nn.Conv2d) else -1]
-            total += 2 * weights * max(times, result.numel() // channels)
-
-    layers = [each for each in module.modules() if not isinstance(each, nn.Embedding)]
-    hooks = [layer.register_forward_hook(count) for layer in layers]
-    with torch.no_grad():
-        module(setting.federation.split(0, "train").x[:1])
-    for hook in hooks:
-        hook.remove()
-    return max(total, 2 * setting.task.model.size)
+    """Count the floating-point operations of one example forward."""
+    module, x = setting.task.model.load(setting.task.w0), setting.federation.split(0, "train").x
+    # oneDNN runs a whole recurrent layer as one operation, which the counter does not know.
+    plain = torch.backends.mkldnn.flags(enabled=False, allow_tf32=None)
+    with torch.no_grad(), plain, FlopCounterMode(display=False) as counter:
+        module(x[:1])
+    return max(int(counter.get_total_flops()), 2 * setting.task.model.size)
 
 
 def count_evaluations(experiment: Experiment) -> int:
