@@ -108,10 +108,6 @@ class Database:
         with self._begin_reading() as transaction:
             return transaction.get(key) is not None
 
-    def nbytes(self) -> int:
-        """Return the size of the file."""
-        return self._path.stat().st_size
-
     def close(self) -> None:
         """Close the file and release the lock; nothing more can be read or written."""
         self._closed = True
