@@ -210,14 +210,14 @@ def _measure_curve(run: RecordedRun) -> dict[str, Any]:
 
 def _measure_path(run: RecordedRun) -> dict[str, Any]:
     """Keep the means over clients along the path, and how many are at each place."""
-    along = run.along("top1")
+    along = run.along()
     if along is None or not along.client.size:
         return {}
     places, counts = np.unique(along.chosen.round(DIGITS), return_counts=True)
     return {
         "is_given": run.selection is None,  # not chosen: each client's place comes from the method
         "lam": along.lam.tolist(),
-        "mean": along.values.mean(0).round(DIGITS).tolist(),
+        "mean": along.mean("top1").round(DIGITS).tolist(),
         "places": places.tolist(),
         "clients": counts.tolist(),
     }

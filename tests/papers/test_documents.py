@@ -211,10 +211,10 @@ class TestDrawing:
             ours, theirs = again.curve("top1", model), run.curve("top1", model)
             assert ours.round.tolist() == theirs.round.tolist() == [1, 2, 3]
             assert ours.mean == pytest.approx(theirs.mean, abs=1e-6)
-        ours, theirs = again.along("top1"), run.along("top1")
+        ours, theirs = again.along(), run.along()
         assert ours is not None
         assert theirs is not None
-        assert ours.values.mean(0) == pytest.approx(theirs.values.mean(0), abs=1e-6)
+        assert ours.mean("top1") == pytest.approx(theirs.mean("top1"), abs=1e-6)
         assert sorted(ours.chosen) == pytest.approx(sorted(theirs.chosen))
         assert again.chosen_on_test
         assert run.chosen_on_test

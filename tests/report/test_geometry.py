@@ -25,7 +25,7 @@ def similar(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
 
 
 def test_a_path_holds_what_was_recorded_of_owners(five: list[RecordedRun]) -> None:
-    paths = path.collect_path(five[3])
+    paths = five[3].along()
     assert paths is not None
     assert paths.client.tolist() == list(range(2, 20))  # the first two have no own end
     assert paths.lam == pytest.approx(np.linspace(0, 1, 11))

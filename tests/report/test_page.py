@@ -157,7 +157,7 @@ def test_a_path_nobody_has_begun_is_not_drawn(write: Write) -> None:
 
 def test_many_clients_become_a_band(write: Write) -> None:
     run = read(write("superfed-mm", clients=80, evaluations=(50,)))
-    paths = path.collect_path(run)
+    paths = run.along()
     assert paths is not None
     names = [mark.name for mark in path.build(run, paths, [run], "#000000").marks]
     assert "each client" not in names

@@ -94,9 +94,9 @@ def test_gains_are_sorted_and_counted_over_all_seeds(tiny: Write) -> None:
 def test_paths_are_means_over_clients_with_an_own_end(five: list[RecordedRun]) -> None:
     figure = saving.draw(path.draw(saving.choose_input(five)))
     above, below = figure.axes
-    along = five[3].along("top1")
+    along = five[3].along()
     assert along is not None
-    assert above.lines[0].get_ydata().tolist() == (100 * along.values.mean(0)).tolist()
+    assert above.lines[0].get_ydata().tolist() == (100 * along.mean("top1")).tolist()
     assert sum(below.lines[0].get_ydata()) == pytest.approx(100)
     assert {text.get_text() for text in above.texts} == {
         "fedavg, shared model",

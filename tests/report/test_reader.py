@@ -77,16 +77,16 @@ def test_a_curve_is_the_mean_over_clients(tiny: Write) -> None:
 
 
 def test_a_path_is_drawn_over_the_clients_with_an_own_end(five: list[RecordedRun]) -> None:
-    along = five[3].along("top1")
+    along = five[3].along()
     assert along is not None
     assert along.client.tolist() == list(range(2, 20))
     assert along.lam.tolist() == pytest.approx(np.linspace(0, 1, 11).tolist())
-    assert along.values.shape == (18, 11)
-    assert not np.isnan(along.values).any()
+    assert along.values["top1"].shape == (18, 11)
+    assert not np.isnan(along.values["top1"]).any()
 
 
 def test_a_method_without_a_path_has_none_and_no_rule_of_choice(five: list[RecordedRun]) -> None:
-    assert five[1].along("top1") is None
+    assert five[1].along() is None
     assert five[1].selection is None
     assert five[3].selection == "validation"
 
@@ -94,7 +94,7 @@ def test_a_method_without_a_path_has_none_and_no_rule_of_choice(five: list[Recor
 def test_several_numbers_for_a_place_are_no_lambda(tiny: Write) -> None:
     run = reader.read(tiny("floco", [0.5, 0.5, 0.5, 0.5], at="0.2 0.3 0.5"))
     assert np.isnan(run.clients.lam).all()
-    assert run.along("top1") is None
+    assert run.along() is None
 
 
 def test_a_rule_that_looked_at_test_data_is_known(tiny: Write) -> None:

@@ -7,7 +7,7 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -75,20 +75,12 @@ def write_summary(run: Path, summary: RunSummary) -> None:
     write_text(run / SUMMARY, json.dumps(given, indent=2) + "\n")
 
 
-class RecordTable:
+class RecordTable(SimpleNamespace):
     """A table as immutable columns, each an attribute by its name in isthmus.run.schema.
 
     `clients` has `lam` in addition: the place on the path as a number, nan where it is not one
     number. `labels` of `federation` are [N, C].
     """
-
-    def __init__(self, columns: Mapping[str, NDArray[Any]]):
-        self._columns = columns
-
-    def __getattr__(self, name: str) -> NDArray[Any]:
-        if name.startswith("_") or name not in self._columns:
-            raise AttributeError(f"no column {name!r}; there are {', '.join(self._columns)}")
-        return self._columns[name]
 
 
 class EvaluationSample(NamedTuple):
@@ -105,13 +97,19 @@ class Curve(NamedTuple):
     mean: Floats
 
 
-class PathCurve(NamedTuple):
-    """A metric along the path, for the M clients that have an end of their own."""
+class ClientPaths(NamedTuple):
+    """What was measured along the paths of the M clients that have an end of their own."""
 
     client: Integers  # [M]
     lam: Floats  # [L]
-    values: Floats  # [M, L]
-    chosen: Floats  # [M]
+    chosen: Floats  # [M]: where the client's personal model lies
+    values: Mapping[str, Floats]  # of each metric, [M, L]
+    personal: Mapping[str, Floats]  # of each metric, [M]
+
+    def mean(self, metric: str) -> Floats:
+        """Return the mean of a metric over the clients, at each place."""
+        mean: Floats = self.values[metric].mean(axis=0)
+        return mean
 
 
 class RecordedRun(NamedTuple):
@@ -265,21 +263,23 @@ class RecordedRun(NamedTuple):
         rounds: Integers = self.clients.round[rows][order][first]
         return rounds
 
-    def along(self, metric: str) -> PathCurve | None:
-        """Return a metric on the clients' test parts along their paths, where there are paths."""
+    def along(self) -> ClientPaths | None:
+        """Return the metrics on the clients' test parts along their paths, if there are paths."""
         rows = self._rows("path", "test") | self._rows("line", "test")
         rows &= (self.clients.round == self.last) & ~np.isnan(self.clients.lam)
         if not rows.any():
             return None
         lam, point = np.unique(self.clients.lam[rows].round(6), return_inverse=True)
-        values = np.full((len(self.federation.client), len(lam)), np.nan)
-        places = self._places(rows)
-        values[places, point] = getattr(self.clients, metric)[rows]
+        places, clients = self._places(rows), self.federation.client
         # A client without an own end has the shared model at every point: all its rows say 0.
-        owner = np.zeros(len(values), dtype=bool)
-        owner[places[self.clients.lam[rows] > 0]] = True
-        chosen = self.values("lam")[owner]
-        return PathCurve(self.federation.client[owner], lam, values[owner], chosen)
+        owner = np.unique(places[self.clients.lam[rows] > 0])
+        values = {}
+        for metric in METRICS:
+            table = np.full((len(clients), len(lam)), np.nan)
+            table[places, point] = getattr(self.clients, metric)[rows]
+            values[metric] = table[owner]
+        personal = {metric: self.values(metric)[owner] for metric in METRICS}
+        return ClientPaths(clients[owner], lam, self.values("lam")[owner], values, personal)
 
     def total(self, column: str) -> float:
         """Return the sum of a column of `rounds` up to the last evaluated round."""
@@ -291,7 +291,8 @@ class RecordedRun(NamedTuple):
         return rows
 
     def _places(self, rows: NDArray[np.bool_]) -> Integers:
-        return np.searchsorted(self.federation.client, self.clients.client[rows])
+        places: Integers = np.searchsorted(self.federation.client, self.clients.client[rows])
+        return places
 
 
 def read(path: str | Path) -> RecordedRun:
@@ -367,9 +368,9 @@ def _assemble(
         path=path,
         settings=settings,
         federation=federation,
-        rounds=RecordTable(tables["rounds"]),
+        rounds=RecordTable(**tables["rounds"]),
         clients=clients,
-        reliability=RecordTable(tables["reliability"]),
+        reliability=RecordTable(**tables["reliability"]),
         newcomers=_newcomers(tables["newcomers"]),
         evaluated=_find_evaluated(federation, clients),
         summary=summary,
@@ -436,7 +437,7 @@ def _federation(path: Path, arrays: dict[str, NDArray[Any]]) -> RecordTable:
     order = np.argsort(arrays["client"], kind="stable")
     # A column that the file lacks is empty: [0] in place of [N].
     there = {name: array[order] if len(array) else array for name, array in arrays.items()}
-    return RecordTable({name: freeze(array) for name, array in there.items()})
+    return RecordTable(**{name: freeze(array) for name, array in there.items()})
 
 
 def _clients(path: Path, arrays: dict[str, NDArray[Any]]) -> RecordTable:
@@ -444,14 +445,14 @@ def _clients(path: Path, arrays: dict[str, NDArray[Any]]) -> RecordTable:
     places, where = np.unique(arrays["at"], return_inverse=True)
     arrays["client"] = freeze(parse(path, "client", clients.tolist(), _client, np.int64)[whose])
     arrays["lam"] = freeze(parse(path, "at", places.tolist(), _lam, np.float64)[where])
-    return RecordTable(arrays)
+    return RecordTable(**arrays)
 
 
 def _newcomers(arrays: dict[str, NDArray[Any]]) -> RecordTable:
     for name in ("time", "data", "digest", "round"):
         if len(arrays[name]) < len(arrays["shots"]):  # an older version did not say
             arrays[name] = freeze(np.zeros(len(arrays["shots"]), arrays[name].dtype))
-    return RecordTable(arrays)
+    return RecordTable(**arrays)
 
 
 def _find_evaluated(federation: RecordTable, clients: RecordTable) -> Integers:

@@ -28,78 +28,31 @@ from isthmus.report.section import Drawing, FigureInput, PrintFigure, Report, Se
 from isthmus.report.tables.formats import DAGGER, format_percent, join_names
 from isthmus.report.tables.summary import describe_bands
 from isthmus.run.columns import Floats, Integers
-from isthmus.run.record import RecordedRun, find_counterpart
+from isthmus.run.record import ClientPaths, RecordedRun, find_counterpart
 
 VIEWS = (ACCURACY, LOSS, CALIBRATION)
 METRICS = tuple(view.metric for view in VIEWS)
 PLACE = "λ = %{x:.2~g}"
 
 
-class ClientPaths(NamedTuple):
-    """What was measured along the paths of the M clients that have an end of their own."""
-
-    client: Integers  # [M]
-    lam: Floats  # [L]
-    chosen: Floats  # [M]: where the client's personal model lies
-    values: Mapping[str, Floats]  # of each metric, [M, L]
-    personal: Mapping[str, Floats]  # of each metric, [M]
-
-    def mean(self, metric: str) -> Floats:
-        """Return the mean of a metric over the clients, at each place."""
-        mean: Floats = np.mean(self.values[metric], axis=0)
-        return mean
-
-    @property
-    def personal_top1(self) -> float:
-        """The mean top-1 of the personal models."""
-        return statistics.mean([self.personal["top1"]])
-
-    @property
-    def middle(self) -> int:
-        """The place in the middle, where a slider starts."""
-        return len(self.lam) // 2
-
-
-def collect_path(run: RecordedRun) -> ClientPaths | None:
-    """Return what a run recorded along its paths at the last evaluated round, if it has paths."""
-    along = {metric: run.along(metric) for metric in METRICS}
-    first = along["top1"]
-    if first is None:
-        return None
-    places = np.searchsorted(run.federation.client, first.client)
-    return ClientPaths(
-        first.client,
-        first.lam,
-        first.chosen,
-        {metric: each.values for metric, each in along.items() if each is not None},
-        {metric: run.values(metric)[places] for metric in METRICS},
-    )
-
-
 class Reference(NamedTuple):
     """A model that a path is compared with: a horizontal line."""
 
     name: str
-    colour: str
-    kind: str  # "dash" or "dot"
+    style: Style
     means: Mapping[str, float]  # of each metric, over the clients that have a value
-
-    @property
-    def style(self) -> Style:
-        """How the line is drawn."""
-        return Style(self.colour, DASHED if self.kind == "dash" else DOTTED)
 
 
 def find_references(run: RecordedRun, runs: Sequence[RecordedRun]) -> list[Reference]:
     """Find FedAvg's shared model and training alone, on the clients that the path is drawn for."""
-    along = run.along("top1")
+    along = run.along()
     if along is None:
         return []
     places = np.searchsorted(run.federation.client, along.client)
     references = []
-    for method, model, kind, name in (
-        ("fedavg", "shared", "dash", "fedavg, shared model"),
-        ("local", "personal", "dot", "local, training alone"),
+    for method, model, dash, name in (
+        ("fedavg", "shared", DASHED, "fedavg, shared model"),
+        ("local", "personal", DOTTED, "local, training alone"),
     ):
         other = find_counterpart(run, runs, method)
         if other is not None and not np.isnan(other.values("top1", model)[places]).all():
@@ -107,13 +60,13 @@ def find_references(run: RecordedRun, runs: Sequence[RecordedRun]) -> list[Refer
             means = {name: statistics.mean([each]) for name, each in values.items()}
             tones = zip(runs, choose_colours(runs), strict=True)
             colour = next(tone for each, tone in tones if each is other)
-            references.append(Reference(name, colour, kind, means))
+            references.append(Reference(name, Style(colour, dash), means))
     return references
 
 
 def show(report: Report) -> SectionContent | None:
     """Show accuracy, loss and calibration along the paths, and the places of the clients."""
-    panels = report.read_runs(collect_path)
+    panels = report.read_runs(RecordedRun.along)
     drawn = [panel for panel in panels if panel.found.client.size]
     if not panels:
         return None
@@ -129,6 +82,7 @@ def show(report: Report) -> SectionContent | None:
         "apfl": any(run.method == "apfl" for run in report.runs),
         "lines": _list_means([panel.found for panel in drawn]),
         "find_references": lambda run: find_references(run, report.runs),
+        "DOTTED": DOTTED,
         "describe_steps": describe_steps,
     }
     return SectionContent(values, align(figures) if figures else {})
@@ -146,7 +100,7 @@ def _list_means(paths: Sequence[ClientPaths]) -> list[list[str]]:
 
 def build(run: RecordedRun, path: ClientPaths, runs: Sequence[RecordedRun], colour: str) -> Figure:
     """Return a metric from the shared model to the clients' own; a slider moves ring and dots."""
-    start = path.middle
+    start = len(path.lam) // 2  # in the middle
     here = f"client %{{customdata}}, {PLACE}: <b>%{{y:.4~g}}"
     marks: list[Mark] = []
     for view in VIEWS:
@@ -210,7 +164,7 @@ def build_clients(run: RecordedRun, path: ClientPaths, colour: str) -> Figure:
 
     Its data come from the tables of `build`, which the slider names first.
     """
-    start = path.middle
+    start = len(path.lam) // 2
     order = np.lexsort((path.client, path.chosen))
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(1, len(order) + 1)
@@ -311,13 +265,12 @@ def draw(given: FigureInput) -> Drawing:
     view, shown = given.view, []
     marks: list[Mark] = []
     for group, style in zip(given.groups, given.styles, strict=True):
-        of_runs = [along for run in group.runs if (along := run.along(view.metric)) is not None]
-        of_runs = [along for along in of_runs if along.client.size]
+        of_runs = [along for run in group.runs if (along := run.along()) and along.client.size]
         shown.append(bool(of_runs))
         if not of_runs:
             continue
         lam = of_runs[0].lam
-        means = view.factor * np.stack([along.values.mean(0) for along in of_runs])  # [S, L]
+        means = view.factor * np.stack([along.mean(view.metric) for along in of_runs])  # [S, L]
         if len(means) > 1:
             low, high = means.min(0), means.max(0)
             marks.append(Band(x=lam, low=low, high=high, colour=style.colour))
