@@ -31,9 +31,9 @@ def test_the_target_is_where_the_baseline_ended(three: list[RecordedRun]) -> Non
     """A round takes 1.5 seconds of training and 1000 + 500 bytes; evaluation is not counted."""
     local, fedavg, ditto = reach.compute(three, "fedavg", "personal")
     assert [row.target for row in (local, fedavg, ditto)] == pytest.approx([0.6] * 3)
-    assert (local.rounds, local.improvement) == (None, None)
-    assert (fedavg.rounds, fedavg.seconds, fedavg.nbytes) == (2, 3.0, 3000)
-    assert (ditto.rounds, ditto.seconds, ditto.nbytes) == (1, 1.5, 1500)
+    assert (local.spent, local.improvement) == (None, None)
+    assert fedavg.spent == (2, 3.0, 3000)
+    assert ditto.spent == (1, 1.5, 1500)
     assert (fedavg.improvement, ditto.improvement) == (1.0, 2.0)
     assert local.cells() == ["local", "60.00", "–", "–", "–", "–"]
     assert ditto.cells() == ["ditto", "60.00", "1", "2.00", "1.5", "1.5 kB"]
@@ -43,7 +43,7 @@ def test_the_shared_model_has_a_target_of_its_own(three: list[RecordedRun]) -> N
     """All shared models have 0.5, after round 2; local has none."""
     found = reach.compute(three, "fedavg", "shared")
     assert [row.label for row in found] == ["fedavg", "ditto"]
-    assert [(row.target, row.rounds) for row in found] == [(0.5, 2)] * 2
+    assert [(row.target, row.spent.rounds) for row in found] == [(0.5, 2)] * 2
 
 
 def test_the_baseline_is_fedavg_or_the_one_that_is_named(three: list[RecordedRun]) -> None:
@@ -53,7 +53,7 @@ def test_the_baseline_is_fedavg_or_the_one_that_is_named(three: list[RecordedRun
     with raises(IsthmusError):
         choose_reference(three, "apfl")
     local, fedavg, _ = reach.compute(three, "ditto", "personal")
-    assert (local.target, fedavg.rounds) == (pytest.approx(0.9), None)
+    assert (local.target, fedavg.spent) == (pytest.approx(0.9), None)
 
 
 def test_runs_on_other_clients_have_no_target(three: list[RecordedRun], tiny: Write) -> None:
@@ -69,7 +69,7 @@ def test_seeds_go_to_targets_of_their_own(three: list[RecordedRun], tiny: Write)
         read(tiny("ditto", [0.7] * 4, "ditto-2", seed=2, federation="2222")),
     ]
     _, fedavg, ditto = reach.compute([*three, *more], "fedavg", "personal")
-    assert (fedavg.target, fedavg.rounds, fedavg.reached) == (pytest.approx(0.7), 2, 2)
+    assert (fedavg.target, fedavg.spent.rounds, fedavg.reached) == (pytest.approx(0.7), 2, 2)
     assert ditto.cells() == ["ditto", "70.00", "1 (1 of 2 seeds)", "2.00", "1.5", "1.5 kB"]
 
 

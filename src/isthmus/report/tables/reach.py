@@ -17,6 +17,7 @@ from isthmus.report.tables.formats import (
     format_percent,
     format_seconds,
 )
+from isthmus.report.tables.summary import average_known
 from isthmus.run.record import RecordedRun, find_counterpart
 
 HEAD = ("method", "target %", "rounds", "times fewer", "training s", "sent")
@@ -27,9 +28,7 @@ class ReachRow(NamedTuple):
 
     label: str
     target: float  # the baseline's last mean top-1, a fraction, mean over seeds
-    rounds: float | None  # None: no seed ever got there
-    seconds: float | None
-    nbytes: float | None
+    spent: Spent | None  # None: no seed ever got there
     improvement: float | None  # the baseline's rounds over this group's
     reached: int  # seeds that got there
     seeds: int
@@ -38,45 +37,35 @@ class ReachRow(NamedTuple):
     def cells(self) -> list[str]:
         """Print the row, in the order of HEAD."""
         target = format_percent(self.target)
-        if self.rounds is None or self.seconds is None or self.nbytes is None:
+        if self.spent is None:
             return [self.label, target, *[MISSING] * 4]
         mark = DAGGER if self.chosen_on_test else ""
         fewer = MISSING if self.improvement is None else f"{self.improvement:.2f}{mark}"
-        rounds = f"{self.rounds:.1f}".removesuffix(".0") + mark
+        rounds = f"{self.spent.rounds:.1f}".removesuffix(".0") + mark
         if self.reached < self.seeds:
             rounds += f" ({self.reached} of {self.seeds} seeds)"
-        spent = [rounds, fewer, format_seconds(self.seconds), format_bytes(self.nbytes)]
-        return [self.label, target, *spent]
+        seconds, sent = format_seconds(self.spent.seconds), format_bytes(self.spent.nbytes)
+        return [self.label, target, rounds, fewer, seconds, sent]
 
 
 def compute(runs: Sequence[RecordedRun], baseline: str, model: str) -> list[ReachRow]:
     """Return a row per group that has such a model and a baseline on its own federations."""
     rows = []
     for group in group_by_seed(runs):
-        each = [
-            way
-            for run in group.runs
-            if (way := _measure_way(run, runs, baseline, model)) is not None
-        ]
+        ways = [_measure_way(run, runs, baseline, model) for run in group.runs]
+        each = [way for way in ways if way is not None]
         if not each:
             continue
         arrived = [mine for _, _, mine in each if mine is not None]
         fewer = [
-            ratio
-            for _, first, mine in each
-            if (ratio := improvement(first and first.rounds, mine and mine.rounds)) is not None
+            improvement(first and first.rounds, mine and mine.rounds) for _, first, mine in each
         ]
-        rounds, seconds, nbytes = (
-            np.mean(arrived, axis=0).tolist() if arrived else (None, None, None)
-        )
         rows.append(
             ReachRow(
                 label=group.label,
                 target=float(np.mean([target for target, _, _ in each])),
-                rounds=rounds,
-                seconds=seconds,
-                nbytes=nbytes,
-                improvement=float(np.mean(fewer)) if fewer else None,
+                spent=Spent(*np.mean(arrived, axis=0).tolist()) if arrived else None,
+                improvement=average_known(fewer),
                 reached=len(arrived),
                 seeds=len(each),
                 chosen_on_test=group.runs[0].chosen_on_test and model == "personal",
