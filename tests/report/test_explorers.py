@@ -107,10 +107,10 @@ def test_another_client_changes_the_surface(runs: list[RecordedRun], driver: Any
     assert surface is not None
     assert surface.measured
     seen = []
-    for name in ("client 2", "client 5", "the server's test set"):
+    for name in ("the test part of client 2", "the test part of client 5", "the server's test set"):
         choose(driver, "choice-simplex-2", name)
         models = next(t for t in traces(driver, "figure-simplex-2", "top1") if "view" in t["meta"])
-        d = surface.on.index(name.removeprefix("client ") if "client" in name else "server")
+        d = surface.on.index(name.split()[-1] if "client" in name else "server")
         recorded = 100 * surface.values["top1"][d]
         assert models["marker"]["color"] == pytest.approx(recorded.tolist(), **NEAR)
         ring = next(t for t in traces(driver, "figure-simplex-2", "top1") if "ring x" in str(t))

@@ -38,7 +38,7 @@ def test_nothing_of_it_is_said_to_be_chosen(run: RecordedRun) -> None:
     """Not even where the experiment names an oracle: each client has its place."""
     assert run.selection is None
     assert not run.chosen_on_test
-    assert run.along("top1") is None
+    assert run.along() is None
 
 
 def test_clients_are_drawn_at_their_points(run: RecordedRun) -> None:

@@ -87,6 +87,11 @@ class FigureInput(NamedTuple):
         """Whether a group has more than one run."""
         return len(self.groups) < len(self.runs)
 
+    def read_groups(self, read: Callable[[RecordedRun], Any]) -> list[tuple[Group, Any]]:
+        """Return the groups of whose first run something is known, each with that."""
+        found = [(group, read(group.runs[0])) for group in self.groups]
+        return [pair for pair in found if pair[1] is not None]
+
     def list_legend(self, shown: Sequence[bool]) -> list[tuple[str, Style]]:
         """Return the names and styles of the groups that are shown."""
         personal = self.model == "personal"

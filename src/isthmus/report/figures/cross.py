@@ -102,14 +102,12 @@ def build(found: CrossRecord, most: int | None = None) -> Figure:
 
 def draw(given: FigureInput) -> Drawing:
     """Return the first run that was measured so, for print."""
-    for group in given.groups:
-        found = read_cross(group.runs[0])
-        if found is not None:
-            break
-    else:
+    known = given.read_groups(read_cross)
+    if not known:
         raise IsthmusError(
             "none of these runs has a cross.csv; measure one with: isthmus cross RUN"
         )
+    group, found = known[0]
     caption = (
         f"Top-1 accuracy of each client's personal model after {found.when} (rows) on each "
         f"client's {found.split} part (columns). Similar clients are adjacent.{name_seed(group)}"

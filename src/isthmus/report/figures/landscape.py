@@ -24,6 +24,7 @@ from isthmus.report.figures.measured import (
     Landscape,
     LandscapeModel,
     describe_data,
+    list_names,
     read_landscape,
 )
 from isthmus.report.figures.theme import DASHED, INK, SERIES, SURFACE, Style, make_inert
@@ -64,6 +65,7 @@ def show(report: Report) -> SectionContent | None:
         "panels": panels,
         "waiting": waiting,
         "describe_data": describe_data,
+        "list_names": list_names,
         "list_losses": _list_losses,
     }
     return SectionContent(values, figures)
@@ -215,11 +217,7 @@ def _list_losses(plane: Landscape) -> list[list[str]]:
 
 def draw(given: FigureInput) -> Drawing:
     """Return the plane that was measured of each group's first run, for print."""
-    planes = [
-        (group, plane)
-        for group in given.groups
-        if (plane := read_landscape(group.runs[0])) is not None
-    ]
+    planes = given.read_groups(read_landscape)
     if not planes:
         first = given.groups[0].runs[0].path
         raise IsthmusError(
@@ -229,7 +227,7 @@ def draw(given: FigureInput) -> Drawing:
     group, plane = planes[0]
     caption = (
         f"The plane through three models, at their distances; {given.view.axis} on "
-        f"{plane.names[0]} ({plane.n[0]:,} examples), on a grid of "
+        f"{list_names(plane)[0]} ({plane.n[0]:,} examples), on a grid of "
         f"{len(plane.x)} by {len(plane.y)} models, after round {plane.round}. Star: a shared "
         "model; disc: a client's own; diamond: personal. Numbers are clients."
         f"{name_seed(group)}"

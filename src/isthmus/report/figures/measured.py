@@ -18,7 +18,6 @@ MEASURED = ("top1", "loss")  # over a simplex, and in a plane
 SERVER = "server"
 EVERYONE = "everyone"  # the mean over clients, each on its own data
 CHOICES_AT_MOST = 120  # clients whose simplices a reader may choose among
-SERVER_TEST = "the server's test set"
 
 
 class Surface(NamedTuple):
@@ -103,11 +102,6 @@ class Landscape(NamedTuple):
     models: tuple[LandscapeModel, ...]  # the first three span the plane
     round: int
 
-    @property
-    def names(self) -> list[str]:
-        """What the models were measured on."""
-        return [name_data(name, self.split) for name in self.on]
-
 
 def read_landscape(run: RecordedRun) -> Landscape | None:
     """Read the plane that `isthmus landscape` measured of a run, if it did."""
@@ -135,18 +129,19 @@ def read_landscape(run: RecordedRun) -> Landscape | None:
     )
 
 
-def name_data(name: str, split: str) -> str:
+def list_names(found: Surface | Landscape) -> list[str]:
     """Name what models were measured on: whose data, and which part of a client's."""
-    known = {SERVER: SERVER_TEST, EVERYONE: f"mean over clients, each on its own {split} part"}
-    return known.get(name, f"the {split} part of client {name}")
+    mean = f"mean over clients, each on its own {found.split} part"
+    known = {SERVER: "the server's test set", EVERYONE: mean}
+    return [known.get(name, f"the {found.split} part of client {name}") for name in found.on]
 
 
 def describe_data(found: Surface | Landscape) -> list[str]:
     """Describe the data: whose, which part, how many examples, after which round."""
     size = len(found.at) if isinstance(found, Surface) else f"{len(found.x)} × {len(found.y)}"
     return [
-        f"{name_data(name, found.split)}: {n:,} examples, {size} models, after round {found.round}"
-        for name, n in zip(found.on, found.n.tolist(), strict=True)
+        f"{name}: {n:,} examples, {size} models, after round {found.round}"
+        for name, n in zip(list_names(found), found.n.tolist(), strict=True)
     ]
 
 

@@ -22,11 +22,10 @@ from isthmus.report.figures.figure import (
 from isthmus.report.figures.measured import (
     EVERYONE,
     MEASURED,
-    SERVER,
-    SERVER_TEST,
     Surface,
     collect_surface,
     describe_data,
+    list_names,
     read_coordinates,
 )
 from isthmus.report.figures.theme import INK, MARKS, SERIES, SURFACE, ZERO, Style, list_classes
@@ -132,7 +131,7 @@ def show(report: Report) -> SectionContent | None:
         "panels": panels,
         "find_places": find_places,
         "choose_projection": choose_projection,
-        "list_options": list_options,
+        "list_names": list_names,
         "list_models": _list_models,
         "describe_data": describe_data,
     }
@@ -182,12 +181,6 @@ def list_choices(
         "ring y": [ring[:, 1] for ring in rings],
         "words": describe_data(surface),
     }
-
-
-def list_options(surface: Surface) -> list[str]:
-    """List the data that models were measured on, in few words, to choose from."""
-    names = {SERVER: SERVER_TEST, EVERYONE: "all clients, their mean"}
-    return [names.get(name, f"client {name}") for name in surface.on]
 
 
 def _list_models(surface: Surface) -> list[list[str]]:
@@ -249,11 +242,7 @@ def _draw_clients(run: RecordedRun, clients: ClientPlaces, drawing: SimplexProje
 
 def draw(given: FigureInput) -> Drawing:
     """Return where clients are in a simplex, one figure per group, for print."""
-    shown = [
-        (group, surface)
-        for group in given.groups
-        if (surface := collect_surface(group.runs[0])) is not None
-    ]
+    shown = given.read_groups(collect_surface)
     if not shown:
         raise IsthmusError("none of these runs has a simplex; add a run of floco or floco-plus")
     figures = [
