@@ -12,7 +12,6 @@ from isthmus.cli.options import AsJson, DataRoot, Jobs
 from isthmus.errors import IsthmusError
 
 if TYPE_CHECKING:
-    from isthmus.batch.named_runs import Failure
     from isthmus_papers.plan import PlannedRun
     from isthmus_papers.recipe import Preset, Recipe, TableCell
     from isthmus_papers.verdict import Records
@@ -96,10 +95,12 @@ def reproduce(
 
     from isthmus_papers import conduct, record, show
     from isthmus_papers.recipe import choose_cells, find_recipes
+    from isthmus_papers.verdict import assess
 
     recipes = find_recipes(names or [])
     wanted = [word.strip() for word in (methods or "").split(",") if word.strip()]
     cells = choose_cells(recipes, columns or [], wanted)
+    every = [cell for each in cells.values() for cell in each]
     seconds = None if budget is None else conduct.read_budget(budget)
     if seeds is not None and seeds < 1:
         raise IsthmusError(f"--seeds must be at least 1, not {seeds}")
@@ -110,12 +111,13 @@ def reproduce(
         )
     place = out or Path("reproduction")
     if running:
-        every = [cell for each in cells.values() for cell in each]
-        _run(_plan(every, chosen, seeds, new), place, data_root, jobs, seconds)
+        runs = _plan(every, chosen, seeds, new)
+        _run(runs, place, data_root, jobs, seconds)
+        _compare(runs, place)
     records = record.read_all([record.find_shipped(), place / record.RESULTS])
     if as_json:
-        published = [c for each in cells.values() for c in each if c.mean is not None]
-        print(json.dumps(show.list_rows(published, records, chosen), indent=1))
+        verdicts = [assess(cell, records, chosen) for cell in every if cell.mean is not None]
+        print(json.dumps([show.to_json(verdict) for verdict in verdicts], indent=1))
         return
     if not names and not running:
         table, counts = show.draw_list(recipes, records, chosen)
@@ -170,10 +172,8 @@ def _run(
                 f"{at_a_time} at a time"
             )
             rounds = {each.run.name: each.run.experiment.rounds for each in left}
-            failed: dict[str, Failure] = {}
-            if left:
-                with open_batch(rounds, data_root, jobs) as (batch, board):
-                    failed = reproduce_runs(left, out, batch, board, seconds)
+            with open_batch(rounds, data_root, jobs) as (batch, board):
+                failed = reproduce_runs(left, out, batch, board, seconds)
             waiting = [each for each in list_left(runs, out, known) if each.run.name not in failed]
     except KeyboardInterrupt:
         messages.exit_stopped("stopped; continue with the same command")
@@ -193,7 +193,6 @@ def _run(
             f"isthmus: the time is up; {len(waiting)} of {len(runs)} runs are left; continue with "
             "the same command"
         )
-    _compare(runs, out)
 
 
 def _compare(runs: "list[PlannedRun]", out: Path) -> None:
@@ -202,11 +201,12 @@ def _compare(runs: "list[PlannedRun]", out: Path) -> None:
 
     kept = record.read_all([record.find_shipped()])
     ours = record.read_all([out / record.RESULTS])
-    ended = {name for name, each in ours.items() if not each.failed}
-    both = [run for run in runs if run.identity in kept and run.identity in ended]
     differing = []
-    for run in both:
-        agreement = record.compare(ours[run.identity], kept[run.identity])
+    for run in runs:
+        theirs, mine = kept.get(run.identity), ours.get(run.identity)
+        if theirs is None or mine is None or mine.failed:
+            continue
+        agreement = record.compare(mine, theirs)
         messages.print_line(f"{run.name}: {agreement.text}")
         if agreement.largest > record.ROUNDING:
             differing.append(run.name)
@@ -230,11 +230,14 @@ def _show(
 
     from isthmus.system.files import write_text
     from isthmus_papers import show
+    from isthmus_papers.drawing import embed_pictures
     from isthmus_papers.page import LEGEND, render_page
-    from isthmus_papers.show import build_section
 
-    some = [recipe for recipe in recipes if cells[recipe.name]]
-    sections = [build_section(recipe, cells[recipe.name], records, preset) for recipe in some]
+    sections = [
+        show.build_section(recipe, cells[recipe.name], records, preset)
+        for recipe in recipes
+        if cells[recipe.name]
+    ]
     if not quiet:
         for section in sections:
             recipe = section.recipe
@@ -243,25 +246,7 @@ def _show(
         print(LEGEND)
     if page is not None:
         suffix = page.suffix.removeprefix(".")
-        pictures = _draw(recipes, cells, records) if suffix == "html" else {}
+        drawn = recipes if suffix == "html" else []
+        pictures = {each.name: embed_pictures(each, cells[each.name], records) for each in drawn}
         write_text(page, render_page(sections, records, suffix, preset, pictures))
         print(f"page: {page.resolve().as_uri()}")
-
-
-def _draw(
-    recipes: "list[Recipe]", cells: "dict[str, list[TableCell]]", records: "Records"
-) -> dict[str, list[tuple[str, str]]]:
-    """Draw the figures of a page; none where matplotlib, an extra, is missing."""
-    from importlib.util import find_spec
-
-    from isthmus_papers.drawing import embed, list_pictures
-
-    if find_spec("matplotlib") is None:
-        return {}
-    return {
-        recipe.name: [
-            (embed(picture), picture.title)
-            for picture in list_pictures(recipe, cells[recipe.name], records)
-        ]
-        for recipe in recipes
-    }

@@ -4,6 +4,7 @@ Each is an ordinary run below `runs`; what has ended leaves a record below `resu
 it continues where it stopped.
 """
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from isthmus_papers.verdict import Records
 
 RUNS = "runs"
 LOCK = "reproduction.lock"
+UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0}
 
 
 class RunForecast(NamedTuple):
@@ -143,13 +145,11 @@ def read_budget(text: str) -> float:
     >>> read_budget("2h"), read_budget("90m"), read_budget("45s")
     (7200.0, 5400.0, 45.0)
     """
-    units = {"h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0, "d": 86400.0}
-    digits = text.strip().rstrip("hmindsHMINDS")
-    unit = text.strip()[len(digits) :].lower() or "h"
+    parts = re.fullmatch(r"([0-9.]+) *(d|h|m|min|s|)", text.strip().lower())
     try:
-        seconds = float(digits) * units[unit]
-    except (ValueError, KeyError):
-        seconds = -1.0
+        seconds = float(parts[1]) * UNITS[parts[2] or "h"] if parts else 0.0
+    except ValueError:
+        seconds = 0.0
     if not 0 < seconds < 1e9:
         raise IsthmusError(f"--budget {text!r} is no length of time; for example --budget 2h")
     return seconds

@@ -10,6 +10,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,12 +87,23 @@ def list_pictures(recipe: Recipe, cells: Sequence[TableCell], records: Records) 
     ]
 
 
-def embed(picture: Picture) -> str:
-    """Draw a figure for a page that stands alone."""
+def embed_pictures(
+    recipe: Recipe, cells: Sequence[TableCell], records: Records
+) -> list[tuple[str, str]]:
+    """Draw the figures of a recipe for a page that stands alone: source and title.
+
+    There are none where matplotlib, an extra, is missing.
+    """
+    if find_spec("matplotlib") is None:
+        return []
+    found = []
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "figure.svg"
-        picture.save(place)
-        return "data:image/svg+xml;base64," + base64.b64encode(place.read_bytes()).decode()
+        for picture in list_pictures(recipe, cells, records):
+            picture.save(place)
+            text = base64.b64encode(place.read_bytes()).decode()
+            found.append((f"data:image/svg+xml;base64,{text}", picture.title))
+    return found
 
 
 def read_run(path: Path, figure: str, metric: str) -> RecordedRun:

@@ -31,9 +31,7 @@ class TableCell:
     paper: str
     table: str  # "1", "E", "figure 3"
     column: str
-    dataset: str  # this and the next three: as the list of published numbers has them
-    setting: str
-    clients: int | None  # None: the paper does not say
+    keys: Mapping[str, Any]  # dataset, setting and clients, as the paper says them
     metric: str
     method: str  # by its name here
     label: str  # by the paper's
@@ -355,9 +353,7 @@ def _build_cell(
         paper=paper.paper,
         table=sheet.table,
         column=column.name,
-        dataset=column.keys.get("dataset", ""),
-        setting=column.keys.get("setting", ""),
-        clients=column.keys.get("clients"),
+        keys=column.keys,
         metric=metric,
         method=method if special.columns else settings["method"]["name"],
         label=", ".join([special.label or general.label, *tried]),

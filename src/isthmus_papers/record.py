@@ -85,7 +85,6 @@ class RunRecord(NamedTuple):
 class Agreement(NamedTuple):
     """How a run came out beside a record of the same experiment."""
 
-    is_same: bool  # to the last bit of every model
     largest: float  # difference of a top-1 or a loss
     text: str
 
@@ -96,14 +95,10 @@ def compare(ours: RunRecord, kept: RunRecord) -> Agreement:
     apart = [abs(each.value - theirs.get(each[:5], each.value)) for each in ours.numbers]
     largest = max(apart, default=0.0)
     if ours.digest == kept.digest:
-        return Agreement(True, largest, f"digest {ours.digest}, as in the record")
-    by = ", ".join(
-        [kept.machine, f"torch {kept.versions.get('torch')}", *filter(None, [kept.step])]
-    )
-    text = (
-        f"digest {ours.digest}; {kept.digest} in the record ({by}); numbers differ by {largest:.1g}"
-    )
-    return Agreement(False, largest, text)
+        return Agreement(largest, f"digest {ours.digest}, as in the record")
+    by = ", ".join(filter(None, [kept.machine, f"torch {kept.versions.get('torch')}", kept.step]))
+    there = f"{kept.digest} in the record ({by}); numbers differ by {largest:.1g}"
+    return Agreement(largest, f"digest {ours.digest}; {there}")
 
 
 def identify(experiment: Experiment) -> str:

@@ -14,14 +14,12 @@ from isthmus_papers.plan import group_columns, plan
 from isthmus_papers.recipe import Preset, Recipe, TableCell
 from isthmus_papers.verdict import (
     Outcome,
-    Ranking,
     Records,
     ReproducedNumber,
     Verdict,
     assess,
     choose_trials,
-    count_outcomes,
-    rank,
+    describe_order,
 )
 
 MARKS: dict[Outcome, str] = {
@@ -154,7 +152,7 @@ def build_section(
     columns = []
     for column in group_columns(cells):
         first, verdicts = column[0], [by_cell[cell] for cell in column]
-        ranking = rank(verdicts, beside.get((first.column, first.metric)))
+        order = describe_order(verdicts, beside.get((first.column, first.metric)))
         shown = [e for e in verdicts if e.judged or e.failed or e.cell.mean is not None]
         best = choose_trials(verdicts, records).values()
         rows = [
@@ -162,7 +160,7 @@ def build_section(
             for each in shown
         ]
         if rows:
-            columns.append(ColumnTable(first.column, first.metric, rows, describe_ranking(ranking)))
+            columns.append(ColumnTable(first.column, first.metric, rows, order))
     outcomes = (each.outcome for each in by_cell.values() if each.cell.mean is not None)
     numbers, reasons = list(_describe_numbers(cells)), list(_list_reasons(cells))
     return RecipeSection(recipe, numbers, columns, reasons, Counter(outcomes))
@@ -235,25 +233,6 @@ def _spell(number: ReproducedNumber | None, digits: int, over: str) -> str:
     return text + DAGGER if number.on_test else text
 
 
-def describe_ranking(ranking: Ranking | None) -> str:
-    """Describe in a line how far the order of the methods in a column held; nothing of only one."""
-    if ranking is None or ranking.methods < 2:
-        return ""
-    tau = "" if ranking.tau is None else f"Kendall's tau {ranking.tau:.2f}; "
-    winner = (
-        f"{ranking.winner} first in both"
-        if ranking.winner == ranking.our_winner
-        else f"first: {ranking.winner} as published, {ranking.our_winner} here"
-    )
-    text = f"Order of {ranking.methods} methods: {tau}{winner}"
-    if ranking.better is None or ranking.our_better is None:
-        return text
-    theirs, ours = (", ".join(names) or "none" for names in (ranking.better, ranking.our_better))
-    if set(ranking.better) == set(ranking.our_better):
-        return f"{text}; better than training alone in both: {theirs}"
-    return f"{text}; better than training alone as published: {theirs}; here: {ours}"
-
-
 def describe_counts(counts: Mapping[str, int]) -> str:
     """Describe in a line how many numbers were run again, and how that went."""
     total = sum(counts.values())
@@ -301,7 +280,7 @@ def draw_list(
     for title in ("numbers", "●", "▲", "▼", "·", "×", "runs", "hours"):
         table.add_column(title, justify="right")
     for recipe in recipes:
-        counts = count_outcomes(recipe.cells, records, preset)
+        counts = Counter(assess(cell, records, preset).outcome for cell in recipe.cells)
         total += counts
         runs = plan([*recipe.cells, *recipe.runs], preset)
         seconds = [guess_seconds(run, records) for run in runs]
@@ -312,30 +291,21 @@ def draw_list(
     return table, total
 
 
-def list_rows(cells: Iterable[TableCell], records: Records, preset: Preset) -> list[dict[str, Any]]:
-    """List cells for programs."""
-    return [_to_json(assess(cell, records, preset)) for cell in cells]
-
-
-def _to_json(verdict: Verdict) -> dict[str, Any]:
+def to_json(verdict: Verdict) -> dict[str, Any]:
+    """Return a cell for programs."""
     cell, ours, validated = verdict.cell, verdict.judged, verdict.validated
-    return {
-        "paper": cell.paper,
-        "table": cell.table,
-        "column": cell.column,
-        "method": cell.method,
-        "label": cell.label,
-        "metric": cell.metric,
+    names = ("paper", "table", "column", "method", "label", "metric")
+    return {name: getattr(cell, name) for name in names} | {
         "published": cell.mean,
         "std": cell.std,
         "preset": verdict.follows,
-        "ours": None if ours is None else ours.value,
-        "ours_std": None if ours is None else ours.deviation,
-        "ours_over_seeds": None if ours is None else ours.over_seeds,
-        "late": None if ours is None else ours.late,
-        "seeds": [] if ours is None else list(ours.seeds),
+        "ours": ours and ours.value,
+        "ours_std": ours and ours.deviation,
+        "ours_over_seeds": ours and ours.over_seeds,
+        "late": ours and ours.late,
+        "seeds": list(ours.seeds) if ours else [],
         "chosen_on_test": ours is not None and ours.on_test,
-        "validated": None if validated is None else validated.value,
+        "validated": validated and validated.value,
         "verdict": verdict.outcome,
         "reason": verdict.reason,
         "number": cell.number.describe(),

@@ -1,6 +1,5 @@
 """Whether a number that was published came out again."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Literal, NamedTuple
@@ -60,17 +59,6 @@ class Verdict(NamedTuple):
     def reason(self) -> str:
         """Why there is no number."""
         return self.cell.reason or self.failed
-
-
-class Ranking(NamedTuple):
-    """How far the order of methods in a column held, of those that were run."""
-
-    methods: int
-    tau: float | None  # Kendall's; None with fewer than two
-    winner: str  # by the published numbers
-    our_winner: str
-    better: tuple[str, ...] | None  # than training alone: than published, or than ours if it is not
-    our_better: tuple[str, ...] | None  # None: training alone was not run
 
 
 def find_reproduced(
@@ -165,13 +153,6 @@ def _find_sign(cell: TableCell) -> int:
     return 1 if metric is None or metric.larger_is_better else -1
 
 
-def count_outcomes(
-    cells: Iterable[TableCell], records: Records, preset: Preset = "paper"
-) -> Counter[str]:
-    """Count published numbers by what became of them."""
-    return Counter(assess(cell, records, preset).outcome for cell in cells)
-
-
 def _compare(cell: TableCell, ours: ReproducedNumber | None) -> Outcome:
     if cell.reason is not None:
         return "cannot run"
@@ -189,8 +170,12 @@ def find_tolerance(cell: TableCell, ours: ReproducedNumber) -> float:
     return max(POINTS[cell.number.unit], 2 * max(published, ours.over_seeds or 0.0))
 
 
-def rank(verdicts: Sequence[Verdict], local: ReproducedNumber | None = None) -> Ranking | None:
-    """Compare the order of methods in one column of one metric; None where nothing was run."""
+def describe_order(verdicts: Sequence[Verdict], local: ReproducedNumber | None = None) -> str:
+    """Describe how far the order of the methods in a column held; nothing of fewer than two.
+
+    Methods are held against training alone, `local`, where that was run: as published, or as here
+    where the paper has none.
+    """
     from scipy.stats import kendalltau
 
     known = [
@@ -198,16 +183,25 @@ def rank(verdicts: Sequence[Verdict], local: ReproducedNumber | None = None) -> 
         for each in verdicts
         if each.judged is not None and each.cell.mean is not None and each.cell.reason is None
     ]
-    if not known:
-        return None
+    if len(known) < 2:
+        return ""
     sign = _find_sign(verdicts[0].cell)
     names, theirs, ours = zip(*known, strict=True)
-    best = [max(range(len(names)), key=lambda i: sign * values[i]) for values in (theirs, ours)]
-    tau = float(kendalltau(theirs, ours).statistic) if len(names) > 1 else None
-    published_local = next((m for name, m, _ in known if name == "Local"), None)
-    better = ours_better = None
-    if local is not None:
-        reference = published_local if published_local is not None else local.value
-        better = tuple(name for name, m, _ in known if sign * m > sign * reference)
-        ours_better = tuple(name for name, _, v in known if sign * v > sign * local.value)
-    return Ranking(len(names), tau, names[best[0]], names[best[1]], better, ours_better)
+    winners = [names[max(range(len(names)), key=lambda i: sign * v[i])] for v in (theirs, ours)]
+    tau = kendalltau(theirs, ours).statistic
+    text = f"Order of {len(names)} methods: Kendall's tau {tau:.2f}; "
+    if winners[0] == winners[1]:
+        text += f"{winners[0]} first in both"
+    else:
+        text += f"first: {winners[0]} as published, {winners[1]} here"
+    if local is None:
+        return text
+    alone = next((mean for name, mean, _ in known if name == "Local"), local.value)
+    published, here = (
+        ", ".join(name for name, value in zip(names, values, strict=True) if sign * value > bar)
+        for values, bar in ((theirs, sign * alone), (ours, sign * local.value))
+    )
+    text += "; better than training alone"
+    if published == here:
+        return f"{text} in both: {published or 'none'}"
+    return f"{text} as published: {published or 'none'}; here: {here or 'none'}"

@@ -1,6 +1,7 @@
 """The documents that are made from records: `make documents` writes them, a test holds them."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from isthmus_papers.drawing import Picture, list_pictures
 from isthmus_papers.page import render_page
 from isthmus_papers.recipe import find_recipes, list_cells, read_recipes
 from isthmus_papers.show import TableRow, build_row, build_section, describe_counts, list_heads
-from isthmus_papers.verdict import Records, assess, count_outcomes
+from isthmus_papers.verdict import Records, assess
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images" / "results"
@@ -37,7 +38,7 @@ def list_documents(records: Records) -> Iterator[tuple[Path, str]]:
         text = render_page(sections, records, "md", pictures=pictures)
         yield ROOT / "docs" / "results" / f"{paper}.md", text
     readme = ROOT / "README.md"
-    summary = describe_counts(count_outcomes(list_cells(), records))
+    summary = describe_counts(Counter(assess(cell, records).outcome for cell in list_cells()))
     yield readme, SUMMARY.sub(summary, readme.read_text())
     numbers = list_numbers(records)
     for page in sorted((ROOT / "docs" / "methods").glob("*.md")):
