@@ -325,8 +325,10 @@ class Cells:
         """Return the error that names a cell by its column and row, and what it should be."""
         row = int(np.argmax(self.codes == self.words[word])) + 1 if row is None else row
         given = reprlib.repr(word) if word.strip() else "nothing"
+        wanted, separator, advice = expected.partition("; ")
         return IsthmusError(
-            f"{self.path} has {given} in column {self.name!r}, row {row}; expected {expected}"
+            f"{self.path} has {given} in column {self.name!r}, row {row}, where {wanted} is needed"
+            f"{separator}{advice}"
         )
 
     def list_words(self, with_missing: bool = False) -> list[str]:
