@@ -27,6 +27,8 @@ VARYING = [
     (re.compile(rf"\b{re.escape(version('torch'))}(?![\w.])"), "<torch>"),
     (re.compile(rf"\b{re.escape(platform.python_version())}(?![\w.])"), "<python>"),
     (re.compile(rf"\bisthmus {re.escape(version('isthmus'))}\b"), "isthmus <version>"),
+    (re.compile(re.escape(str(Path.cwd()))), "<cwd>"),
+    (re.compile(r"\bnode \S+ \([0-9a-f]{6}\)"), "node <node>"),
     (re.compile(r"\b[0-9a-f]{16}\b"), "<digest>"),
     (re.compile(r"\b(process|PID) \d+"), r"\1 <pid>"),
     (re.compile(r"\b(127\.0\.0\.1|localhost|port)([: ])\d+"), r"\1\2<port>"),

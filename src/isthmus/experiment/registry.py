@@ -72,7 +72,13 @@ def read_outline(target: str) -> Any:
         node.body, node.returns = node.body[:1], None
     known = {"About": About, "Literal": Literal, "dataclass": dataclasses.dataclass}
     names = {**vars(ranges), **known, "__name__": module}
-    exec(compile(ast.Module([node], []), spec.origin, "exec"), names)
+    try:
+        exec(compile(ast.Module([node], []), spec.origin, "exec"), names)
+    except NameError as error:
+        raise IsthmusError(
+            f"{spec.origin}: {error}; types of options are those of isthmus.ranges, Literal, and "
+            "Python's own"
+        ) from None
     found = names[name]
     if inspect.isclass(found):
         found.__doc__ = ast.get_docstring(file)

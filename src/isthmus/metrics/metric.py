@@ -38,7 +38,9 @@ class Metric:
     It is a mean over examples, `of_examples`; or a mean over classes of the mean over the examples
     of each, `of_classes`; or a calibration error: computed `of_bins` of
     confidence, from their sums (n, top-1, confidence), and, with `calibration = "per-batch"`,
-    `of_batches`, from n [L, BINS, batches] and the bins' gaps times n.
+    `of_batches`, from n [L, BINS, batches] and the bins' gaps times n. What a function returns
+    must be finite for any logits: examples that only fill a batch up are multiplied by 0. Ratios of
+    sums, such as F1 or precision, are none of these forms.
     """
 
     name: str  # of its column and of its attribute of Figures

@@ -1,7 +1,7 @@
 """The runs' last evaluated round in one table, for the terminal, for a paper and for the page."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 from rich.table import Table
@@ -30,12 +30,6 @@ from isthmus.report.tables.formats import (
 from isthmus.report.templates import render, render_paragraph
 from isthmus.run.record import EvaluationSample, RecordedRun, find_counterpart, labels, mean_or_none
 from isthmus.selection import RULES
-
-# The number fields of a row that are averaged over seeds, beside the means of metrics.
-AVERAGED = (
-    *("deviation", "worst", "gini", "shared", "server", "harmed"),
-    *("down_bytes", "up_bytes", "seconds"),
-)
 
 
 class SummaryRow(NamedTuple):
@@ -83,6 +77,12 @@ class SummaryRow(NamedTuple):
         text = format_metric(metric.name, self.means[metric.name])
         per_batch = self.per_batch and metric.is_calibration and text != MISSING
         return self.mark(text + PER_BATCH if per_batch else text)
+
+
+# Averaged over seeds, beside the means of metrics: every field that is a fraction or an amount.
+AVERAGED = [
+    name for name, kind in get_type_hints(SummaryRow).items() if kind in (float, float | None)
+]
 
 
 def summarize(runs: Sequence[RecordedRun]) -> list[SummaryRow]:
