@@ -125,7 +125,9 @@ def test_another_package_takes_no_name_of_this_one(python: Run) -> None:
 
 def test_a_broken_package_is_named_and_the_rest_works(python: Run) -> None:
     done = python("-m", "isthmus", "greet", "--name", "you")
-    assert (done.returncode, done.stdout) == (0, "hello you\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hello you\n", "")
+    done = python("-m", "isthmus", "--help")
+    assert (done.returncode, "greet" in done.stdout) == (0, True)
     assert done.stderr.startswith("note: broken of package their-package cannot be loaded")
     done = python("-m", "isthmus", "run", "--method", "broken")
     assert done.returncode == 2
@@ -162,7 +164,7 @@ def test_a_method_s_outline_is_what_its_class_says(name: str) -> None:
             if key != "name" and not isinstance(value, tuple)
         }.items()
     )
-    outline = registry._look_up("method", name)
+    outline = registry.look_up("method", name)
     assert inspect.signature(type(outline)) == inspect.signature(type(method))
     assert outline.about() == method.about()
     assert inspect.getdoc(outline) == inspect.getdoc(inspect.getmodule(type(method)))
@@ -170,7 +172,7 @@ def test_a_method_s_outline_is_what_its_class_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_network_s_outline_is_what_its_function_says(name: str) -> None:
-    outline, network = registry._look_up("model", name), MODELS[name]
+    outline, network = registry.look_up("model", name), MODELS[name]
     assert outline.__doc__ == network.__doc__
     arguments = [inspect.signature(each).parameters for each in (outline, network)]
     assert arguments[0] == arguments[1]

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -51,9 +50,11 @@ def program(
     """Run what comes before any command."""
 
 
-@cache
-def build_app() -> typer.Typer:
-    """Return the program with all commands: those of this package and of installed plug-ins."""
+def build_app(command: str) -> typer.Typer:
+    """Return the program with this command, or with all if there is none of this name.
+
+    Commands are those of this package and of installed plug-ins.
+    """
     app = typer.Typer(
         add_completion=False,
         rich_markup_mode="markdown",
@@ -62,16 +63,16 @@ def build_app() -> typer.Typer:
         "Then `isthmus run --method superfed-mm --data digits --rounds 40`.",
     )
     app.callback()(program)
-    for name in COMMANDS:
+    for name in [command] if command in COMMANDS else COMMANDS:
         try:
-            command = COMMANDS[name]
+            found = COMMANDS[name]
         except IsthmusError as error:  # of a plug-in; the others still work
             messages.print_note(str(error))
             continue
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
         else:
-            app.command(name)(command)
+            app.command(name)(found)
     return app
 
 
@@ -80,9 +81,10 @@ def main() -> None:
     messages.prepare_output()
     try:
         try:
-            _refuse_empty(sys.argv[1:])
+            arguments = sys.argv[1:] or ["--help"]
+            _refuse_empty(arguments)
             # Some versions of typer turn Ctrl-C into its exit code.
-            if build_app()(sys.argv[1:] or ["--help"], standalone_mode=False) == 130:
+            if build_app(arguments[0])(arguments, standalone_mode=False) == 130:
                 raise KeyboardInterrupt
         finally:
             sys.stdout.flush()
