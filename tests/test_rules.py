@@ -155,7 +155,7 @@ def test_sites_and_papers_use_public_names_only(path: Path) -> None:
 BUDGET = {
     "contract": 908,
     "isthmus/batch": 614,
-    "isthmus/cli": 1440,
+    "isthmus/cli": 1439,
     "isthmus/data": 3655,
     "isthmus/engines": 1910,
     "isthmus/experiment": 419,

@@ -4,8 +4,10 @@ Each is an ordinary run below `runs`; what has ended leaves a record below `resu
 it continues where it stopped.
 """
 
+import json
 import re
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from heapq import heapreplace
@@ -15,6 +17,7 @@ from typing import Any, NamedTuple
 
 from isthmus.batch.named_runs import Batch, Display, Failure, NamedRun, is_finished
 from isthmus.errors import IsthmusError
+from isthmus.experiment.registry import Table
 from isthmus.run import record as reader
 from isthmus.run.columns import columns
 from isthmus_papers import record
@@ -25,6 +28,8 @@ from isthmus_papers.verdict import Records
 RUNS = "runs"
 LOCK = "reproduction.lock"
 UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0}
+
+Paces = Mapping[str, Sequence[tuple[str, float]]]  # as `list_paces` lists them
 
 
 class RunForecast(NamedTuple):
@@ -45,14 +50,14 @@ def list_left(runs: Sequence[PlannedRun], out: Path, known: Records) -> list[Run
     A run that diverged has ended: it would diverge again.
     """
     left = []
-    here = record.read_all([out / RESULTS])
+    here, paces = record.read_all([out / RESULTS]), list_paces(known)
     for run in runs:
         if run.identity in here and here[run.identity].failed:
             continue
         if is_finished(find_place(run, out), run.experiment):
             _keep(run, out)
             continue
-        seconds = guess_seconds(run, known)
+        seconds = guess_seconds(run, known, paces)
         share = _find_share_left(run, out)
         left.append(RunForecast(run, None if seconds is None else share * seconds))
     return sorted(left, key=lambda each: (each.seconds is None, each.seconds))
@@ -102,7 +107,17 @@ def _keep(run: PlannedRun, out: Path) -> None:
     record.write(measured, out / RESULTS)
 
 
-def guess_seconds(run: PlannedRun, records: Records) -> float | None:
+def list_paces(records: Records) -> Paces:
+    """List the methods and the seconds per pass over the data of records, by data and network."""
+    paces = defaultdict(list)
+    for each in (each for each in records.values() if not each.failed):
+        network = _describe_network(each.experiment["data"], each.experiment["model"])
+        pace = each.seconds / _count_passes(each.experiment)
+        paces[network].append((each.experiment["method"]["name"], pace))
+    return paces
+
+
+def guess_seconds(run: PlannedRun, records: Records, paces: Paces) -> float | None:
     """Guess the seconds of a run from records of the same network on the same data.
 
     Those of the run itself come first, then those of its method; they are scaled by how often an
@@ -111,18 +126,14 @@ def guess_seconds(run: PlannedRun, records: Records) -> float | None:
     same, wanted = records.get(run.identity), run.experiment
     if same is not None and not same.failed:
         return same.seconds
-    model = dict(wanted.model)
-    like = [
-        each
-        for each in records.values()
-        if not each.failed
-        and each.experiment["data"]["name"] == wanted.data["name"]
-        and each.experiment["model"] == model
-    ]
+    like = paces.get(_describe_network(wanted.data, wanted.model), [])
     named = wanted.method["name"]
-    like = [each for each in like if each.experiment["method"]["name"] == named] or like
-    paces = [each.seconds / _count_passes(each.experiment) for each in like]
-    return median(paces) * _count_passes(dict(wanted)) if paces else None
+    known = [pace for name, pace in like if name == named] or [pace for _, pace in like]
+    return median(known) * _count_passes(dict(wanted)) if known else None
+
+
+def _describe_network(data: Table, model: Table) -> str:
+    return json.dumps([data["name"], dict(model)], sort_keys=True)
 
 
 def _count_passes(experiment: Mapping[str, Any]) -> float:

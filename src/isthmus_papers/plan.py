@@ -6,7 +6,6 @@ from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
-from isthmus.batch.grid import change
 from isthmus.experiment.settings import Experiment
 from isthmus.selection import RULES
 from isthmus_papers.recipe import Preset, TableCell
@@ -62,7 +61,7 @@ def _complete(settings: str, seeds: tuple[int, ...], validated: bool) -> Mapping
     first = Experiment(**json.loads(settings), seed=seeds[0])
     if validated:
         share = first.validation or VALIDATED
-        first = change(first, selection="validation", validation=share)
+        first = first.model_copy(update={"selection": "validation", "validation": share})
     experiments = [first.model_copy(update={"seed": seed}) for seed in seeds]
     return {identify(each): each for each in experiments}
 

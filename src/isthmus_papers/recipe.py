@@ -114,6 +114,9 @@ class MethodLayer(Layer):
     like: str = ""  # of such a run: the method that it is, but for what is said of it
 
 
+NO_METHOD = MethodLayer()
+
+
 class ColumnLayer(Layer):
     """A column of a table; `vary` makes one for each combination of its values."""
 
@@ -322,28 +325,25 @@ def _build_cell(
     figures: tuple[float | None, float | None],
     trial: Mapping[str, Any] = MappingProxyType({}),
 ) -> TableCell:
-    papers = paper.methods.get(method, MethodLayer())
-    special = papers if papers.like else sheet.methods.get(method, MethodLayer())
+    papers = paper.methods.get(method, NO_METHOD)
+    special = papers if papers.like else sheet.methods.get(method, NO_METHOD)
     source = special.like or method
-    general = paper.methods.get(source, MethodLayer())
-    here = [column, column.methods.get(source, Layer())]
-    is_papers = column.name in sheet.columns  # then what the table says comes after it
-    layers = [
-        *(paper, Layer(number=paper.numbers.get(metric, {})), general),
-        *(here if is_papers else []),
-        *(sheet, Layer(number=sheet.numbers.get(metric, {})), special),
-        *([] if is_papers else here),
-        Layer(settings=dict(trial)),
-    ]
+    general = paper.methods.get(source, NO_METHOD)
+    here = [column, column.methods.get(source, NO_METHOD)]
+    # What the table says comes after a column of the paper, and before its own.
+    own = [*here, sheet, special] if column.name in sheet.columns else [sheet, special, *here]
+    layers: list[Layer] = [paper, general, *own]
     tried = [f"{key}={value}" for key, value in trial.items()]
-    ours: dict[str, Any] = {"method": {"name": source}}
-    settings = _merge(ours, *(layer.settings for layer in layers))
+    ours: dict[str, Any] = {"preset": "paper", "method": {"name": source}}
+    settings = _merge(ours, *(layer.settings for layer in layers), trial)
     changes = [layer.release for layer in layers if layer.release is not False]
     is_released = len(changes) == len(layers) and any(changes)
     release = _merge(settings, *changes, {"preset": "release"}) if is_released else None
     number: dict[str, Any] = {}
     for layer in layers:
         number |= layer.number
+        if isinstance(layer, RecipeFile):
+            number |= layer.numbers.get(metric, {})
     if number.get("model") == "shared":
         number["selection"] = "none"
     if number.get("data") == "server":
@@ -359,7 +359,7 @@ def _build_cell(
         label=", ".join([special.label or general.label, *tried]),
         mean=figures[0],
         std=figures[1],
-        settings=_merge({"preset": "paper"}, settings),
+        settings=settings,
         release=release,
         seeds=tuple(sheet.seeds or paper.seeds),
         number=NUMBER.validate_python({"metric": metric} | number),

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isthmus.errors import IsthmusError
+from isthmus.experiment.registry import complete
 from isthmus.experiment.settings import FACTS, Experiment, list_filled
 from isthmus.metrics import spread
 from isthmus.metrics.metric import METRICS
@@ -107,9 +108,7 @@ def identify(experiment: Experiment) -> str:
     >>> identify(Experiment(seed=1)) == identify(Experiment(seed=1, engine="loop"))
     True
     """
-    method, filled = experiment.method["name"], list_filled("placement")
-    later = {key.replace(method, "method", 1): value for key, value in LATER.items()}
-    later |= {name: facts.before for name, facts in FACTS.items()}
+    filled, later = list_filled("placement"), _list_later(experiment.method["name"])
     settings = {
         key: value
         for key, value in experiment.flat().items()
@@ -117,6 +116,13 @@ def identify(experiment: Experiment) -> str:
     }
     text = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@cache
+def _list_later(method: str) -> dict[str, Any]:
+    """List settings that records from before lack, with what they were."""
+    later = {key.replace(method, "method", 1): value for key, value in LATER.items()}
+    return later | {name: facts.before for name, facts in FACTS.items()}
 
 
 def leave_untuned(experiment: Experiment) -> Experiment | None:
@@ -129,8 +135,8 @@ def leave_untuned(experiment: Experiment) -> Experiment | None:
     if method["name"] not in TUNED:
         return None
     del method["tune"], method["tune_lr"]
-    changed = {"method": method | {"name": TUNED[method["name"]]}}
-    return Experiment(**experiment.table() | changed)
+    untuned = complete("method", method | {"name": TUNED[method["name"]]})
+    return experiment.model_copy(update={"method": untuned})
 
 
 def name_run(experiment: Experiment) -> str:

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 
 from isthmus.report.tables.formats import DAGGER, MISSING
-from isthmus_papers.conduct import guess_seconds
+from isthmus_papers.conduct import guess_seconds, list_paces
 from isthmus_papers.plan import group_columns, plan
 from isthmus_papers.recipe import Preset, Recipe, TableCell
 from isthmus_papers.verdict import (
@@ -275,6 +275,7 @@ def draw_list(
     Return also what became of all cells together.
     """
     total: Counter[str] = Counter()
+    paces = list_paces(records)
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("recipe", no_wrap=True)
     for title in ("numbers", "●", "▲", "▼", "·", "×", "runs", "hours"):
@@ -283,7 +284,7 @@ def draw_list(
         counts = Counter(assess(cell, records, preset).outcome for cell in recipe.cells)
         total += counts
         runs = plan([*recipe.cells, *recipe.runs], preset)
-        seconds = [guess_seconds(run, records) for run in runs]
+        seconds = [guess_seconds(run, records, paces) for run in runs]
         known = [each for each in seconds if each is not None]
         shown = f"{sum(known) / 3600:,.1f}" + ("+" if len(known) < len(runs) else "")
         numbers = [str(counts[outcome]) for outcome in MARKS]

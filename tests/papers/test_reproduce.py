@@ -321,9 +321,10 @@ def test_seconds_are_scaled_by_how_often_an_example_is_trained_on() -> None:
     more = Experiment(method="fedprox", **few | {"rounds": 80, "clients_per_round": 16})
     records = {known.identity: known}
     elsewhere = more.model_copy(update={"data": {"name": "x"}})
+    paces = conduct.list_paces(records)
     ours, others = (plan.PlannedRun("", each, ()) for each in (more, elsewhere))
-    assert conduct.guess_seconds(ours, records) == pytest.approx(36)
-    assert conduct.guess_seconds(others, records) is None
+    assert conduct.guess_seconds(ours, records, paces) == pytest.approx(36)
+    assert conduct.guess_seconds(others, records, paces) is None
 
 
 class TestData:

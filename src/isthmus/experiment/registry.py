@@ -86,7 +86,7 @@ def read_outline(target: str) -> Any:
 
 
 @cache
-def _look_up(part: str, name: str) -> Any:
+def look_up(part: str, name: str) -> Any:
     """Return what a name stands for, as far as its options and its documentation are concerned."""
     registry = COMPONENTS[part]
     if part in OUTLINED and name in registry.targets:
@@ -103,7 +103,7 @@ def read_options(part: str, name: str) -> Mapping[str, Option]:
     """
     if name not in COMPONENTS[part]:
         return {}
-    owner = _look_up(part, name)
+    owner = look_up(part, name)
     if inspect.isfunction(owner):
         hints = get_type_hints(owner, include_extras=True)
         arguments = inspect.signature(owner).parameters.values()
@@ -134,9 +134,9 @@ def describe_choices(part: str) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "summary": (inspect.getdoc(_look_up(part, name)) or "").split("\n")[0],
+            "summary": (inspect.getdoc(look_up(part, name)) or "").split("\n")[0],
             "options": {key: option.default for key, option in read_options(part, name).items()},
-            **(_describe_about(_look_up(part, name).about()) if part == "method" else {}),
+            **(_describe_about(look_up(part, name).about()) if part == "method" else {}),
         }
         for name in COMPONENTS[part]
     ]
@@ -205,9 +205,9 @@ def complete(part: str, given: Table) -> dict[str, Any]:
             raise IsthmusError(f"{part} {name} has no option {option!r}; {hint}")
     result = {"name": name}
     for option, (kind, default) in known.items():
+        value = given.get(option, default)
+        strict = isinstance(value, bool)  # or it would pass for 0 or 1
         try:
-            value = given.get(option, default)
-            strict = isinstance(value, bool)  # or it would pass for 0 or 1
             result[option] = _build_check(kind).validate_python(value, strict=strict)
         except ValidationError as error:
             raise IsthmusError(explain_error(error, f"{part}.{option}", default)) from None
