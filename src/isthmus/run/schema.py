@@ -54,6 +54,7 @@ CLIENT = RecordColumn("client", str)
 TIME = RecordColumn("time", str, may_be_missing=True)
 SPLIT = RecordColumn("split", str, choices=("validation", "test"))
 ANY_SPLIT = RecordColumn("split", str, choices=("train", "validation", "test"))
+MEASURED = (ANY_SPLIT, EXAMPLES, SCORES["top1"], SCORES["loss"])  # after the run
 AT = RecordColumn("at", tuple, ".6g", may_be_empty=True)
 
 FEDERATION = (
@@ -130,19 +131,13 @@ LANDSCAPE = (
     RecordColumn("x", float, ".8g"),
     RecordColumn("y", float, ".8g"),
     CLIENT,
-    ANY_SPLIT,
-    EXAMPLES,
-    SCORES["top1"],
-    SCORES["loss"],
+    *MEASURED,
 )
 SIMPLEX = (
     ROUND,
     CLIENT,
     RecordColumn("at", tuple, ".6g"),
-    ANY_SPLIT,
-    EXAMPLES,
-    SCORES["top1"],
-    SCORES["loss"],
+    *MEASURED,
 )
 CROSS = (
     ROUND,
@@ -150,10 +145,7 @@ CROSS = (
     RecordColumn("model", str, choices=("personal",)),
     RecordColumn("of", int),
     RecordColumn("client", int),
-    ANY_SPLIT,
-    EXAMPLES,
-    SCORES["top1"],
-    SCORES["loss"],
+    *MEASURED,
 )
 TABLES: Mapping[str, tuple[RecordColumn, ...]] = MappingProxyType(
     {
