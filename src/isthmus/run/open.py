@@ -14,7 +14,7 @@ from isthmus import tree
 from isthmus.client import Client, Point
 from isthmus.cohort import Clients, Round
 from isthmus.context import ClientFunction, RunContext
-from isthmus.data.federation import Federation, Split
+from isthmus.data.federation import Federation
 from isthmus.engines.base import one_thread
 from isthmus.errors import IsthmusError, nearest, quote
 from isthmus.evaluation import choose_for_all, place_model
@@ -29,7 +29,6 @@ from isthmus.shelf import Shelf
 
 WHICH = ("best", "last")
 SPLITS = ("train", "validation", "test")
-SOME = 1000  # examples that go through a network together, at least those of a client
 
 Tell = Callable[[str, int, int], None]  # what is measured, how much of it is, how much there is
 
@@ -188,9 +187,8 @@ class Opened:
 
         A client's inputs are scaled as at that client, whose model it may be.
         """
-        setting = self.setting
-        everybody = range(len(self))
-        parts = {i: setting.federation.split(i, split) for i in (everybody if ids is None else ids)}
+        federation, everybody = self.setting.federation, range(len(self))
+        parts = {i: federation.split(i, split) for i in (everybody if ids is None else ids)}
         empty = [i for i, part in parts.items() if not len(part.y)]
         if len(parts) < 2 or (empty and ids is not None):
             given = f"client {empty[0]} has no {split} part" if empty else f"{len(parts)} clients"
@@ -199,14 +197,10 @@ class Opened:
                 "or another part"
             )
         parts = {i: part for i, part in parts.items() if i not in empty}
-        networks = (setting.task.model, *setting.task.others)
-        alone = any(network.mixes_examples for network in networks)
-        blocks = list(_group([*parts.values()], 1 if alone else SOME))
         top1, loss, rounds = [], [], []
         for k, model in enumerate(self.clients([*parts], which), start=1):
             with one_thread():
-                sums = [row for block in blocks for row in _tally_each(model, block)]
-            found = figures(tree.stack(sums))
+                found = figures(tree.stack([tally(model(x), y) for x, y in parts.values()]))
             top1.append(found.top1)
             loss.append(found.loss)
             rounds.append(model.round or 0)
@@ -222,25 +216,6 @@ class Opened:
     def record(self, found: Sequence[Newcomers], data: Federation, file: Path | str) -> None:
         """Add to newcomers.csv how clients did whose data came in a file."""
         self._store.add_newcomers(found, data.digest(), str(Path(file).resolve()))
-
-
-def _group(parts: Sequence[Split], size: int) -> Iterator[list[Split]]:
-    """Group parts until they have so many examples."""
-    block: list[Split] = []
-    for part in parts:
-        block.append(part)
-        if sum(len(each.y) for each in block) >= size:
-            yield block
-            block = []
-    if block:
-        yield block
-
-
-def _tally_each(model: Personal, block: Sequence[Split]) -> Iterator[Tally]:
-    """Yield a model's sums on each of some parts, which go through it together."""
-    logits = model(torch.cat([part.x for part in block]))
-    for part, given in zip(block, torch.split(logits, [len(p.y) for p in block]), strict=True):
-        yield tally(given, part.y)
 
 
 def open(path: Path | str, *, data_root: Path | str = "data", **own: Unpack[OwnParts]) -> Opened:
