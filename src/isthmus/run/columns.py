@@ -26,6 +26,13 @@ def columns(path: Path, expected: Iterable[str]) -> dict[str, list[str]]:
     return {name: [cell for block in blocks for cell in block[name]] for name in blocks[0]}
 
 
+def read_seconds(run: Path) -> list[float]:
+    """Read how long each round of a run took, with its evaluation."""
+    spent = columns(run / "rounds.csv", ("train_seconds", "evaluate_seconds"))
+    pairs = zip(spent["train_seconds"], spent["evaluate_seconds"], strict=True)
+    return [float(train) + float(evaluate) for train, evaluate in pairs]
+
+
 def read_blocks(path: Path, expected: Iterable[str]) -> Iterator[dict[str, list[str]]]:
     """Yield the columns of some lines at a time: text takes ten times the memory of numbers.
 

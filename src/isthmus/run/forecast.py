@@ -5,10 +5,8 @@ is none, a range between a fast and a slow processor, which the rounds themselve
 they end. A run is refused only where it certainly does not fit. docs/engines.md has the figures.
 """
 
-import csv
 import shutil
 import tomllib
-from collections.abc import Iterator
 from contextlib import suppress
 from math import ceil
 from pathlib import Path
@@ -23,6 +21,7 @@ from isthmus.engines.base import steps_per_pass
 from isthmus.errors import IsthmusError
 from isthmus.evaluation import splits_of
 from isthmus.experiment.settings import Experiment
+from isthmus.run.columns import read_seconds
 from isthmus.system.files import explain_unwritable
 from isthmus.system.machine import free_memory
 
@@ -77,24 +76,16 @@ def find_record(experiment: Experiment, out: Path) -> tuple[str, float] | None:
     except OSError:
         return None
     for file in files:
-        with suppress(OSError, ValueError, KeyError):
-            if _drop_seeds(tomllib.loads(file.read_text(encoding="utf-8"))) == wanted:
-                rounds = list(csv.DictReader(_skip_comments(file.with_name("rounds.csv"))))
-                kinds = ("train_seconds", "evaluate_seconds")
-                spent = sum(float(row[kind]) for row in rounds for kind in kinds)
-                if rounds:
-                    return file.parent.name, spent / len(rounds)
+        with suppress(OSError, ValueError, IsthmusError):
+            same = _drop_seeds(tomllib.loads(file.read_text(encoding="utf-8"))) == wanted
+            if same and (seconds := read_seconds(file.parent)):
+                return file.parent.name, sum(seconds) / len(seconds)
     return None
 
 
 def _drop_seeds(table: dict[str, object]) -> dict[str, object]:
     free = ("seed", "split_seed", "rounds", "eval_every", "engine", "step", "unroll", "block")
     return {key: value for key, value in table.items() if key not in free}
-
-
-def _skip_comments(file: Path) -> Iterator[str]:
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return (line for line in lines if not line.startswith("#"))
 
 
 def _bound_seconds(experiment: Experiment, setting: RunContext) -> tuple[float, float]:

@@ -32,6 +32,7 @@ from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation, Score, splits_of
 from isthmus.experiment.settings import flatten
 from isthmus.method import State
+from isthmus.run.columns import read_seconds
 from isthmus.run.database import Database, Sync, is_blank
 from isthmus.run.record import RunSummary, write_summary
 from isthmus.run.schema import TABLES
@@ -271,7 +272,7 @@ class Store:
     def close(self, status: str, reason: str = "") -> str:
         """Write how the run stands, close the store, and return the digest of the state."""
         try:
-            progress, seconds = self.progress, round(self._tables.count_seconds(), 3)
+            progress, seconds = self.progress, round(sum(read_seconds(self._path)), 3)
             digest = digest_of(progress)
             self._write_summary(RunSummary(status, reason, progress.t, digest, seconds))
             return digest

@@ -16,7 +16,7 @@ from isthmus.errors import IsthmusError
 from isthmus.evaluation import Evaluation, Score
 from isthmus.metrics.metric import BINS
 from isthmus.run.cells import format_lines, parse_lines
-from isthmus.run.columns import columns, read_blocks
+from isthmus.run.columns import read_blocks
 from isthmus.run.schema import TABLES, RecordColumn, names
 from isthmus.system.files import encode_text, explain_unwritable, overwrite, write_text
 
@@ -130,11 +130,6 @@ class TableWriter:
             self.sizes[table] = path.stat().st_size - len(head)
             self._commit(self.sizes)
         return gone
-
-    def count_seconds(self) -> float:
-        """Return how long all rounds took."""
-        spent = columns(self._path / "rounds.csv", ("train_seconds", "evaluate_seconds"))
-        return sum(map(float, spent["train_seconds"] + spent["evaluate_seconds"]))
 
     def _append(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
         path = self._path / f"{table}.csv"
