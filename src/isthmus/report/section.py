@@ -82,11 +82,6 @@ class FigureInput(NamedTuple):
     view: View
     model: str
 
-    @property
-    def several_seeds(self) -> bool:
-        """Whether a group has more than one run."""
-        return len(self.groups) < len(self.runs)
-
     def read_groups(self, read: Callable[[RecordedRun], Any]) -> list[tuple[Group, Any]]:
         """Return the groups of whose first run something is known, each with that."""
         found = [(group, read(group.runs[0])) for group in self.groups]

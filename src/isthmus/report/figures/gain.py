@@ -195,7 +195,11 @@ def draw(given: FigureInput) -> Drawing:
         )
     x, y = Axis("clients, ordered by gain, %", (0, 100)), Axis("gain, percentage points")
     figure = Figure(marks, x, y, legend=given.list_legend(shown))
-    many = " The clients of all seeds are ordered together." if given.several_seeds else ""
+    many = (
+        " The clients of all seeds are ordered together."
+        if len(given.groups) < len(given.runs)
+        else ""
+    )
     caption = (
         "What each client gains over training alone: top-1 accuracy of its personal model less "
         f"that of local, on its own test part, in percentage points.{many}"

@@ -85,7 +85,7 @@ def draw(given: FigureInput) -> Drawing:
     if not any(known):
         raise IsthmusError("none of these runs has a reliability.csv; run them again to record it")
     figure = replace(build(given.groups), legend=given.list_legend(known))
-    many = ", of all seeds" if given.several_seeds else ""
+    many = ", of all seeds" if len(given.groups) < len(given.runs) else ""
     caption = (
         "Share of right answers against mean confidence in fifteen bins; personal models, pooled "
         f"over all clients' test examples{many}. Dotted: perfect calibration."
