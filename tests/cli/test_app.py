@@ -1,6 +1,5 @@
 """The command line: the same digest from the same command, and one line for every mistake."""
 
-import csv
 import gzip
 import json
 import re
@@ -17,6 +16,7 @@ from isthmus.cli import demo, messages
 from isthmus.context import RunContext
 from isthmus.methods import METHODS
 from isthmus.run import loop as federate
+from small import read_rows
 
 RECORDS = {
     "state.lmdb",
@@ -35,11 +35,6 @@ TINY = [
     *("--set", "epochs=1", "--set", "hidden=8"),
 ]
 HELP = "import sys; sys.argv[1:] = {}; from isthmus.cli import app; app.main(); {}"
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-    return list(csv.DictReader(lines))
 
 
 def in_a_process(code: str, where: Path) -> Said:
@@ -205,8 +200,12 @@ def test_divergence_is_one_line_and_keeps_the_rounds_before(isthmus: Isthmus) ->
     check(line)
     done = int(found[1]) - 1
     assert 1 <= done < 10
-    assert [int(row["round"]) for row in rows(Path("run/rounds.csv"))] == list(range(1, done + 1))
-    assert {int(row["round"]) for row in rows(Path("run/clients.csv"))} == set(range(1, done + 1))
+    assert [int(row["round"]) for row in read_rows(Path("run/rounds.csv"))] == list(
+        range(1, done + 1)
+    )
+    assert {int(row["round"]) for row in read_rows(Path("run/clients.csv"))} == set(
+        range(1, done + 1)
+    )
     summary = json.loads(Path("run/summary.json").read_text())
     assert (summary["status"], summary["rounds"]) == ("stopped", done)
 
@@ -225,7 +224,7 @@ def test_an_interrupted_run_keeps_what_it_did(
     said = isthmus("run", *TINY, "--out", "run")
     assert said.code == 130
     assert said.err.splitlines()[-1].startswith("isthmus: stopped")
-    assert len(rows(Path("run/rounds.csv"))) == 1
+    assert len(read_rows(Path("run/rounds.csv"))) == 1
     assert json.loads(Path("run/summary.json").read_text())["status"] == "stopped"
 
 

@@ -1,6 +1,5 @@
 """Each client's best model on validation data: which one it is, kills, resuming, sharing."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from isthmus.run.database import Database
 from isthmus.run.loop import RoundResult
 from isthmus.run.record import read
 from isthmus.run.store import BestModels
+from small import read_rows
 
 SETTINGS: dict[str, Any] = {
     "data": {"name": "synthetic", "samples": 200},
@@ -36,11 +36,9 @@ def experiment(method: str = "superfed-mm", **changes: Any) -> Experiment:
 
 def losses(run: Path) -> dict[tuple[int, int], float]:
     """The validation loss of each personal model, by client and round."""
-    lines = (run / "clients.csv").read_text().splitlines()
-    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
     return {
         (int(row["client"]), int(row["round"])): float(row["loss"])
-        for row in rows
+        for row in read_rows(run / "clients.csv")
         if (row["model"], row["split"]) == ("personal", "validation")
     }
 

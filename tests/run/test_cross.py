@@ -1,6 +1,5 @@
 """Every personal model on everybody's data: what is measured, written, drawn."""
 
-import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from isthmus.report.contents import SECTIONS
 from isthmus.report.figures import cross as drawn
 from isthmus.report.section import collect
 from isthmus.run.record import read
-from small import CLASSES, FEATURES, federation
+from small import CLASSES, FEATURES, federation, read_rows
 
 SETTINGS: dict[str, Any] = {
     "data": {"name": "synthetic", "samples": 200},
@@ -104,8 +103,7 @@ def test_the_command_leaves_a_table_that_the_report_draws(
     said = isthmus("cross", run).out
     check(said)
     assert "model of" in said  # the whole table, of so few
-    lines = (run / "cross.csv").read_text().splitlines()
-    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    rows = read_rows(run / "cross.csv")
     assert len(rows) == 16
     assert {row["model"] for row in rows} == {"personal"}
     shown = section.show(collect([read(run)]))

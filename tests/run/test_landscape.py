@@ -1,6 +1,5 @@
 """Models that nobody trained: where they lie, and what was measured of them."""
 
-import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from commands import Isthmus
 from golden import check, raises
 from isthmus import Experiment, IsthmusError, federate
 from isthmus.run import landscape
+from small import read_rows
 
 # A plain module adds in another order than the engine's functional call: float32, and 8 digits.
 CLOSE = {"rel": 2e-5, "abs": 1e-6}
@@ -50,16 +50,11 @@ def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return run_of
 
 
-def table(path: Path) -> list[dict[str, str]]:
-    lines = path.read_text().splitlines()
-    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
-
-
 def recorded(run: Path) -> dict[tuple[str, str, str], float]:
     """The test loss of each client, model and place after the last round."""
     return {
         (row["client"], row["model"], row["at"]): float(row["loss"])
-        for row in table(run / "clients.csv")
+        for row in read_rows(run / "clients.csv")
         if (row["round"], row["split"]) == ("3", "test")
     }
 
@@ -67,7 +62,7 @@ def recorded(run: Path) -> dict[tuple[str, str, str], float]:
 def surveyed(run: Path, **options: Any) -> list[dict[str, str]]:
     with isthmus.open(run) as opened:
         landscape.survey(run, opened, points=3, **options)
-    return table(run / "landscape.csv")
+    return read_rows(run / "landscape.csv")
 
 
 @pytest.mark.parametrize("method", ["superfed-mm", "apfl"])
@@ -114,9 +109,9 @@ def test_how_many_models_are_measured_together_changes_nothing(
     run_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of("floco")
-    together = surveyed(run), table(run / "simplex.csv")
+    together = surveyed(run), read_rows(run / "simplex.csv")
     monkeypatch.setattr(landscape, "NUMBERS", 1)
-    assert (surveyed(run), table(run / "simplex.csv")) == together
+    assert (surveyed(run), read_rows(run / "simplex.csv")) == together
 
 
 def test_a_place_of_the_plane_is_its_model() -> None:
@@ -170,7 +165,7 @@ def test_a_finer_simplex_agrees_with_the_recorded_one(
     """Every client's own simplex at the vertices and the centre; the server's centre is shared."""
     run = run_of(method)
     surveyed(run)
-    rows = table(run / "simplex.csv")
+    rows = read_rows(run / "simplex.csv")
     losses = recorded(run)
     found = {(row["client"], row["at"]): float(row["loss"]) for row in rows}
     both = [key for key in found if (key[0], "simplex", key[1]) in losses]
@@ -214,7 +209,7 @@ def test_the_command_measures_and_the_page_draws(
     assert said.code == 0
     assert f"the simplex: {run / 'simplex.csv'}" in said.out
     assert "landscape: 100 % of 9" in said.err
-    assert {(row["client"], row["split"]) for row in table(run / "simplex.csv")} == {
+    assert {(row["client"], row["split"]) for row in read_rows(run / "simplex.csv")} == {
         ("0", "train"),
         ("2", "train"),
     }

@@ -16,6 +16,7 @@ from isthmus import Experiment, Federation, IsthmusError, federate
 from isthmus.report import page
 from isthmus.report.tables.sections import summarize_newcomers
 from isthmus.run import record as reader
+from small import read_rows
 
 SETTINGS: dict[str, Any] = {
     "method": "fedavg",
@@ -30,8 +31,7 @@ NEW = ("time", "data", "digest", "round")  # columns that older versions did not
 
 
 def rows(run: Path) -> list[dict[str, str]]:
-    lines = (run / "newcomers.csv").read_text().splitlines()
-    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    return read_rows(run / "newcomers.csv")
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Runs on disk: personal models out, newcomers in."""
 
-import csv
 import hashlib
 import json
 import subprocess
@@ -25,7 +24,7 @@ from isthmus.methods import METHODS
 from isthmus.models import card
 from isthmus.run.export import export
 from isthmus.run.newcomers import describe
-from small import federation, fitting, network, setting
+from small import federation, fitting, network, read_rows, setting
 
 SETTINGS: dict[str, Any] = {
     "data": {"name": "synthetic", "samples": 160},
@@ -53,8 +52,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 def recorded(path: Path, table: str = "clients.csv") -> list[dict[str, str]]:
-    lines = (path / table).read_text().splitlines()
-    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    return read_rows(path / table)
 
 
 def content(path: Path) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """Networks with BatchNorm and dropout, trained: as torch does it alone, and to the bit again."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,9 @@ from isthmus.methods import METHODS
 from isthmus.models.card import load, load_network
 from isthmus.run import landscape
 from isthmus.run.export import export
-from small import CLASSES, FEATURES, WIDTH, federation, fitting, setting
+from small import CLASSES, FEATURES, WIDTH, federation, fitting, read_rows, setting
 
 OWN = {"data": "own", "rounds": 4, "epochs": 2, "clients_per_round": 4, "batch_size": 8, "lr": 0.1}
-
-
-def read_table(path: Path) -> list[dict[str, str]]:
-    lines = path.read_text().splitlines()
-    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
 def network(p: float = 0.0) -> nn.Module:
@@ -232,14 +226,14 @@ def test_points_of_a_plane_have_statistics_of_their_own(tmp_path: Path) -> None:
         model = opened.setting.task.model
     assert model.statistics is not None
     without = [m.w * ~model.statistics for m in marked]
-    corner = next(row for row in read_table(out / "landscape.csv") if not row["model"])
+    corner = next(row for row in read_rows(out / "landscape.csv") if not row["model"])
     point = landscape.plane_through(*without[:3]).at(float(corner["x"]), float(corner["y"]))
     (x, y), seen = data.split(1, "test"), data.split(1, "train").x
     with torch.no_grad():
         loss = cross_entropy(model.logits(model.reestimate_statistics(point, [seen]), x), y)
     assert corner["client"] == "1"
     assert float(corner["loss"]) == pytest.approx(float(loss), rel=1e-4)
-    own = next(row for row in read_table(out / "landscape.csv") if row["model"] == "own")
+    own = next(row for row in read_rows(out / "landscape.csv") if row["model"] == "own")
     away = torch.linalg.vector_norm(without[1] - without[0])
     assert float(own["x"]) == pytest.approx(float(away), rel=1e-4)
 

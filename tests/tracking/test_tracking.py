@@ -1,6 +1,5 @@
 """Trackers: what was written is read back, and is what the records say."""
 
-import csv
 import json
 import os
 import subprocess
@@ -19,6 +18,7 @@ from isthmus.run.loop import RoundResult
 from isthmus.tracking import TRACKERS, callback
 from isthmus.tracking.mlflow import write_run
 from isthmus.tracking.tensorboard import write_events
+from small import read_rows
 
 TINY = [
     *("--method", "fedavg", "--data", "synthetic", "--rounds", "4", "--seed", "4"),
@@ -46,17 +46,12 @@ def experiment(**changes: Any) -> Experiment:
     return Experiment(**given | changes)
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-    return list(csv.DictReader(lines))
-
-
 def mean(run: Path, round: int, model: str, split: str, metric: str) -> float:
     """A mean over clients, from the records."""
     wanted = {"round": str(round), "model": model, "split": split}
     found = [
         float(row[metric])
-        for row in rows(run / "clients.csv")
+        for row in read_rows(run / "clients.csv")
         if row["client"] != "server" and all(row[key] == wanted[key] for key in wanted)
     ]
     assert len(found) == 4
@@ -75,7 +70,7 @@ def same_as_recorded(run: Path, curves: dict[str, dict[int, float]]) -> None:
     ):
         wanted = {round: mean(run, round, model, split, metric) for round in (2, 4)}
         assert curves[tag] == pytest.approx(wanted, rel=1e-6)
-    server = [row for row in rows(run / "clients.csv") if row["client"] == "server"]
+    server = [row for row in read_rows(run / "clients.csv") if row["client"] == "server"]
     wanted = {int(row["round"]): float(row["loss"]) for row in server}
     assert curves["shared/server test set/loss"] == pytest.approx(wanted, rel=1e-6)
     for tag, column in (
@@ -83,7 +78,7 @@ def same_as_recorded(run: Path, curves: dict[str, dict[int, float]]) -> None:
         ("cost/down bytes of the round", "down_bytes"),
         ("cost/train seconds of the round", "train_seconds"),
     ):
-        wanted = {int(row["round"]): float(row[column]) for row in rows(run / "rounds.csv")}
+        wanted = {int(row["round"]): float(row[column]) for row in read_rows(run / "rounds.csv")}
         assert sorted(wanted) == [1, 2, 3, 4]
         # Seconds are written with six decimals.
         assert curves[tag] == pytest.approx(wanted, rel=1e-6, abs=1e-6)
