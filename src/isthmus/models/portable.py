@@ -44,7 +44,7 @@ class Deployed(nn.Module):
         nn.Module.__init__(self)
         self.network = network
         self.tokens, self.holes = bool(card.get("tokens")), False
-        kind = find_kind(card)
+        kind = getattr(torch, card["input"]["type"])
         if card["columns"]:
             columns = card["columns"]
             mean, std = ([c[name] for c in columns] for name in ("mean", "std"))
@@ -67,13 +67,6 @@ class Deployed(nn.Module):
                 x = torch.where(torch.isnan(x), self.fill, x)
             x = (((x / self.scale) - self.mean) / self.std).to(torch.get_default_dtype())
         return torch.softmax(self.network(x), 1)
-
-
-def find_kind(card: Card) -> torch.dtype:
-    """Find which numbers a model takes."""
-    if card.get("tokens"):
-        return torch.int64
-    return torch.float64 if card["columns"] else torch.float32
 
 
 def list_inputs(card: Card) -> list[str]:

@@ -12,7 +12,7 @@ from isthmus.data.arrays import Column
 from isthmus.data.own.cells import Cells
 from isthmus.data.own.columns import join_inputs, list_names, read_cells
 from isthmus.errors import IsthmusError
-from isthmus.models.portable import Card, Program, find_kind
+from isthmus.models.portable import Card, Program
 
 THE_TABLE = Path("the table")  # what messages call it
 
@@ -41,14 +41,13 @@ class Predictor:
             table = {name: [row.get(name) for row in table] for name in names}
         if isinstance(table, Mapping):
             return self._encode_columns(table)
-        kind = str(find_kind(self.card)).removeprefix("torch.")
         x, shape = np.asarray(table), tuple(self.card["shape"])
         if x.shape[1:] != shape or x.ndim != len(shape) + 1:
             raise IsthmusError(
                 f"inputs have shape {x.shape}, not {('n', *shape)}: one row per example, in the "
                 "order of the card; reshape them"
             )
-        return x.astype(kind)
+        return x.astype(self.card["input"]["type"])
 
     def _encode_columns(self, table: Mapping[str, Any]) -> NDArray[Any]:
         columns = [Column(**column) for column in self.card["columns"]]

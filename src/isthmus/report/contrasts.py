@@ -49,11 +49,6 @@ class MethodRow(NamedTuple):
         return self.group.label
 
     @property
-    def crossed(self) -> bool:
-        """Whether the clients of all its seeds are the same ones."""
-        return have_same_split(self.group.runs)
-
-    @property
     def harmed(self) -> tuple[int, int] | None:
         """The clients below their accuracy in `local`, and those that have one there.
 

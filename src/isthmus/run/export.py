@@ -20,7 +20,6 @@ from isthmus.models.portable import (
     TOLERANCE,
     Deployed,
     check_program,
-    find_kind,
     list_inputs,
     require_onnx,
     write_program,
@@ -95,7 +94,7 @@ def describe(opened: Opened, personal: Personal, which: str) -> dict[str, Any]:
         "federation": federation.digest(),
         "isthmus": version("isthmus"),
     }
-    kind = str(find_kind(card)).removeprefix("torch.")
+    kind = "int64" if arrays.tokens else "float64" if card["columns"] else "float32"
     takes = {"name": "x", "type": kind, "shape": ["batch", *federation.shape]}
     return card | {"input": takes, "inputs": list_inputs(card)}
 

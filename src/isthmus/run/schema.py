@@ -32,18 +32,13 @@ class RecordColumn:
         return self.limits or ((0, 2**53) if self.type is int else (-LARGEST, LARGEST))
 
 
-def _parse_range(text: str) -> tuple[float, float] | None:
-    least, to, most = text.partition(" to ")
-    return (float(least), float(most)) if to else None
-
-
 OLDEST = ("top1", "top5", "loss", "ece", "mce")  # metrics that every run ever made has
 SCORES = {
     name: RecordColumn(
         name,
         float,
         ".8g",
-        limits=_parse_range(metric.range),
+        limits=(0.0, min(metric.bounds[1], LARGEST)),
         may_be_missing=name not in OLDEST,
     )
     for name, metric in METRICS.items()

@@ -13,7 +13,14 @@ from rich.text import Text
 
 from isthmus.experiment.settings import list_settings
 from isthmus.metrics.metric import METRICS
-from isthmus.report.contrasts import Comparison, Difference, MethodBlock, MethodRow, compare
+from isthmus.report.contrasts import (
+    Comparison,
+    Difference,
+    MethodBlock,
+    MethodRow,
+    compare,
+    have_same_split,
+)
 from isthmus.report.groups import SEEDED
 from isthmus.report.statistics import LEVEL, RESAMPLES, Interval
 from isthmus.report.tables.formats import (
@@ -264,7 +271,7 @@ def describe(comparison: Comparison) -> str:
 def _describe_resampling(row: MethodRow) -> str:
     if len(row.runs) == 1:
         return "clients; a single seed cannot show how another would do"
-    if row.crossed:
+    if have_same_split(row.group.runs):
         return "seeds and of clients, the same in all of them"
     return "seeds, and of clients within each"
 
