@@ -236,10 +236,8 @@ def _draw_points(canvas: Canvas, axes: Axes, mark: Points) -> None:
         _draw_bar(canvas, axes, points, mark.shade)
         return
     # White with a black edge, whatever their colour: what they are is written inside or beside.
-    symbols, sizes = (
-        np.broadcast_to(mark.symbol, np.size(mark.x)),
-        np.broadcast_to(mark.size, np.size(mark.x)),
-    )
+    symbols = np.broadcast_to(mark.symbol, np.size(mark.x))
+    sizes = np.broadcast_to(mark.size, np.size(mark.x))
     for i, (x, y) in enumerate(zip(mark.x, mark.y, strict=True)):
         inside = mark.labels and not mark.sides
         symbol = "o" if inside else SYMBOLS[str(symbols[i])].marker

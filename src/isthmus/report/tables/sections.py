@@ -225,7 +225,6 @@ def show_newcomers(report: Report) -> SectionContent | None:
 
 
 TRIAL_COLUMNS = ("method", "trial", "settings", "validation_loss", "validation_top1", "chosen")
-TRIAL_HEAD = ("method", "trial", "settings", "validation loss", "validation top-1", "chosen")
 
 
 def show_trials(report: Report) -> SectionContent | None:
@@ -241,8 +240,9 @@ def show_trials(report: Report) -> SectionContent | None:
         for i, failed in enumerate(table["failed"]):
             line = [table[name][i] for name in TRIAL_COLUMNS]
             lines.append([*line[:3], "failed", *line[4:]] if failed else line)
+    head = [name.replace("_", " ").replace("top1", "top-1") for name in TRIAL_COLUMNS]
     seeds = join_names(sorted({seed for table in tables for seed in table["seed"]}))
-    return SectionContent({"head": TRIAL_HEAD, "lines": lines, "seeds": seeds})
+    return SectionContent({"head": head, "lines": lines, "seeds": seeds})
 
 
 FACTS = {
