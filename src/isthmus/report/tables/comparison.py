@@ -192,7 +192,7 @@ def _collect_row(comparison: Comparison, block: MethodBlock, row: MethodRow) -> 
         "best": row.best,
         "tied_with_best": row.tied,
         "top1_worst_5_percent": averages.worst,
-        "ece_per_batch" if averages.per_batch else "ece": averages.means["ece"],
+        "ece_per_batch" if averages.run.per_batch else "ece": averages.means["ece"],
         "shared_top1": averages.shared,
         "reference": block.reference,
         "difference": difference and difference.mean.mean,
@@ -247,7 +247,7 @@ def describe(comparison: Comparison) -> str:
     rows = comparison.rows
     bounds = {
         DAGGER: any(row.averages.chosen_on_test for row in rows),
-        "what is not federated": any(not row.averages.federated for row in rows),
+        "what is not federated": any(not row.averages.run.federated for row in rows),
     }
     return render_paragraph(
         "comparison.txt",

@@ -28,7 +28,7 @@ from isthmus.report.tables.formats import (
     format_spread,
 )
 from isthmus.report.templates import render, render_paragraph
-from isthmus.run.record import EvaluationSample, RecordedRun, find_counterpart, labels, mean_or_none
+from isthmus.run.record import RecordedRun, find_counterpart, labels, mean_or_none
 from isthmus.selection import RULES
 
 
@@ -36,19 +36,16 @@ class SummaryRow(NamedTuple):
     """One run's numbers at its last evaluated round; accuracies and errors are fractions."""
 
     label: str
+    run: RecordedRun  # the first of several seeds
     round: int
     status: str
     clients: int  # with a test part, over whom the means are taken
-    total: int  # clients of the federation
     selection: str | None  # the rule that chose the personal models, where there was a choice
     chosen_on_test: bool
-    federated: bool  # if not, it is a bound and no competitor
-    per_batch: bool  # ECE and MCE are means over mini-batches
     kinds: tuple[tuple[str, int, float], ...]  # of clients: name, how many, mean top-1
     means: Mapping[str, float | None]  # of each metric of METRICS that tables have
     # Of these means and of `shared`, over all clients, where only some were evaluated.
     intervals: Mapping[str, Interval]
-    sample: EvaluationSample | None  # None: all were
     deviation: float | None  # these three of top-1
     worst: float | None
     gini: float | None
@@ -75,7 +72,7 @@ class SummaryRow(NamedTuple):
     def print_metric(self, metric: Metric) -> str:
         """Print a metric of a personal model, marked; a calibration error may be per batch."""
         text = format_metric(metric.name, self.means[metric.name])
-        per_batch = self.per_batch and metric.is_calibration and text != MISSING
+        per_batch = self.run.per_batch and metric.is_calibration and text != MISSING
         return self.mark(text + PER_BATCH if per_batch else text)
 
 
@@ -101,13 +98,13 @@ def average_over_seeds(
 def find_best(rows: Sequence[SummaryRow]) -> int | None:
     """Find the run of the highest mean personal accuracy, of those that are federated."""
     known = [i for i, row in enumerate(rows) if row.top1 is not None and not np.isnan(row.top1)]
-    known = [i for i in known if rows[i].federated] or known
+    known = [i for i in known if rows[i].run.federated] or known
     return max(known, key=lambda i: rows[i].top1 or 0.0) if known else None
 
 
 def describe(rows: Sequence[SummaryRow]) -> str:
     """Describe which model, which clients, which split, which round and which rule of choice."""
-    rules = [RULES[row.selection] for row in rows if row.sample and row.selection]
+    rules = [RULES[row.selection] for row in rows if row.run.sample and row.selection]
     return render_paragraph(
         "summary.txt",
         rows=rows,
@@ -120,13 +117,14 @@ def describe(rows: Sequence[SummaryRow]) -> str:
 
 def describe_scope(rows: Sequence[SummaryRow]) -> str:
     """Describe over which clients the means are taken, and after which round."""
-    counts = [f"{row.clients} of {row.total}" for row in rows]
-    drawn = dict.fromkeys(row.sample for row in rows if row.sample is not None)
+    totals = [len(row.run.federation.client) for row in rows]
+    counts = [f"{row.clients} of {total}" for row, total in zip(rows, totals, strict=True)]
+    drawn = dict.fromkeys(row.run.sample for row in rows if row.run.sample is not None)
     if drawn:
         clients = ", or ".join(map(describe_sample, drawn))
-        clients += " (for some runs)" if any(row.sample is None for row in rows) else ""
-    elif all((row.clients, row.total) == (rows[0].total, rows[0].total) for row in rows):
-        clients = f"all {rows[0].total} clients"
+        clients += " (for some runs)" if any(row.run.sample is None for row in rows) else ""
+    elif {*totals, *(row.clients for row in rows)} == {totals[0]}:
+        clients = f"all {totals[0]} clients"
     else:
         clients = f"the clients that have a test part ({', '.join(dict.fromkeys(counts))})"
     rounds = sorted({row.round for row in rows})
@@ -142,7 +140,7 @@ def describe_scope(rows: Sequence[SummaryRow]) -> str:
 
 def list_exceptions(averages: Sequence[SummaryRow], runs: Sequence[SummaryRow]) -> list[str]:
     """Describe which are no competitors, how models were chosen, which runs did not finish."""
-    pooled = ", ".join(row.label for row in averages if not row.federated)
+    pooled = ", ".join(row.label for row in averages if not row.run.federated)
     late = ", ".join(f"{row.label} ({row.status})" for row in runs if row.status != "finished")
     sentences = (
         f"{pooled}: trained on all data in one place, an upper bound." if pooled else None,
@@ -290,18 +288,15 @@ def _row(run: RecordedRun, label: str, runs: Sequence[RecordedRun]) -> SummaryRo
     top1 = run.over_clients("top1")
     return SummaryRow(
         label=label,
+        run=run,
         round=run.last,
         status=run.status,
         clients=len(top1),
-        total=len(run.federation.client),
         selection=run.selection,
         chosen_on_test=run.chosen_on_test,
-        federated=run.federated,
-        per_batch=run.per_batch,
         kinds=tuple(_by_kind(run)),
         means={metric.name: mean_or_none(run.over_clients(metric.name)) for metric in IN_TABLES},
         intervals=find_intervals(run),
-        sample=run.sample,
         deviation=spread.deviation(top1) if top1.size else None,
         worst=spread.worst(top1) if top1.size else None,
         gini=spread.gini(top1) if top1.size else None,
