@@ -128,8 +128,8 @@ def have_several_seeds(runs: Sequence[RecordedRun]) -> bool:
 def _block(name: str, runs: Sequence[RecordedRun], against: str) -> MethodBlock:
     groups = group_by_seed(runs)
     of_runs = summarize(runs)
-    by_path = {run.path: row for run, row in zip(runs, of_runs, strict=True)}
-    averages = average_over_seeds(groups, runs, of_runs)
+    by_path = {row.run.path: row for row in of_runs}
+    averages = average_over_seeds(groups, of_runs)
     means = {
         group.label: statistics.bootstrap(
             [run.over_clients("top1") for run in group.runs], have_same_split(group.runs)

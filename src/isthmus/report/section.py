@@ -62,7 +62,7 @@ class Panel(NamedTuple):
 def collect(runs: Sequence[RecordedRun], reference: str | None = None) -> Report:
     """Collect what the sections of a page have in common."""
     rows, groups = summary.summarize(runs), group_by_seed(runs)
-    averages = summary.average_over_seeds(groups, runs, rows)
+    averages = summary.average_over_seeds(groups, rows)
     return Report(runs, rows, groups, averages, reference)
 
 

@@ -36,7 +36,7 @@ from isthmus.run.record import RecordedRun, find_counterpart, labels, mean_or_no
 
 def show_summary(report: Report) -> SectionContent:
     """Show the summary table, a row per group, and above it the best group's figures."""
-    of_run = {run.path: row for run, row in zip(report.runs, report.rows, strict=True)}
+    of_run = {row.run.path: row for row in report.rows}
     several = report.several_seeds
     notes = [
         _describe_range([of_run[run.path] for run in group.runs]) if several else None

@@ -87,11 +87,9 @@ def summarize(runs: Sequence[RecordedRun]) -> list[SummaryRow]:
     return [_row(run, label, runs) for run, label in zip(runs, labels(runs), strict=True)]
 
 
-def average_over_seeds(
-    groups: Sequence[Group], runs: Sequence[RecordedRun], rows: Sequence[SummaryRow]
-) -> list[SummaryRow]:
+def average_over_seeds(groups: Sequence[Group], rows: Sequence[SummaryRow]) -> list[SummaryRow]:
     """Return one row per group from the rows of its runs: means over seeds."""
-    of_run = {run.path: row for run, row in zip(runs, rows, strict=True)}
+    of_run = {row.run.path: row for row in rows}
     return [_average(group, [of_run[run.path] for run in group.runs]) for group in groups]
 
 
