@@ -34,8 +34,13 @@ class Group(NamedTuple):
 
     def pool(self, metric: str) -> float | None:
         """Return the mean over seeds of a number that each run pools over its test examples."""
-        known = [value for run in self.runs if (value := run.pool(metric)) is not None]
-        return float(np.mean(known)) if known else None
+        return average_known([run.pool(metric) for run in self.runs])
+
+
+def average_known(values: Sequence[float | None]) -> float | None:
+    """Return the mean of the numbers that are known, None if none is."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
 
 
 def group_by_seed(runs: Sequence[RecordedRun]) -> list[Group]:

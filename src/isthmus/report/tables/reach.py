@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from isthmus.metrics.spread import Spent, improvement
-from isthmus.report.groups import group_by_seed
+from isthmus.report.groups import average_known, group_by_seed
 from isthmus.report.tables.formats import (
     DAGGER,
     MISSING,
@@ -17,7 +17,6 @@ from isthmus.report.tables.formats import (
     format_percent,
     format_seconds,
 )
-from isthmus.report.tables.summary import average_known
 from isthmus.run.record import RecordedRun, find_counterpart
 
 HEAD = ("method", "target %", "rounds", "times fewer", "training s", "sent")

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from isthmus.metrics import spread
 from isthmus.metrics.metric import METRICS, Metric
-from isthmus.report.groups import Group
+from isthmus.report.groups import Group, average_known
 from isthmus.report.statistics import LEVEL, Interval, mean_of_sample
 from isthmus.report.tables.formats import (
     DAGGER,
@@ -370,9 +370,3 @@ def _average_intervals(rows: Sequence[SummaryRow]) -> dict[str, Interval]:
         for name in rows[0].intervals
         if all(name in row.intervals for row in rows)
     }
-
-
-def average_known(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the numbers that are known, None if none is."""
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
