@@ -163,7 +163,7 @@ BUDGET = {
     "isthmus/methods": 1679,
     "isthmus/metrics": 262,
     "isthmus/models": 1444,
-    "isthmus/report": 3503,
+    "isthmus/report": 3495,
     "isthmus/run": 2505,
     "isthmus/system": 182,
     "isthmus/tracking": 138,
