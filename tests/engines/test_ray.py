@@ -231,6 +231,6 @@ def test_a_mapped_array_is_named_by_its_file_or_sent(tmp_path: Path) -> None:
         (mapped[1:], True, 7992),
         (mapped, False, 8000),
     ):
-        head, buffers = messages.dump(array, {}, by_file)
-        assert sum(buffer.nbytes for buffer in buffers) == sent
-        assert np.array_equal(messages.load(head, {}, buffers), array)
+        message = messages.write(array, {}, by_file=by_file)
+        assert sum(part.nbytes for part in message.parts) == sent
+        assert np.array_equal(messages.read(message, {}), array)

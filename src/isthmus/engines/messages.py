@@ -25,10 +25,10 @@ class CannotSend(Exception):  # noqa: N818 - the caller computes here instead
 
 
 class Message(NamedTuple):
-    """A pickled head, and where each of its tensors lies, or the tensor itself."""
+    """A pickled head, and where each of its tensors lies, or the memory of the tensor itself."""
 
     head: bytes
-    parts: list[tuple[int, int] | bytes]  # (offset, bytes) in shared memory
+    parts: list[tuple[int, int] | NDArray[np.uint8]]  # (offset, bytes) in shared memory
 
 
 def allocate_shared() -> mmap.mmap:
@@ -36,44 +36,13 @@ def allocate_shared() -> mmap.mmap:
     return mmap.mmap(-1, SHARED_BYTES)
 
 
-def write(value: Any, known: Mapping[int, str], memory: mmap.mmap | None) -> Message:
+def write(
+    value: Any, known: Mapping[int, str], memory: mmap.mmap | None = None, by_file: bool = False
+) -> Message:
     """Write a value as a message; objects that both sides have are named only, by id.
 
-    A tensor for which the shared memory has no room travels in the message itself.
-    """
-    head, buffers = dump(value, known)
-    parts: list[tuple[int, int] | bytes] = []
-    end = 0
-    for raw in buffers:
-        if memory is not None and end + raw.nbytes <= len(memory):
-            memory[end : end + raw.nbytes] = raw
-            parts.append((end, raw.nbytes))
-            end += -(-raw.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        else:
-            parts.append(raw.tobytes())
-    return Message(head, parts)
-
-
-def read(message: Message, known: Mapping[str, Any], memory: mmap.mmap | None, keep: bool) -> Any:
-    """Read a message's value; without `keep`, its tensors are valid until the next message."""
-    buffers = []
-    for part in message.parts:
-        if isinstance(part, bytes):
-            buffers.append(memoryview(bytearray(part)))
-        else:
-            assert memory is not None
-            offset, size = part
-            view = memoryview(memory)[offset : offset + size]
-            buffers.append(memoryview(bytearray(view)) if keep else view)
-    return load(message.head, known, buffers)
-
-
-def dump(
-    value: Any, known: Mapping[int, str], by_file: bool = False
-) -> tuple[bytes, list[memoryview]]:
-    """Return the head of a message, and the memory of its arrays and tensors, in their order.
-
-    With `by_file`, an array that is mapped from a file is named by it, for others on this machine.
+    A tensor for which the shared memory has no room travels in the message itself. With `by_file`,
+    an array that is mapped from a file is named by it, for others on this machine.
     """
     buffers: list[pickle.PickleBuffer] = []
     head = io.BytesIO()
@@ -81,12 +50,39 @@ def dump(
         _Writer(head, known, buffers, by_file).dump(value)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise CannotSend(str(error)) from None
-    return head.getvalue(), [buffer.raw() for buffer in buffers]
+    parts: list[tuple[int, int] | NDArray[np.uint8]] = []
+    end = 0
+    for raw in (buffer.raw() for buffer in buffers):
+        if memory is not None and end + raw.nbytes <= len(memory):
+            memory[end : end + raw.nbytes] = raw
+            parts.append((end, raw.nbytes))
+            end += -(-raw.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        else:
+            parts.append(np.frombuffer(raw, np.uint8))
+    return Message(head.getvalue(), parts)
 
 
-def load(head: bytes, known: Mapping[str, Any], buffers: Iterable[Any]) -> Any:
-    """Read a value from its head, and the memory of its tensors, which is not copied."""
-    return _Reader(io.BytesIO(head), known, buffers).load()
+def read(
+    message: Message, known: Mapping[str, Any], memory: mmap.mmap | None = None, keep: bool = True
+) -> Any:
+    """Read a message's value.
+
+    Without `keep`, its tensors lie where the message does: they are valid until the next one in
+    shared memory, and cannot be written in memory of Ray's.
+    """
+    buffers = []
+    for part in message.parts:
+        if isinstance(part, tuple):
+            assert memory is not None
+            part = np.frombuffer(memory, np.uint8, part[1], part[0])
+        buffers.append(_copy(part) if keep else part)
+    return _Reader(io.BytesIO(message.head), known, buffers).load()
+
+
+def _copy(part: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    own: NDArray[np.uint8] = torch.empty(part.nbytes, dtype=torch.uint8).numpy()  # aligned
+    own[:] = part
+    return own
 
 
 class _Writer(pickle.Pickler):

@@ -16,15 +16,13 @@ actors that begin beside those that compute, nor say whose call an ended actor h
 import platform
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from importlib import metadata
 from typing import Any, NamedTuple
 
-import numpy as np
 import ray
 import torch
-from numpy.typing import NDArray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -34,6 +32,7 @@ from isthmus.engines import messages
 from isthmus.engines.base import ClientError
 from isthmus.engines.compiled import Compiled, has_compiler
 from isthmus.engines.loop import Loop
+from isthmus.engines.messages import Message
 from isthmus.engines.pool import Ended, Pool
 from isthmus.engines.profile import Profile
 from isthmus.engines.ray.connection import ClusterNode, Connected, count_things
@@ -46,13 +45,6 @@ MOST_FAILED_STARTS = 5  # actors that may end before they begin, in a row
 VERSIONS = ("isthmus", "torch", "numpy")  # of which another one may compute other bits
 
 
-class Parcel(NamedTuple):
-    """A message for another machine: a head, and the memory of its tensors."""
-
-    head: bytes
-    parts: list[NDArray[np.uint8]]
-
-
 class NodeFacts(NamedTuple):
     """What is to be known of a node before it computes."""
 
@@ -63,26 +55,14 @@ class NodeFacts(NamedTuple):
     compiles: bool
 
 
-def pack(value: Any, names: "dict[int, str] | None" = None, by_file: bool = False) -> Parcel:
-    """Pack a value; objects that both sides have are named only, by id."""
-    head, buffers = messages.dump(value, names or {}, by_file)
-    if b"__main__" in head:
+def pack(value: Any, names: Mapping[int, str] = {}, by_file: bool = False) -> Message:
+    """Write a value for other machines."""
+    message = messages.write(value, names, by_file=by_file)
+    if b"__main__" in message.head:
         raise messages.CannotSend(
             "it is defined in the script that runs; move it to a module that nodes can import"
         )
-    return Parcel(head, [np.frombuffer(buffer, np.uint8) for buffer in buffers])
-
-
-def unpack(parcel: Parcel, known: "dict[str, Any] | None" = None, copy: bool = True) -> Any:
-    """Read a value; without `copy` its arrays stay in Ray's memory, and cannot be written."""
-    parts = [_copy(part) for part in parcel.parts] if copy else parcel.parts
-    return messages.load(parcel.head, known or {}, parts)
-
-
-def _copy(part: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    own: NDArray[np.uint8] = torch.empty(part.nbytes, dtype=torch.uint8).numpy()  # aligned
-    own[:] = part
-    return own
+    return message
 
 
 def list_versions() -> tuple[str, ...]:
@@ -90,12 +70,12 @@ def list_versions() -> tuple[str, ...]:
     return tuple(metadata.version(name) for name in VERSIONS)
 
 
-def inspect_node(read_data: Parcel | None) -> tuple[NodeFacts, Parcel | None]:
+def inspect_node(read_data: Message | None) -> tuple[NodeFacts, Message | None]:
     """Describe this node, and read the data for all of its actors where they lie on it."""
     error, digest, data = "", "", None
     if read_data is not None:
         try:
-            federation: Federation = unpack(read_data)()
+            federation: Federation = messages.read(read_data, {})()
             digest, data = federation.digest(), pack(federation.pack(), by_file=True)
         except (IsthmusError, ImportError, OSError) as problem:
             error = str(problem)
@@ -106,14 +86,14 @@ def inspect_node(read_data: Parcel | None) -> tuple[NodeFacts, Parcel | None]:
 class ClientActor:
     """One process of a cluster, which computes clients one after another."""
 
-    def __init__(self, setup: Parcel, data: dict[str, list[Any]]):
-        method, task, compiled, watched, dtype = unpack(setup)
+    def __init__(self, setup: Message, data: dict[str, list[Any]]):
+        method, task, compiled, watched, dtype = messages.read(setup, {})
         torch.set_default_dtype(dtype)
         self._node: str = ray.get_runtime_context().get_node_id()
         nobody: Any = None  # the engine is the run's
         self._ready = bool(data.get(self._node))
         if self._ready:
-            federation = unpack(ray.get(data[self._node][0]), copy=False)
+            federation = messages.read(ray.get(data[self._node][0]), {}, keep=False)
             self._context = RunContext(method, task, federation, nobody)
         self._known = {"method": method, "task": task}
         self._loop = Loop(compiled=compiled)
@@ -125,13 +105,13 @@ class ClientActor:
         """Return the node that it is on, and whether it has the data."""
         return self._node, self._ready
 
-    def compute(self, number: int, call: Parcel, request: Parcel) -> Parcel:
+    def compute(self, number: int, call: Message, request: Message) -> Message:
         """Run the function of a call for one client."""
         try:
             if number != self._number:
-                self._call, self._number = unpack(call, self._known), number
+                self._call, self._number = messages.read(call, self._known), number
             assert self._call is not None
-            wanted = unpack(request, self._known)
+            wanted = messages.read(request, self._known)
             answer: Any = self._loop.answer(self._context, self._call, wanted)
             return pack(answer)
         except Exception as error:  # whatever it is, it is raised in the run's process
@@ -219,7 +199,7 @@ class ActorPool(Pool):
         sent = self.measure(pack)(request, self.names)
         return worker.handle.compute.remote(self._number, call, sent)
 
-    def receive(self) -> list[tuple[Any, Parcel | Ended]]:
+    def receive(self) -> list[tuple[Any, Message | Ended]]:
         """Wait for something to be ready; actors that have begun become idle."""
         waiting = [*self.busy, *self._starting]
         if not waiting:
@@ -235,7 +215,7 @@ class ActorPool(Pool):
             self._connected.check()
         elif len(waiting) > 1:
             ready, _ = ray.wait(waiting, num_returns=len(waiting), timeout=0)
-        answers: list[tuple[Any, Parcel | Ended]] = []
+        answers: list[tuple[Any, Message | Ended]] = []
         for ref in ready:
             outcome = self._fetch(ref)
             if ref in self._starting:
@@ -247,10 +227,10 @@ class ActorPool(Pool):
                 answers.append((ref, outcome))
         return answers
 
-    def read(self, worker: Actor, message: Parcel) -> Any:
+    def read(self, worker: Actor, message: Message) -> Any:
         """Return the answer, or the exception, that a message holds."""
         self._begun = True
-        return self.measure(unpack)(message)
+        return self.measure(messages.read)(message, {})
 
     def replace(self, worker: Actor) -> None:
         """Give an actor up that has ended, or cannot be reached; start what the cores allow."""
@@ -328,7 +308,7 @@ class ActorPool(Pool):
             return
         self._failures = 0
         ready = True  # after a call that was abandoned
-        if not isinstance(outcome, Parcel):
+        if not isinstance(outcome, Message):
             actor.node, ready = outcome
         if ready:
             self.idle.append(actor)
