@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from isthmus import Experiment, tree
 from isthmus.cohort import Clients, Round
@@ -126,15 +127,15 @@ def test_padding_changes_nothing(row: Row, monkeypatch: pytest.MonkeyPatch) -> N
     zeros = advance(made, middle, evaluate=True)
     import isthmus.engines.stacked as engine
 
-    def sevens(rows: torch.Tensor, count: int) -> torch.Tensor:
-        filler = rows.new_full((count - len(rows), *rows.shape[1:]), 7)
-        if rows.dtype == torch.int64:  # labels must be classes
-            filler = filler.clamp(max=CLASSES - 1)
-        if rows.dim() == 1 and rows.is_floating_point():  # weights say what is padded
-            filler = filler.zero_()
-        return torch.cat([rows, filler])
+    def sevens(rows: list[torch.Tensor], batch_first: bool) -> torch.Tensor:
+        filler = 7
+        if rows[0].dtype == torch.int64:  # labels must be classes
+            filler = CLASSES - 1
+        elif rows[0].dim() == 1:  # weights say what is padded
+            filler = 0
+        return pad_sequence(rows, batch_first, filler)
 
-    monkeypatch.setattr(engine, "pad_rows", sevens)
+    monkeypatch.setattr(engine, "pad_sequence", sevens)
     filled = advance(made, middle, evaluate=True)
     assert digest_of(zeros[0]) == digest_of(filled[0])
     assert repr(zeros[1].evaluation) == repr(filled[1].evaluation)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from isthmus import tree
 from isthmus.client import Batch, Client, Examples, StepFunction, Steps
@@ -191,23 +192,12 @@ def _pad_steps(
 
 def _stack_examples(context: RunContext, ids: Sequence[int], name: str) -> Examples:
     parts = [context.federation.split(i, name) for i in ids]
-    largest = max(len(part.y) for part in parts)
-
-    def stack_rows(columns: Sequence[Tensor]) -> Tensor:
-        return torch.stack([pad_rows(rows, largest) for rows in columns])
-
     trained = zip(ids, parts, strict=True) if name == "train" else ()
     counts = [weigh_examples(context, i, part.y) for i, part in trained]
     importance = [one for one in counts if isinstance(one, Tensor)]
     return Examples(
-        stack_rows([part.x for part in parts]),
-        stack_rows([part.y for part in parts]),
-        stack_rows([torch.ones(len(part.y)) for part in parts]),
-        stack_rows(importance) if importance else (),
+        pad_sequence([part.x for part in parts], batch_first=True),
+        pad_sequence([part.y for part in parts], batch_first=True),
+        pad_sequence([torch.ones(len(part.y)) for part in parts], batch_first=True),
+        pad_sequence(importance, batch_first=True) if importance else (),
     )
-
-
-def pad_rows(rows: Tensor, count: int) -> Tensor:
-    """Fill rows up with zeros, to so many."""
-    filler = rows.new_zeros(count - len(rows), *rows.shape[1:])
-    return torch.cat([rows, filler])
