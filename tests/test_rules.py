@@ -157,7 +157,7 @@ BUDGET = {
     "isthmus/batch": 614,
     "isthmus/cli": 1439,
     "isthmus/data": 3655,
-    "isthmus/engines": 1910,
+    "isthmus/engines": 1883,
     "isthmus/experiment": 419,
     "isthmus/formulas": 92,
     "isthmus/methods": 1679,

@@ -114,7 +114,7 @@ def program(function: Callable[..., Any], *inputs: Tensor) -> Any:
     """Runs a function as programs of steps are run."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of what it does itself
-        return torch.compile(function, backend=Compiled(8, layers=1).make_program)(*inputs)
+        return torch.compile(function, backend=Compiled(8, layers=1).compile)(*inputs)
 
 
 @pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler")

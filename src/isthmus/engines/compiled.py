@@ -15,6 +15,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from itertools import islice
 from types import FunctionType
@@ -45,32 +46,24 @@ Program = Callable[..., Any]
 Make = Callable[[torch.fx.GraphModule, list[Tensor]], Program]
 
 
+@dataclass(eq=False)
 class Compiled:
     """Makes programs of steps, once for all clients of a run, and runs them."""
 
-    def __init__(
-        self,
-        batch_size: int,
-        layers: int,
-        since: int = 0,
-        fills: bool = False,
-        random: bool = False,
-        unroll: int = 1,
-        make_program: Make | None = None,
-    ):
-        self.make_program = self._compile if make_program is None else make_program
-        self.batch_size = batch_size
-        self.layers = layers
-        self.since = since  # the first round, from 0, whose steps are compiled
-        self.fills = fills  # whether the network treats examples apart, so that some may not count
-        self.random = random  # whether steps draw numbers, so that two of them never agree
-        self.unroll = unroll  # steps of a program
-        self.programs = 0  # made so far
-        self._latest: tuple[Program, tuple[Any, ...]] | None = None
-        self._tolerance = TOLERANCE  # of the latest program
-        self._refused: set[tuple[Any, ...]] = set()  # the code of steps that cannot be compiled
-        self.notes: list[str] = []
-        self.seconds = 0.0  # spent on looking at steps and compiling them
+    batch_size: int
+    layers: int
+    since: int = 0  # the first round, from 0, whose steps are compiled
+    fills: bool = False  # whether the network treats examples apart, so that some may not count
+    random: bool = False  # whether steps draw numbers, so that two of them never agree
+    unroll: int = 1  # steps of a program
+    make_program: Make | None = None  # None: torch's compiler does
+    programs: int = field(default=0, init=False)  # made so far
+    seconds: float = field(default=0.0, init=False)  # spent on looking at steps and compiling them
+    notes: list[str] = field(default_factory=list, init=False)
+    _latest: tuple[Program, tuple[Any, ...]] | None = field(default=None, init=False)
+    _tolerance: float = field(default=TOLERANCE, init=False)  # of the latest program
+    # the code of steps that cannot be compiled
+    _refused: set[tuple[Any, ...]] = field(default_factory=set, init=False)
 
     @classmethod
     def make(cls, plan: Plan) -> "Compiled":
@@ -212,7 +205,8 @@ class Compiled:
 
         return run
 
-    def _compile(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
+    def compile(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
+        """Compile a program as steps are compiled."""
         from torch._inductor.compile_fx import compile_fx
 
         options = {
@@ -228,7 +222,7 @@ class Compiled:
     def _backend(self, graph: torch.fx.GraphModule, examples: list[Tensor]) -> Program:
         self.programs += 1
         self._tolerance = POOLED_TOLERANCE if native.fuse(graph) else TOLERANCE
-        program = self.make_program(graph, examples)
+        program = (self.make_program or self.compile)(graph, examples)
 
         def run(*inputs: Any) -> Any:
             self._latest = program, inputs
