@@ -113,7 +113,8 @@ def write_array(
     )
     checksum = 0
     with overwrite(path, sync=True) as file:  # not mapped: a full disk is an error, not a signal
-        for data in chain([head.getvalue()], (np.ascontiguousarray(each).data for each in pieces)):
+        arrays = (np.ascontiguousarray(each).data for each in pieces)
+        for data in chain[bytes | memoryview]([head.getvalue()], arrays):
             checksum = zlib.crc32(data, checksum)
             file.write(data)
         file.write(checksum.to_bytes(4, "little"))
