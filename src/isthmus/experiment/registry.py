@@ -6,6 +6,7 @@ A part is written as a name, or as a table of a name and options, and kept as th
 import ast
 import dataclasses
 import inspect
+import re
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -271,9 +272,9 @@ def find_owner(option: str, settings: list[str], chosen: Mapping[str, str]) -> s
 def explain_error(error: ValidationError, name: str, default: Any) -> str:
     """Return the first mistake as a sentence: what would be right, what was given, an example."""
     first = error.errors()[0]
-    expected = first["msg"].removeprefix("Input should be ").split(", unable")[0].split(", got")[0]
-    expected = f"{expected[0].lower()}{expected[1:]}"
-    return f"{name} must be {expected}, not {quote(first['input'])}; for example {name}={default}"
+    message = first["msg"].replace("Unable to parse input string as", "Input should be")
+    rule = re.sub(r".* should |, (unable|got|exceeded) .*| after validation.*", "", message)
+    return f"{name} must {rule}, not {quote(first['input'])}; for example {name}={default}"
 
 
 def to_table(part: Any) -> Table:
