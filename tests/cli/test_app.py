@@ -1,5 +1,6 @@
 """The command line: the same digest from the same command, and one line for every mistake."""
 
+import ast
 import gzip
 import json
 import re
@@ -64,21 +65,24 @@ def test_help_waits_for_nothing_heavy(tmp_path: Path, command: str) -> None:
     assert said.out.splitlines()[-1] == "[]"
 
 
-def test_a_list_waits_for_what_it_lists_alone(tmp_path: Path) -> None:
-    """Methods are written in torch, so that torch comes; engines, pages and stores do not."""
-    absent = [
-        "plotly",
-        "scipy",
-        "lmdb",
-        "isthmus.run.loop",
-        "isthmus.engines",
-        "isthmus.report",
-    ]
-    asked = f"print([name for name in {absent} if name in sys.modules])"
-    said = in_a_process(HELP.format(["list"], asked), tmp_path)
-    assert said.code == 0, said.err
-    assert "superfed-mm" in said.out
-    assert said.out.splitlines()[-1] == "[]"
+STARTS = {  # modules of all packages and of Python: about an eighth more than with those of 2026
+    "list": (330, [*HEAVY, "rich", "isthmus.engines", "isthmus.report", "isthmus.run.loop"]),
+    "show first": (560, ["torch", "scipy", "plotly", "lmdb"]),
+    "report first": (600, ["torch", "scipy", "lmdb"]),
+    "reproduce": (590, ["torch", "scipy", "plotly", "lmdb", "jinja2"]),
+    "serve status": (570, ["torch", "scipy", "plotly", "lmdb", "jinja2"]),
+}
+
+
+def test_a_command_that_reads_starts_with_few_modules(isthmus: Isthmus, tmp_path: Path) -> None:
+    """Each starts within half a second; tests count modules, since seconds depend on the load."""
+    assert isthmus("run", *TINY, "--out", "first").code == 0
+    for command, (most, absent) in STARTS.items():
+        asked = f"(len(sys.modules), [name for name in {absent} if name in sys.modules])"
+        ended = f"import atexit; atexit.register(lambda: print({asked}))"
+        said = in_a_process(f"{ended}; {HELP.format(command.split(), 0)}", tmp_path)
+        count, heavy = ast.literal_eval(said.out.splitlines()[-1])
+        assert (heavy, max(count, most)) == ([], most), command
 
 
 def test_a_run_writes_its_records_and_prints_its_digest(isthmus: Isthmus) -> None:

@@ -7,12 +7,14 @@ import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from isthmus.report.tables import formats
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 FOLDERS = tuple(Path(__file__).parent / room / "templates" for room in ("page", "tables"))
 LATEX = str.maketrans(
@@ -69,7 +71,9 @@ def escape_latex(text: str) -> str:
 
 
 @cache
-def _environment(suffix: str, folder: Path | None) -> Environment:
+def _environment(suffix: str, folder: Path | None) -> "Environment":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     shared: dict[str, Any] = {
         "loader": FileSystemLoader(FOLDERS if folder is None else (folder, *FOLDERS)),
         "undefined": StrictUndefined,
@@ -93,8 +97,7 @@ def _environment(suffix: str, folder: Path | None) -> Environment:
     return _add_formats(Environment(autoescape=True, finalize=finalize, **shared))
 
 
-def _add_formats(environment: Environment) -> Environment:
+def _add_formats(environment: "Environment") -> "Environment":
     """Let templates print numbers and names as tables do."""
-    public = {name: each for name, each in vars(formats).items() if not name.startswith("_")}
-    environment.globals.update(public)
+    environment.globals |= {k: v for k, v in vars(formats).items() if not k.startswith("_")}
     return environment
