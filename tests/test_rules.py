@@ -167,7 +167,7 @@ BUDGET = {
     "isthmus/run": 2505,
     "isthmus/system": 182,
     "isthmus/tracking": 138,
-    "isthmus_papers": 1406,
+    "isthmus_papers": 1403,
     "isthmus_sites": 3959,
 }
 

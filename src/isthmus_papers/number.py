@@ -74,11 +74,9 @@ TEST parts; on the clients' own test parts, mean over clients; after the last ro
         place = DATA[self.data]
         over = "" if self.data == "server" else f", {SUMMARIES[self.summary]}"
         how = {"none": "", "unknown": ", at a point chosen in a way that is not stated"}
-        chosen = how[self.selection] if self.selection in how else f", {self._rule()}"
+        rule = RULES.get(self.selection)
+        chosen = how[self.selection] if rule is None else f", {rule.sentence}"
         return (
             f"{self.metric} in {self.unit}: {MODELS[self.model]}{whose}{chosen}; "
             f"{place}{over}; {EVALUATIONS[self.evaluation]}; {DEVIATIONS[self.deviation]}"
         )
-
-    def _rule(self) -> str:
-        return RULES[self.selection].sentence

@@ -76,7 +76,6 @@ class Recipe:
 
     name: str  # "superfed/table1"
     paper: Paper
-    table: str
     title: str
     note: str  # what a reader has to know besides the paper's
     columns: tuple[str, ...]
@@ -296,7 +295,6 @@ def build_recipe(name: str, paper: RecipeFile, sheet: RecipeFile) -> Recipe:
     return Recipe(
         name=name,
         paper=Paper(paper.paper, paper.title, _fold(paper.note), paper.story),
-        table=sheet.table,
         title=sheet.title,
         note=_fold(sheet.note),
         columns=tuple(column.name for column in columns),

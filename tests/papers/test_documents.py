@@ -16,9 +16,10 @@ from isthmus_papers import record
 from isthmus_papers.drawing import list_pictures, read_run
 from isthmus_papers.page import render_page, write_story
 from isthmus_papers.recipe import TableCell, find_recipe, find_recipes, list_cells
-from isthmus_papers.record import MeasuredNumber, RunRecord
+from isthmus_papers.record import RunRecord
 from isthmus_papers.show import build_row, build_section
 from isthmus_papers.verdict import Records, assess
+from tiny import a_record
 
 COLUMN = "MNIST, 100"
 
@@ -28,15 +29,13 @@ def shipped() -> Records:
     return record.read_all([record.find_shipped()])
 
 
-def a_record(method: str, value: float) -> RunRecord:
+def record_of(method: str, value: float) -> RunRecord:
     (cell,) = find_recipe("superfed/table1").choose([COLUMN], [method])
-    number = MeasuredNumber("top1", "personal", "clients", "mean", "all", value, 0.02, value, 0.0)
-    experiment = cell.experiment(1).table()
-    return RunRecord(experiment, "d", "f", 500, 9.0, "machine", {"isthmus": "0"}, (number,))
+    return a_record(cell, value)
 
 
 def render_table1(suffix: str, **values: float) -> str:
-    found = [a_record(method.replace("_", "-"), value) for method, value in values.items()]
+    found = [record_of(method.replace("_", "-"), value) for method, value in values.items()]
     records = {known.identity: known for known in found}
     recipe = find_recipe("superfed/table1")
     return render_page([build_section(recipe, recipe.choose(), records)], records, suffix)
@@ -108,8 +107,7 @@ def test_a_page_colours_verdicts_and_marks_them() -> None:
 def test_seeds_that_are_missing_are_counted() -> None:
     recipe = find_recipe("fedsimsup/table2")
     cell: TableCell = recipe.choose([recipe.columns[0]], ["fedsimsup"])[0]
-    number = MeasuredNumber("top1", "personal", "clients", "mean", "all", 0.8, 0.02)
-    known = RunRecord(cell.experiment(2).table(), "d", "f", 1000, 9.0, "m", {}, (number,))
+    known = a_record(cell, 0.8, seed=2)
     row = build_row(assess(cell, {known.identity: known}))
     assert (row.ours, row.seeds) == ("0.800", "1 of 3")
 
@@ -118,13 +116,12 @@ def test_ours_is_spread_over_what_the_published_number_is() -> None:
     """FLOCO's have no deviation: one over clients beside them would be of something else."""
     cells = find_recipe("floco/table1").choose(["CIFAR10, SimpleCNN, 5-Fold"], ["ditto"])
     cell = next(each for each in cells if each.metric == "local_top1")
-    number = MeasuredNumber("top1", "personal", "clients", "mean", "all", 0.8, 0.02)
-    known = RunRecord(cell.experiment(1).table(), "d", "f", 500, 9.0, "m", {}, (number,))
+    known = a_record(cell, 0.8)
     assert build_row(assess(cell, {known.identity: known})).ours == "80.00"
 
 
 def test_the_page_of_a_method_has_its_numbers() -> None:
-    known = a_record("fedprox", 0.9642)
+    known = record_of("fedprox", 0.9642)
     pages = {path.name: text for path, text in list_documents({known.identity: known})}
     line = "| ▲ | FedProx | [superfed/table1](../results/superfed.md), MNIST, 100 | top1 | 93.25"
     assert line in pages["fedprox.md"]
@@ -171,7 +168,7 @@ class TestStory:
         assert all("**What the paper says.**" in page for page in (one, other))
 
     def test_numbers_are_filled_in_where_there_are_some(self) -> None:
-        known = a_record("fedavg", 0.9642)
+        known = record_of("fedavg", 0.9642)
         about = find_recipe("superfed/table1").paper
         told = write_story(about, "superfed", {known.identity: known}, "paper")
         text = " ".join(part.text for part in told)
@@ -232,7 +229,7 @@ class TestDrawing:
     def test_a_record_from_before_has_no_curve_and_is_still_read(
         self, isthmus: Isthmus, tmp_path: Path
     ) -> None:
-        old = record.write(a_record("fedavg", 0.9), tmp_path)
+        old = record.write(record_of("fedavg", 0.9), tmp_path)
         table = json.loads(old.read_text())
         without = {key: table[key] for key in table if key not in ("curve", "path", "step")}
         old.write_text(json.dumps(without))
@@ -241,7 +238,7 @@ class TestDrawing:
 
     def test_a_column_is_drawn_when_two_of_its_methods_have_curves(self) -> None:
         curve = {"clients": 2, "round": [10, 20], "personal": [0.5, 0.6]}
-        found = [a_record(name, 0.9)._replace(curve=curve) for name in ("fedavg", "local")]
+        found = [record_of(name, 0.9)._replace(curve=curve) for name in ("fedavg", "local")]
         recipe = find_recipe("superfed/table1")
         for count in (1, 2):
             records = {each.identity: each for each in found[:count]}
@@ -258,7 +255,7 @@ class TestDrawing:
         for cell in (each for each in cells if each.method in ("fedavg", "fedavg-slow")):
             experiment = dict(cell.experiment(1).table())
             del experiment["test_set"]
-            known = a_record("fedavg", 0.9)._replace(experiment=experiment, curve=curve)
+            known = record_of("fedavg", 0.9)._replace(experiment=experiment, curve=curve)
             records[known.identity] = known
         (picture,) = list_pictures(find_recipe("superfed/table1"), cells, records)
         picture.save(tmp_path / "drawn.svg")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from golden import check, raises
+from golden import raises
 from isthmus import Experiment, IsthmusError
 from isthmus.methods import METHODS
 from isthmus.metrics.metric import METRICS
@@ -87,15 +87,6 @@ def test_every_published_number_is_one_cell_and_every_cell_is_published() -> Non
     ]
     assert len(rows) == len(set(rows)) == 1024
     assert Counter(rows) == Counter(cells)
-
-
-def test_the_papers_have_so_many_numbers() -> None:
-    assert Counter(cell.paper for cell in list_cells()) == {
-        "SuPerFed": 460,
-        "SuPerFed-v1": 192,
-        "FLOCO": 152,
-        "FedSimSup": 220,
-    }
 
 
 def test_figures_have_runs_and_no_cells() -> None:
@@ -368,8 +359,9 @@ class TestPage:
             assert f"| {numbers[paper]} | {met[paper]} |" in row
         runs = plan(all_cells(), seeds=1)
         paper = {name for cell in all_cells() for name in list_experiments(cell, "paper")}
-        sum(run.identity in paper for run in runs)
-        check(self.page)
+        different = sum(run.identity in paper for run in runs)
+        assert f"Behind {len(all_cells()):,} cells and runs there are,\n" in self.page
+        assert f"for one seed, {different} different ones" in self.page
 
 
 TABLE1, FIRST = "superfed/table1", "CIFAR10, n=100, Dir(0.1)"

@@ -20,7 +20,7 @@ from isthmus_papers.recipe import Recipe, TableCell, build_recipe, find_recipe, 
 from isthmus_papers.record import MeasuredNumber, RunRecord
 from isthmus_papers.show import build_row, build_section
 from isthmus_papers.verdict import ReproducedNumber, assess, describe_order, find_tolerance
-from tiny import PAPER
+from tiny import PAPER, a_record
 
 TABLE = """
 table = "{}"
@@ -53,13 +53,6 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Recipe]:
     monkeypatch.setattr(recipe, "read_recipes", lambda: recipes)
     monkeypatch.setattr(record, "find_shipped", lambda: tmp_path / "none")
     return recipes
-
-
-def a_record(cell: TableCell, value: float, seed: int = 1) -> RunRecord:
-    experiment = cell.experiment(seed)
-    number = MeasuredNumber("top1", "personal", "clients", "mean", "all", value, 0.02, value, 0.0)
-    versions = {"isthmus": "0"}
-    return RunRecord(experiment.table(), "d", "f", 2, 9.0, "machine", versions, (number,))
 
 
 def cell_of(name: str, column: str, method: str) -> TableCell:
@@ -105,9 +98,7 @@ class TestVerdict:
     ) -> None:
         cell = cell_of_metric("superfed/table4", "MNIST, pair 0.1", "fedavg", "top1")
         assert cell.mean == 82.4
-        number = MeasuredNumber("top1", "personal", "clients", "mean", "all", 0.82)
-        experiment = cell.experiment(1, "release").table()
-        released = RunRecord(experiment, "d", "f", 500, 9.0, "machine", {}, (number,))
+        released = a_record(cell, 0.82, preset="release")
         clean = a_record(cell, 0.97)
         verdict = assess(cell, {each.identity: each for each in (clean, released)})
         assert (verdict.outcome, verdict.difference) == ("reproduced", pytest.approx(-0.4))
