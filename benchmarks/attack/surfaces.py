@@ -29,7 +29,7 @@ def attack_options(rng: random.Random, folder: Path, samples: Samples) -> Case:
 
     from isthmus.cli.app import build_app
 
-    group: Any = typer.main.get_command(build_app())
+    group: Any = typer.main.get_command(build_app(""))
     bases: dict[str, list[str]] = {
         "run": RUN,
         "compare": ["compare", *SMALL, "--methods", "fedavg", "--seeds", "1", "--jobs", "1"],
