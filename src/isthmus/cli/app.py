@@ -50,8 +50,8 @@ def program(
     """Run what comes before any command."""
 
 
-def build_app(command: str) -> typer.Typer:
-    """Return the program with this command, or with all if there is none of this name.
+def build_app(command: str = "") -> typer.Typer:
+    """Return the program with this command, or with all if none has this name.
 
     Commands are those of this package and of installed plug-ins.
     """
