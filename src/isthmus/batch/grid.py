@@ -125,7 +125,7 @@ def _explain(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def change(experiment: Experiment, texts: Sequence[str] = (), **settings: Any) -> Experiment:
