@@ -59,7 +59,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True)
 class FedAla(Method):
-    """Lets every client learn, per parameter, how much of the shared model it takes."""
+    """Every client learns, per parameter, how much of the shared model it takes."""
 
     layers: PositiveInt = 1  # from the last one downwards
     ala_lr: Positive = 1.0

@@ -67,7 +67,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True)
 class FedPac(Method):
-    """Gives each client the combination of all heads that suits its features best."""
+    """Each client uses the combination of all heads that suits its features best."""
 
     lam: NonNegative = 1.0  # pull of the features towards the prototypes
     head_lr: Positive = 0.1  # of the epoch on the head

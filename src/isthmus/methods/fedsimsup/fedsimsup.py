@@ -51,7 +51,7 @@ class Own(NamedTuple):
 
 @dataclass(frozen=True)
 class FedSimSup(Method):
-    """Lets a small private network supervise a model that similar clients share."""
+    """A small private network supervises a model that similar clients share."""
 
     supervisors: Names = ("auto",)
     supervisor_seed: NonNegativeInt = 0  # draws who has which, where there are several

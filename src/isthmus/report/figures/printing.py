@@ -210,11 +210,11 @@ def _draw_mark(canvas: Canvas, axes: Axes, mark: Mark, bars: int) -> None:
             named = np.asarray(mark.x).dtype.kind not in "iuf"
             middle = np.arange(np.size(mark.x)) if named else np.asarray(mark.x)
             gaps = np.diff(np.unique(middle))
-            room = gaps.min() if gaps.size else 1.0
-            place = middle + room * (0.8 / bars * (number + 0.5) - 0.4)
+            step = gaps.min() if gaps.size else 1.0
+            place = middle + step * (0.8 / bars * (number + 0.5) - 0.4)
             look: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.3}
             look |= {"color": "white", "hatch": "////"} if mark.hatched else {"color": "0.35"}
-            axes.bar(place, np.nan_to_num(mark.y), room * 0.8 / bars, **look)
+            axes.bar(place, np.nan_to_num(mark.y), step * 0.8 / bars, **look)
         case HeatMap():
             low, high = mark.shade.low, mark.shade.high
             cells = axes.imshow(mark.z, cmap=SHADES, vmin=low, vmax=high, aspect="auto")
