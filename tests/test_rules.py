@@ -154,7 +154,7 @@ def test_sites_and_papers_use_public_names_only(path: Path) -> None:
 # comes with a commit that says why; one that can fall is lowered with what lowers it.
 BUDGET = {
     "contract": 908,
-    "isthmus/batch": 614,
+    "isthmus/batch": 627,
     "isthmus/cli": 1439,
     "isthmus/data": 3655,
     "isthmus/engines": 1883,

@@ -383,6 +383,7 @@ MISTAKES: dict[str, list[str]] = {
     "a value that cannot be": ["--methods", "local", "--tune", "lr=1,-1"],
     "a full directory": ["--methods", "local", "--out", "full"],
     "another comparison": ["--methods", "local", "--seeds", "2", "--out", "other"],
+    "another run in its place": ["--methods", "local", "--seeds", "3", "--out", "other"],
     "data that are not there": ["--methods", "local", "--data", "mnist", "--out", "new"],
 }
 
@@ -447,6 +448,8 @@ def test_a_mistake_gets_one_line_and_nothing_is_written(isthmus: Isthmus, mistak
     other = grid("local", seeds=(1, 2, 3))
     Path("other/compare.lock").touch()
     Path("other/compare.toml").write_text(other.toml())
+    wrong = change(other.experiments["local"], lr=0.5)
+    Path("other/runs/local-1/experiment.toml").write_text(wrong.toml())
     before = sorted(Path().rglob("*"))
     golden.check(isthmus("compare", *arguments).mistake)
     assert sorted(Path().rglob("*")) == before

@@ -52,6 +52,7 @@ class PlannedComparison:
         self.likely = grid.runs(dict.fromkeys(grid.tune, 1))  # as if all first trials were best
         self.cells = [*self.trials, *self.likely]
         self.left = [c for c in self.cells if not is_finished(out / c.place, c.experiment)]
+        grids.refuse_other_runs(self.trials if grid.tune else self.likely, out)
 
     def run(self, batch: Batch, display: Display) -> Outcome:
         """Run the trials, choose among them, then run what is reported."""
@@ -79,6 +80,7 @@ class PlannedComparison:
             if cell.method in missing:
                 display.end(cell.name, "failed", missing[cell.method])
         reported = grid.runs(chosen)
+        grids.refuse_other_runs(reported, out)
         failures = self._run(reported, batch, display)
         missing |= {name: failure.why for name, failure in failures.items()}
         return Outcome([cell for cell in reported if cell.name not in missing], missing)

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
 
 from isthmus.errors import IsthmusError, nearest, quote
 from isthmus.experiment.registry import COMPONENTS, list_options, merge
-from isthmus.experiment.settings import FACTS, Experiment, read_assignments
+from isthmus.experiment.settings import FACTS, Experiment, list_filled, read_assignments
 from isthmus.ranges import NonNegativeInt
 
 FILE = "compare.toml"
@@ -359,3 +359,17 @@ def _describe_differences(here: Grid, there: Grid) -> Iterator[str]:
         differences = find_differences(experiment, there.experiments.get(method, experiment))
         for key, (mine, theirs) in differences.items():
             yield f"{key}={theirs} of {method} there, {mine} here"
+
+
+def refuse_other_runs(cells: Sequence[Cell], out: Path) -> None:
+    """Refuse directories of single runs whose settings are not those of the comparison."""
+    for cell in cells:
+        file = out / cell.place / "experiment.toml"
+        if file.is_file():
+            differences = find_differences(cell.experiment, Experiment.load(file))
+            for key, (mine, theirs) in differences.items():
+                if key not in list_filled():
+                    raise IsthmusError(
+                        f"{file.parent} holds a run of other settings ({key}={theirs} there, "
+                        f"{mine} in this comparison); move it elsewhere"
+                    )
